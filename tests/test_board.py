@@ -532,6 +532,7 @@ def settlement(*files: SettledFile, **changes: Any) -> Settlement:
         "resolves": 0.02,
         "problem_version": "f" * 16,
         "files": files,
+        "both_judged": True,
     }
     return Settlement(**(values | changes))
 
@@ -555,6 +556,8 @@ def test_a_settlement_of_another_source_or_problem_version_says_nothing() -> Non
     a, b = (replace(one, problem_version="f" * 16) for one in board_of(a=2.0, b=2.05).entries)
     settled = settlement(settled_file("a", 1.05), settled_file("b", 1.0))
     assert shown_places(Board(entries=(a, b), settlements=(settled,))) == {"a": "1", "b": "2"}
+    void = replace(settled, both_judged=False)
+    assert shown_places(Board(entries=(a, b), settlements=(void,))) == {"b": "1-2", "a": "1-2"}
     for other in (replace(a, sha256="d" * 64), replace(a, problem_version="0" * 16)):
         assert shown_places(Board(entries=(other, b), settlements=(settled,))) == {"b": "1-2", "a": "1-2"}
 
@@ -882,6 +885,8 @@ def test_a_file_of_schema_4_is_read_with_its_settlement_which_cannot_be_continue
     before = leaderboard.load(path)
     (one,) = before.settlements
     assert (one.rounds, one.looks, one.squares, one.confined) == (8, 3, None, True)
+    assert not one.both_judged, "void"
+    assert any("void, since one file of each launch was not judged" in text for text in notes(before, one.group, []))
     assert [file.ratio for file in one.files] == [1.064, 1.0]
     assert [(noise.launches, noise.sd, noise.levels) for noise in before.launch_noise] == [(10, 0.0001, ())]
     leaderboard.record(path, entry(problem="zzz"))

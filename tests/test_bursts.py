@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.core.errors import Exit
-from harness.core.records import Crashed, EvalReport, Held, Measured, Raised, TimedOut, Wrong
+from harness.core.records import Crashed, EvalReport, Held, Measured, Raised, TimedOut, Verdict, Verdicts, Wrong
 from harness.judging import verdict
 from harness.kinds import op_measure
 from harness.kinds.op_calls import Calls
@@ -23,6 +23,7 @@ from harness.ranks.program import Program
 from harness.ranks.wire import CallSample
 from harness.ranks.witness import Turn
 
+RIGHT = Verdict(passed=True)
 HOSTILE = Path(__file__).parent / "hostile"
 # A call in the middle of a burst: after checks, probes and the warm-up of the first benchmark.
 MISBEHAVES = """
@@ -138,8 +139,9 @@ def test_a_case_that_is_measured_twice_has_its_delays_and_counts_elsewhere(monke
     calls = Calls(plan, SimpleNamespace(trusted=None, baseline=None, candidate=None))  # type: ignore[arg-type]
     call = CallSample(start_ns=0, end_ns=1000, device_us=None, output=None)
     turn = Turn(began_ns=0, ended_ns=1000, called=((call,),))
-    for name, found in (("make", None), ("turn", turn), ("verify", [])):
+    for name, found in (("make", None), ("turn", turn)):
         monkeypatch.setattr(calls, name, lambda *_, found=found, **__: found)
+    monkeypatch.setattr(calls, "verify", lambda *indices: [Verdicts(strict=RIGHT, gpumode=RIGHT) for _ in indices])
     monkeypatch.setattr(op_measure, "_budget", lambda *_: Budget(seconds=1))
     probes: list[op_measure.Probe] = []
     monkeypatch.setattr(
@@ -173,6 +175,7 @@ def test_blocks_are_as_small_as_inputs_are_large_for_the_fullest_device(
         in_flight_bytes=in_flight_bytes,
         clocks=("wall",),
         phases=(),
+        opponent=None,
     )
     calls = Calls(plan, SimpleNamespace(trusted=None, baseline=None, candidate=None))  # type: ignore[arg-type]
     one = SimpleNamespace(inputs=[SimpleNamespace(nbytes=nbytes)], output_limit=50, spare_bytes=1 << 50)

@@ -439,7 +439,7 @@ def test_two_files_are_timed_head_to_head(harness: Harness, checkout: Path) -> N
     assert found.returncode == 0, found.stderr
     lines = found.stdout.splitlines()
     assert lines[0] == "a2a  A  submissions/a2a/reference.py"
-    assert "A's outputs were judged in its tests only" in " ".join(found.stdout.split())
+    assert "Outputs of A and of B were judged in every call" in " ".join(found.stdout.split())
     assert "reference" not in found.stdout.replace(files[0], "")
     told = json.loads((checkout / "out.json").read_text())
     (one,) = told["comparisons"]
@@ -466,7 +466,7 @@ def test_a_side_that_is_wrong_or_raises_is_named(harness: Harness, checkout: Pat
         assert json.loads((checkout / "out.json").read_text())["exit_code"] == Exit.INVALID
     found = harness("compare", "late.py", good, "--problem", "a2a", "--suite", "quick", "--ranks", "2")
     assert found.returncode == Exit.INVALID, found.stderr
-    assert "error: A (late.py) fails, so nothing is compared: run in turn with B" in found.stderr
+    assert "error: A (late.py) fails, so nothing is compared: benchmark " in found.stderr
     assert "IndexError: worn out" in found.stderr
 
 

@@ -13,7 +13,7 @@ from harness.board.entries import Board
 from harness.board.judgements import entry_cases
 from harness.board.report_json import from_json, to_json
 from harness.core.metrics import MEMORY
-from harness.core.records import Case, CaseResult, Cost, Passed, Series, Verdict, Verdicts, Wrong
+from harness.core.records import Case, CaseResult, Cost, Failure, Passed, Series, Verdict, Verdicts, Wrong
 from harness.kinds import op_memory
 from harness.ranks import wire
 from harness.report import board_view, terminal
@@ -59,7 +59,8 @@ class Calls:
         problem = SimpleNamespace(cost=lambda case: Cost(flops=1, hbm_bytes=1, link_bytes=0, held_bytes=held_bytes))
         problem.cost_of = problem.cost
         self.plan, self.has_files, self.right = SimpleNamespace(problem=problem), has_files, right
-        self.candidate, self.baseline, self.deadline = "candidate", "baseline", 0.0
+        self.candidate, self.baseline, self.deadline, self.at = "candidate", "baseline", 0.0, 0
+        self.rivals = [self.candidate]
         self.made = [SimpleNamespace(inputs=[SimpleNamespace(nbytes=70)])]
         self.turns: list[str] = []
 
@@ -77,9 +78,16 @@ class Calls:
     def memory_of(self, group: str) -> int:
         return 100 * len(self.turns) * (2 if group == self.baseline else 1)
 
-    def verify(self, index: int) -> list[Verdicts]:
+    def both(self, *place: object) -> tuple[str, str]:
+        return self.baseline, self.candidate
+
+    def blamed(self, group: str, case: Case, failure: Failure) -> Failure:
+        assert group == self.candidate
+        return failure
+
+    def verify(self, *indices: int) -> list[Verdicts]:
         verdict = Verdict(passed=self.right, message="" if self.right else "row 3")
-        return [Verdicts(strict=verdict, gpumode=verdict)]
+        return [Verdicts(strict=verdict, gpumode=verdict) for _ in indices]
 
 
 def measured(**changes: Any) -> Any:

@@ -203,10 +203,10 @@ def test_a_group_is_frozen_when_it_is_on_every_node_and_ran_when_it_did_on_one(
     for peer, ran in zip(hub.peers, ("", "started a process"), strict=True):
         with pytest.raises(BlockingIOError):
             parent.recv(1 << 16)
-        frozen = Frozen(role="candidate", number=3, running=1, ran=ran)
+        frozen = Frozen(group="second", number=3, running=1, ran=ran)
         hub.heard(peer, Frame(Kind.CONTROL, 0, json.dumps(encode(frozen)).encode()))
     told = decode(Frozen, json.loads(parent.recv(1 << 16)))
-    assert told == Frozen(role="candidate", number=3, running=2, ran="started a process")
+    assert told == Frozen(group="second", number=3, running=2, ran="started a process")
     for sock in (control, parent):
         sock.close()
 

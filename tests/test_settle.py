@@ -288,7 +288,7 @@ def test_rounds_end_as_soon_as_all_neighbours_are_in_order() -> None:
 def test_either_file_is_the_candidate_as_often() -> None:
     """By an odd number of rounds the role of one of them would count: here it alone makes a difference."""
     for rounds in (3, 7, 15):
-        found = settled(nothing(2), rounds, BUSY.head_to_head, lambda number, a, b: 0.2 if number % 2 else -0.2)
+        found = settled(nothing(2), rounds, BUSY.head_to_head, lambda number, a, b: 0.02 if number % 2 else -0.02)
         assert (found.tally.rounds, found.fit.logs) == (rounds + 1, (0.0, 0.0))
 
 
@@ -305,6 +305,34 @@ def test_a_file_that_fails_is_left_out_and_the_others_go_on() -> None:
     assert found.fit.logs == pytest.approx((0.002, -0.002))
     with pytest.raises(BadSubmissionError, match="held"):
         settled(nothing(2), 16, BUSY.head_to_head, meet)
+
+
+def test_files_whose_ratio_depends_on_their_roles_are_held() -> None:
+    """Of two both, of more the one that differs from all: file 1 does less when it plays the baseline, which it does in
+    odd rounds against 0 and in even ones against 2."""
+
+    def meet(number: int, one: int, other: int) -> float:
+        plays_the_baseline = (number % 2 == 1) == (other == 1)
+        return (0.0, 1.8 if other == 1 else -1.8)[plays_the_baseline and 1 in (one, other)]
+
+    with pytest.raises(BadSubmissionError, match=r"held: .*plays the baseline: 6.050x and 1.000x"):
+        settled(nothing(2), 16, BUSY.head_to_head, meet)
+    found = settled(nothing(4), 16, BUSY.head_to_head, meet)
+    assert [gone.number for gone in found.dropped] == [1], "the others differ from no one else"
+    assert str(found.dropped[0]).startswith("held: ")
+    assert found.numbers == (0, 2, 3)
+
+
+def test_equal_files_are_seldom_held_for_their_roles() -> None:
+    """Two of 400 settlements at most, where one of 2,000 is meant; launches differ by 4 %, as head_to_head says."""
+    rng = random.Random(1)
+    held = 0
+    for _ in range(400):
+        try:
+            settled(nothing(2), 8, BUSY.head_to_head, lambda number, a, b: rng.gauss(0, 0.04))
+        except BadSubmissionError:
+            held += 1
+    assert held <= 2
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), HarnessError("the disk is full")])
@@ -466,6 +494,7 @@ def test_looks_at_two_files_are_counted_whoever_else_met() -> None:
             "problem": entry().problem, "suite": entry().suite, "machine_class": entry().machine_class,
             "world_size": entry().world_size, "machine": None, "date": "2026-01-01", "rounds": 8, "resolves": 0.1,
             "problem_version": "v", "files": files, "looks": looks, "squares": 0.01,
+            "both_judged": True,
         }  # fmt: skip
         return settle.Settlement(**(values | changes))
 

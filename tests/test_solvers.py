@@ -460,6 +460,7 @@ def test_when_a_best_changes_everybodys_score_does(tmp_path: Path) -> None:
         resolves=0.1,
         problem_version="1",
         files=(SettledFile(author="me", file="mine.py", sha256=first.sha256, ratio=1.25),),
+        both_judged=True,
     )
     told = board_view.notes(dataclasses.replace(board, settlements=(met,)), first.group, ranking(board, first.group))
     assert told[-1] == "settled 2026-05-01, 8 rounds, resolves 10.0%: mine.py by me 1.250x"

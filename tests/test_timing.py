@@ -293,18 +293,70 @@ def test_honest_calls_count_what_they_claim() -> None:
     assert statistics.median(own_us) < 1020.0, "the mean of 16 is off by a sixteenth"
 
 
-def test_an_opponent_in_the_references_place_gains_nothing_by_its_claims_either() -> None:
-    honest, liar = quiet_reference(5000.0), [turn(OUTSIDE_US + 4000.0, 1000.0) for _ in range(16)]
-    own_us, ref_us = EachCall(claim=wall_us, is_trusted=False, own=honest, ref=liar).counted_us(
-        [5000.0] * 16, [1000.0] * 16
+TRUE_US = 5000.0
+
+
+def head_to_head(claims_us: list[float], is_baseline: bool, seed: int) -> EachCall:
+    """Two files whose calls take as long, one of which claims so much, and idle calls of trusted ranks."""
+    rng = random.Random(seed)
+
+    def around_us() -> float:
+        return rng.gauss(OUTSIDE_US, 0.02 * TRUE_US)
+
+    liar = [turn(around_us() + TRUE_US - us, us) for us in claims_us]
+    honest = [turn(around_us(), TRUE_US) for _ in claims_us]
+    own, ref = (honest, liar) if is_baseline else (liar, honest)
+    idle = [turn(around_us(), 50.0) for _ in claims_us[::2]]
+    return EachCall(claim=wall_us, is_trusted=False, own=own, ref=ref, idle=idle)
+
+
+def gain(claims_us: list[float], is_baseline: bool, seed: int) -> float:
+    """How many times as fast as the honest side the liar is shown."""
+    witness = head_to_head(claims_us, is_baseline, seed)
+    claims = ([wall_us(one.called[0]) for one in turns] for turns in (witness.own, witness.ref))
+    ratio_shown = shown_ratio(*witness.counted_us(*claims))
+    return 1 / ratio_shown if is_baseline else ratio_shown
+
+
+@pytest.mark.parametrize("is_baseline", [False, True])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [1.3, 1.3, 1.3, 0.1, 0.1],  # by each other's overhead, a median, such claims gained 1.13 on either side
+        [1.6, 1.6, 1.6, 0.5, 0.5],
+        [1.1, 1.1, 1.1, 0.85, 0.85],
+        [0.2] * 5,
+        [0.2, 1.8] * 2,
+    ],
+)
+def test_no_pattern_of_claims_gains_head_to_head_on_either_side(parts: list[float], is_baseline: bool) -> None:
+    """30 seeds each: what is shown is what is shown of a file that claims nothing, and as close to 1 as that."""
+    gains, of_the_silent = (
+        [math.log(gain([TRUE_US * part for part in claimed] * 8, is_baseline, seed)) for seed in range(30)]
+        for claimed in (parts, [0.001] * len(parts))
     )
-    assert own_us == [5000.0] * 16
-    assert statistics.median(ref_us) >= 4740.0
-    by_turns = [turn(OUTSIDE_US + 4000.0 * sign, 5000.0 - 4000.0 * sign) for sign in (1, -1) * 8]
-    own_us, ref_us = EachCall(claim=wall_us, is_trusted=False, own=honest, ref=by_turns).counted_us(
-        [5000.0] * 16, [1000.0, 9000.0] * 8
+    assert statistics.fmean(gains) == pytest.approx(statistics.fmean(of_the_silent), abs=0.002)
+    assert abs(statistics.fmean(gains)) < 0.01
+    assert max(map(abs, gains)) <= max(map(abs, of_the_silent)) + 0.002
+
+
+@pytest.mark.parametrize("is_baseline", [False, True])
+def test_the_side_that_plainly_lies_is_named_head_to_head(is_baseline: bool) -> None:
+    witness = head_to_head([0.2 * TRUE_US] * 16, is_baseline, seed=1)
+    assert "us a call, but" in witness.doubt("A", is_baseline)
+    assert witness.doubt("A", not is_baseline) == ""
+    assert not any(head_to_head([TRUE_US] * 16, is_baseline, seed=1).doubt("A", side) for side in (False, True))
+
+
+def test_honest_claims_of_both_sides_count_head_to_head() -> None:
+    quiet = EachCall(
+        claim=wall_us,
+        is_trusted=False,
+        own=[turn(OUTSIDE_US, 1000.0)] * 16,
+        ref=[turn(OUTSIDE_US, 2000.0)] * 16,
+        idle=[turn(OUTSIDE_US, 50.0)] * 8,
     )
-    assert shown_ratio(own_us, ref_us) == pytest.approx(1.0, abs=0.05)
+    assert quiet.counted_us([1000.0] * 16, [2000.0] * 16) == ([1000.0] * 16, [2000.0] * 16)
 
 
 def test_whoever_hides_a_third_of_its_calls_is_held() -> None:

@@ -165,7 +165,7 @@ class EntryCase:
     series: tuple[EntrySeries, ...] = ()
     rank_ends_us: tuple[float, ...] = ()
     best: float | None = None  # the best value known from elsewhere, for scores that are relative to others
-    own_kernels: float | None = None  # the part of its time in its own kernels, for scores that count it
+    own_kernels: float | None = None  # the part of its time in its own kernels, a claim
 
     def __post_init__(self) -> None:
         check_printable(self, "label")
@@ -274,7 +274,8 @@ class Settlement:
 
     `looks` counts how often an order of these files was looked for, `squares` is the sum of the squared log ratios of
     all launches: with both the settlement can be continued. Those of older harnesses lack the sum, and were looked at
-    three times in 16 rounds."""
+    three times in 16 rounds. One that is not `both_judged` is void: in its launches nobody judged what the file in the
+    baseline's place returned."""
 
     problem: str
     suite: str
@@ -289,6 +290,7 @@ class Settlement:
     looks: int = 3
     squares: float | None = None
     confined: bool = True  # False: it was timed outside the sandbox
+    both_judged: bool = False
 
     def __post_init__(self) -> None:
         _check_positive(self, "world_size", "rounds", "resolves", "looks")

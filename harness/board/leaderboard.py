@@ -37,7 +37,7 @@ from harness.core.yaml_file import read_yaml
 # their intervals; of an entry `cases`, `peaks`, `phases_s`. 4: `settlements`, `launch_noise`; of an entry and of its
 # history `machine`; of its history `ratio_error`. Its history has all judgements of the source that stands.
 # 5: of a settlement `looks`, `squares`, `confined`; of launch_noise `sha256`, `levels`. 6: of an entry, of what is held
-# and of their history `code`. 7: of an entry and of its history `launches`.
+# and of their history `code`. 7: of an entry and of its history `launches`; of a settlement `both_judged`.
 SCHEMA = 7
 FILE = "leaderboard.yaml"  # at the top of the checkout
 LOCK_NAME = ".leaderboard.lock"

@@ -428,14 +428,15 @@ def closed(ahead: Collection[tuple[Key, Key]]) -> set[tuple[Key, Key]]:
 
 
 def settlement_of(board: Board, one: Entry, other: Entry) -> Settlement | None:
-    """The latest settlement that timed these two sources against each other, under the version of the problem that
-    both entries were judged under."""
+    """The latest settlement that is not void and timed these two sources against each other, under the version of the
+    problem that both entries were judged under."""
     codes = codes_of(board)
     pair = {code_of(one, codes), code_of(other, codes)}
     both = [
         settlement
         for settlement in board.settlements
-        if settlement.group == one.group == other.group
+        if settlement.both_judged
+        and settlement.group == one.group == other.group
         and settlement.problem_version == one.problem_version == other.problem_version
         and pair <= {codes.get(file.sha256, file.sha256) for file in settlement.files}
     ]

@@ -11,8 +11,8 @@ from harness.cli.result_files import ResultFiles
 from harness.core.checkout import Checkout, shown
 from harness.core.errors import Exit, UsageError
 from harness.core.metric_words import MEMORY, TIMES
-from harness.core.records import Mode, Submission
-from harness.evaluation.compare import FAIL_IF, MARGIN, Comparison, check, exit_code, live, rule
+from harness.core.records import Submission
+from harness.evaluation.compare import FAIL_IF, MARGIN, Comparison, exit_code, live, rule
 from harness.evaluation.compare_runs import recorded
 from harness.evaluation.leader import LEADER, leading, leading_source
 from harness.kinds import settings
@@ -165,17 +165,15 @@ def _compare_files(order: Options, setting: Setting, leader: Submission | None, 
     files = [read_submission(setting.problem, Path(side), checkout) for side in order.sides]
     first, *others = [leader, *files] if leader else files
 
-    def planned(submission: Submission, mode: Mode, opponent: Submission | None = None) -> Plan:
-        wanted = Order(setting=setting, submission=submission, mode=mode, author=host.login(), opponent=opponent)
+    def planned(submission: Submission) -> Plan:
+        wanted = Order(setting=setting, submission=submission, mode="leaderboard", author=host.login(), opponent=first)
         return plan_of(wanted)
 
     with ProgressLine(new_console(stderr=True), silent=order.quiet) as progress:
-        progress.note(f"A, {first.name}: tests")
-        check(planned(first, "test"), progress)
         found = []
         for other in others:
-            progress.note(f"B, {other.name}: tests, then timed against A")
-            found.append(live(planned(other, "leaderboard", first), order.margin, progress))
+            progress.note(f"B, {other.name}, against A, {first.name}: tests, then timed in turn")
+            found.append(live(planned(other), order.margin, progress))
         return found
 
 

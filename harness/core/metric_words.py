@@ -78,7 +78,7 @@ TIMES = MetricWords(
     in_turn="timed in turn on the same inputs",
     apart="timed in a run each, another time",
     more_samples="--seconds says how long a shape is timed",
-    judged="A's outputs were judged in its tests only, B's in every call.",
+    judged="Outputs of A and of B were judged in every call.",
 )
 COSTS = MetricWords(
     columns=("instance", ">ref cost", ">cost", ">ratio", ">bound", ">bound %", ">gap", ">n"),
@@ -157,7 +157,7 @@ TOKENS = MetricWords(
     in_turn="timed in turn on the same prompts",
     apart="timed in a run each, another time",
     more_samples="--seconds says how long a prompt is timed",
-    judged="A's outputs were judged in its tests only, B's in every call.",
+    judged="Outputs of A and of B were judged in every call.",
 )
 WORDS = {"us": TIMES, "cost": COSTS, "s": RUNS, "bytes": MEMORY, "tokens/s": TOKENS}
 

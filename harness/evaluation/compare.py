@@ -281,21 +281,15 @@ class SideTimedOut(HarnessError):
     exit_code = Exit.TIMED_OUT
 
 
-def check(plan: Plan, progress: Progress) -> None:
-    """Evaluates the tests of A, whose outputs are not judged while it is timed. Raises what `_failed` makes where it
-    does not pass."""
-    _passed("A", evaluate(plan, progress))
-
-
 def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
-    """Checks the plan's submission, B, and times it against its opponent, A. Raises what `_failed` makes where B does
-    not pass or A fails while it is timed."""
+    """Times the plan's submission, B, against its opponent, A. What either returns is judged alike, in tests and in
+    timed calls. Raises what `_failed` makes where one of them does not pass."""
     a, b = plan.opponent, plan.submission
     assert a is not None, "B is timed against A"
     try:
         report = evaluate(plan, progress)
     except OpponentFailed as failure:
-        raise _failed("A", a.name, f"run in turn with B, {failure.case}", failure.outcome) from None
+        raise _failed("A", a.name, failure.case, failure.outcome) from None
     _passed("B", report)
     rows = [
         Row(

@@ -10,6 +10,10 @@ fitted by least squares, which for complete rounds is a file's mean over its lau
 is usual (board.noise), say what launches differ by. Two files are in order where their log-speeds differ by more than
 `half`, the half width of an interval that holds for all pairs together (Tukey's, stats.students_range).
 
+Files play candidate and baseline in turn, and cannot tell which. Two files whose ratio differs between the two by more
+than chance and ROLES_APART are held, both, unless one of them differs so from more files than the other: somebody has
+found a way to tell.
+
 It is looked at after 4, 8, 16 rounds and so on and after the last, so that it may end as soon as all neighbours are in
 order. Look number k has k / 2^(k + 1) of the 5 %, which is all of it over all looks there may ever be. A later call
 with the same files goes on with the rounds of the earlier ones, and looks at any two files are counted over all calls:
@@ -19,6 +23,7 @@ whoever repeats it until it says an order finds a wrong one no more often.
 import itertools
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,7 +34,7 @@ from harness.board.entries import Board, Entry, Group, SettledFile, Settlement, 
 from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, HarnessError, UsageError
 from harness.core.records import Submission
-from harness.core.stats import CONFIDENCE, LaunchNoise, students_range
+from harness.core.stats import CONFIDENCE, LaunchNoise, student_t, students_range
 from harness.evaluation import compare, verify
 from harness.evaluation.leader import class_here
 from harness.kinds.kind import OpponentFailed, Order, Progress, Setting
@@ -38,6 +43,8 @@ from harness.machine import host
 
 FIRST_LOOK, FIRST_LOOK_AT_TWO = 4, 8
 TOP = 4
+ROLES_CHANCE = 2000  # settlements of equal files, in one of which two are held for a ratio that differs by role
+ROLES_APART = 0.1  # log; by 5 % in either role one group of ranks was favoured when the reference met itself
 DIGITS = 5  # of ratios that the board keeps, and of their squares
 
 
@@ -96,7 +103,7 @@ def nothing(count: int, looks: int = 0) -> Tally:
 
 
 class Dropped(Exception):
-    """A file, by its number, cannot be run any more, and why."""
+    """A file, by its number, does not meet others any more, and why."""
 
     def __init__(self, number: int, error: HarnessError) -> None:
         super().__init__(str(error))
@@ -117,6 +124,28 @@ class Settled:
 
 
 # ---- the rule --------------------------------------------------------------------------------------------------------
+def apart(meetings: Sequence[Meeting], usual: LaunchNoise, pairs: int) -> str:
+    """How much the ratio of two files differs between their roles, if that is more than chance and ROLES_APART allow:
+    `meetings` are theirs in pairs of rounds. Of ROLES_CHANCE settlements of equal files one holds two, by a t test for
+    each of `pairs` pairs. Launches differ by what is usual or by what these show, whichever excuses more, so two
+    launches say nothing."""
+    logs = [one.log for one in meetings]
+    odd, even = logs[::2], logs[1::2]
+    if len(logs) < 4:
+        return ""
+    means = statistics.fmean(odd), statistics.fmean(even)
+    squares = math.fsum((log - mean) ** 2 for side, mean in zip((odd, even), means, strict=True) for log in side)
+    own, more = len(logs) - 2, usual.freedom
+    half = max(
+        student_t(1 - 1 / (2 * ROLES_CHANCE * pairs), freedom) * math.sqrt(total / freedom * 4 / len(logs))
+        for freedom, total in ((own, squares), (own + more, squares + more * usual.sd**2))
+    )
+    if abs(means[0] - means[1]) <= half + ROLES_APART:
+        return ""
+    ratios = " and ".join(f"{math.exp(mean):.3f}x" for mean in means)
+    return f"held: the ratio of the two depends on which of them plays the baseline: {ratios} in {len(logs)} launches"
+
+
 def looks(before: int, rounds: int, count: int) -> tuple[int, ...]:
     """After which of `rounds` further rounds it is looked at: where 4, 8, 16 ... are complete, with those `before`, and
     at the last; two files, with one launch a round, begin at 8."""
@@ -148,7 +177,7 @@ def fit(tally: Tally, usual: LaunchNoise, part: float = 1.0) -> Fit:
 def settled(before: Tally, rounds: int, usual: LaunchNoise, meet: Callable[[int, int, int], float]) -> Settled:
     """Runs as many of `rounds` further rounds as it takes. `meet(round, one, other)` is a launch, `usual` what these
     usually differ by. A file that `meet` drops is left out with all its launches, and the others go on; they begin
-    anew, since what was known before is of other files.
+    anew, since what was known before is of other files. So are two whose ratio depends on their roles.
 
     Whatever else `meet` raises ends it. The complete pairs of rounds count, and if there is none, it is raised.
     """
@@ -158,6 +187,16 @@ def settled(before: Tally, rounds: int, usual: LaunchNoise, meet: Callable[[int,
     dropped: list[Dropped] = []
     ended: BaseException | None = None
     found: tuple[Fit, Tally] | None = None
+
+    def drop(*gone: Dropped) -> None:
+        nonlocal numbers, meetings, before, found
+        dropped.extend(gone)
+        numbers = tuple(each for each in numbers if each not in {one.number for one in gone})
+        meetings = [[each for each in of if {each.one, each.other} <= set(numbers)] for of in meetings]
+        before, found = nothing(len(numbers)), None
+        if len(numbers) < 2:
+            raise gone[0].error from None
+
     for number in range(1, rounds + 1):
         meetings.append([])
         for one, other in itertools.combinations(numbers, 2):
@@ -165,12 +204,7 @@ def settled(before: Tally, rounds: int, usual: LaunchNoise, meet: Callable[[int,
                 try:
                     meetings[-1].append(Meeting(one=one, other=other, log=meet(number, one, other)))
                 except Dropped as gone:
-                    dropped.append(gone)
-                    numbers = tuple(each for each in numbers if each != gone.number)
-                    meetings = [[each for each in of if {each.one, each.other} <= set(numbers)] for of in meetings]
-                    before, found = nothing(len(numbers)), None
-                    if len(numbers) < 2:
-                        raise gone.error from None
+                    drop(gone)
                 except (HarnessError, KeyboardInterrupt) as error:
                     ended = error
         if ended is not None:
@@ -181,6 +215,8 @@ def settled(before: Tally, rounds: int, usual: LaunchNoise, meet: Callable[[int,
         is_new = found is None or found[1].rounds < at
         if is_new and (ended is not None or number in looks(before.rounds, rounds, len(numbers))):
             looked += 1
+            if held := _held(meetings, usual):
+                drop(*held)
             tally = before.plus([one for of in meetings for one in _numbered(of, numbers)])
             found = fit(tally, usual, share(looked)), replace(tally, looks=looked)
         if ended is not None or (found is not None and found[0].is_resolved):
@@ -194,6 +230,24 @@ def settled(before: Tally, rounds: int, usual: LaunchNoise, meet: Callable[[int,
         dropped=tuple(dropped),
         ended=ended,
     )
+
+
+def _held(rounds: Sequence[Sequence[Meeting]], usual: LaunchNoise) -> list[Dropped]:
+    """The files whose ratio to another one depends on their roles."""
+    pairs: dict[tuple[int, int], list[Meeting]] = {}
+    for meeting in itertools.chain.from_iterable(rounds):
+        pairs.setdefault((meeting.one, meeting.other), []).append(meeting)
+    suspects = {pair: why for pair, meetings in pairs.items() if (why := apart(meetings, usual, len(pairs)))}
+    found: list[Dropped] = []
+    while suspects:
+        counts = Counter(itertools.chain.from_iterable(suspects))
+        worst = {number for number, count in counts.items() if count == max(counts.values())}
+        for number in sorted(worst):
+            found.append(
+                Dropped(number, BadSubmissionError(next(suspects[pair] for pair in suspects if number in pair)))
+            )
+        suspects = {pair: why for pair, why in suspects.items() if not worst & {*pair}}
+    return found
 
 
 def _numbered(meetings: Sequence[Meeting], numbers: Sequence[int]) -> list[Meeting]:
@@ -313,7 +367,8 @@ def known(board: Board, meeting: Contenders) -> Tally:
     there = [
         one
         for one in board.settlements
-        if one.group == first.group
+        if one.both_judged
+        and one.group == first.group
         and one.problem_version == meeting.version
         and len({file.sha256 for file in one.files} & set(own)) > 1
     ]
@@ -329,8 +384,8 @@ def known(board: Board, meeting: Contenders) -> Tally:
 
 
 def launch(meeting: Contenders, number: int, one: int, other: int, progress: Progress) -> float:
-    """A launch of two of them; in odd rounds the first is measured as the candidate, in even ones the second. What the
-    candidate returns is judged in every call, so both are. Raises Dropped for one that fails twice."""
+    """A launch of two of them; in odd rounds the first is measured as the candidate, in even ones the second. What
+    either returns is judged in every call. Raises Dropped for one that fails twice."""
     candidate, opponent = (one, other) if number % 2 else (other, one)
     order = Order(
         setting=meeting.setting,
@@ -380,6 +435,7 @@ def settlement(meeting: Contenders, found: Settled) -> Settlement:
         looks=found.tally.looks,
         squares=rounded(found.tally.squares, DIGITS),
         confined=meeting.setting.confined,
+        both_judged=True,
     )
 
 

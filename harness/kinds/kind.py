@@ -18,17 +18,15 @@ from harness.core.records import (
     Bound,
     Case,
     CheckerName,
-    Crashed,
     Failure,
+    Held,
     Measured,
     Mode,
     NotRun,
     Passed,
     Profile,
-    Raised,
     Ranking,
     Submission,
-    TimedOut,
     Verdicts,
     Warning,
 )
@@ -171,10 +169,11 @@ class Progress(Protocol):
 
 
 class OpponentFailed(HarnessError):
-    """What the submission was to be measured against (plan.opponent) failed itself, at a case."""
+    """What the submission was to be measured against (plan.opponent) failed itself, at a case: it was wrong, was held,
+    or did not end."""
 
-    def __init__(self, case: str, outcome: Raised | Crashed | TimedOut) -> None:
-        super().__init__(outcome.message)
+    def __init__(self, case: str, outcome: Failure) -> None:
+        super().__init__(outcome.evidence if isinstance(outcome, Held) else outcome.message)
         self.case, self.outcome = case, outcome
 
 

@@ -29,10 +29,11 @@ from harness.core.records import (
     Warning,
 )
 from harness.judging import warnings
+from harness.judging.checkers import CHECKERS
 from harness.kinds import op_check, op_measure, staging
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
-from harness.kinds.op_calls import Calls
+from harness.kinds.op_calls import Calls, empty_samples_us
 from harness.kinds.op_deadline import JUDGING, MAKING
 from harness.kinds.op_launches import Launching, stage
 from harness.kinds.op_limits import Limits
@@ -46,7 +47,8 @@ from harness.problems.problem import Problem
 from harness.problems.reference_copy import is_reference
 from harness.problems.submission import read_submission
 from harness.process import compile_cache
-from harness.ranks import clocks, wire
+from harness.ranks import wire
+from harness.ranks.group import Group
 from harness.ranks.launch import START_S, Launch, log_name
 from harness.ranks.zygotes import OTHERS
 
@@ -153,7 +155,7 @@ class OpSession(Launching):
 
     def _prepare(self) -> Passed:
         calls = self.calls
-        groups = [calls.trusted, calls.baseline]  # that still have no process group
+        groups = [calls.trusted, *calls.baselines("open")]  # that still have no process group
         with self._timed("reference", START_S):  # before anything untrusted runs: peaks are kept, for everybody
             trusted = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0]
             self.device_model = trusted.device
@@ -165,27 +167,23 @@ class OpSession(Launching):
                     calls.open(groups.pop(0))
                     self.progress.phase("peaks of this machine")
                     self.limits.measure(calls)
-        kernels = ((calls.baseline, _entry(self.plan, "baseline")), (calls.candidate, _entry(self.plan, "candidate")))
-        of_others = [group for group, kernel in kernels if kernel is not None]
-        if compiling := [group for group, kernel in kernels if kernel and compile_cache.compiles(kernel)]:
+        if compiling := _compiling(calls):
             try:
                 with self._timed("compile", compile_cache.COMPILE_S):
                     self.has_run = True
-                    for group in compiling:
-                        group.ask(wire.CompileKernel(), wire.Imported, calls.deadline)
+                    calls.compile_kernels(compiling)
             finally:
                 if printed := self.ranks.logs().get(log_name("candidate", 0)):
                     self.logs["compile"] = printed  # by compilers
         with self._timed("import", START_S):
-            for group in (calls.baseline, calls.candidate):
-                self.has_run = self.has_run or group in of_others
+            for group in calls.both("import"):
+                self.has_run = self.has_run or _entries(calls)[group] is not None
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
             calls.open(*groups)
         calls.freeze(calls.baseline, calls.candidate)
         with self._timed("clock", START_S):
             for clock in self.plan.clocks[1:] if self.stepping else self.plan.clocks:
-                empty = calls.empty_calls(clock)
-                self.empty_call_samples_us[clock] = tuple(map(clocks.SAMPLE_US[clock], empty))
+                self.empty_call_samples_us[clock] = empty_samples_us(calls, clock)
         return Passed()
 
     @contextlib.contextmanager
@@ -196,11 +194,10 @@ class OpSession(Launching):
             yield
 
     def close(self) -> Passed | Failure:
-        """Closes the candidate's process group, which a submission may have left unable to close."""
+        """Closes the process groups of submissions, which one may have left unable to close."""
 
         def work() -> Passed:
-            calls = self.calls
-            calls.candidate.ask(wire.CloseGroup(), wire.Done, calls.deadline)
+            (calls := self.calls).close_rivals(self.checked)
             self.peak_memory_bytes = calls.peaks_of_all()
             calls.freeze(calls.baseline, calls.candidate)  # the answer says whether one ran when it was frozen before
             self.ranks.check_frozen(calls.deadline)
@@ -209,13 +206,13 @@ class OpSession(Launching):
         return self.guarded(work)
 
     def check(self, case: Case) -> Checked:
-        """The submission gets a new process group, and so does the reference where the case will be timed: connections
+        """A submission gets a new process group, and so does the reference where the case will be timed: connections
         that have carried much are faster than new ones."""
 
         def work() -> Checked:
             calls = self.calls
             self.begin(case)
-            calls.open(*([calls.candidate, calls.baseline] if case.kind == "benchmark" else [calls.candidate]))
+            calls.open(*(calls.both if case.kind == "benchmark" else calls.in_order)("open", calls.at))
             return op_check.check(calls, case, probe_all=self.checked == 1)
 
         found = self.guarded(work)
@@ -251,8 +248,7 @@ class OpSession(Launching):
     def profile(self, case: Case) -> Profile | Failure:
         """One call of every rank under torch's profiler."""
         self.goes_on("profile")
-        workdirs = [self.launch.workdir("candidate", rank) for rank in range(self.plan.world_size)]
-        return self.guarded(lambda: op_measure.profile(self.calls, case, workdirs))
+        return self.guarded(lambda: op_measure.profile(self.calls, case, self.launch.workdirs("candidate")))
 
     @property
     def peaks(self) -> Peaks | None:
@@ -297,6 +293,18 @@ class OpSession(Launching):
             self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - began
 
 
+def _entries(calls: Calls) -> dict[Group, Submission | None]:
+    """What baseline and candidate run, None for the reference."""
+    return {calls.baseline: _entry(calls.plan, "baseline"), calls.candidate: _entry(calls.plan, "candidate")}
+
+
+def _compiling(calls: Calls) -> list[Group]:
+    """The groups whose kernels are to be compiled."""
+    entries = _entries(calls)
+    groups = calls.both("compile")
+    return [group for group in groups if (entry := entries[group]) is not None and compile_cache.compiles(entry)]
+
+
 def _spread(plan: Plan) -> tuple[Warning, ...]:
     """That the suite's shapes are split over another number of ranks than it is for, or ranks over several nodes."""
     meant = {case.world_size for case in plan.problem.suite(plan.suite.name).benchmarks}
@@ -336,6 +344,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
             hidden=staging.hidden(plan.problem.root, top),
             judges=plan.hidden,
             checker=plan.problem.checker,
+            judged=judged_roles(plan),
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,
             kept_bytes=plan.kept_bytes,
@@ -347,6 +356,11 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
     finally:
         held.close()
         remove(top)
+
+
+def judged_roles(plan: OpPlan) -> tuple[wire.Role, ...]:
+    """Whose outputs are judged."""
+    return ("candidate", "baseline") if plan.opponent or CHECKERS[plan.checker].judges_baseline else ("candidate",)
 
 
 def _entry(plan: OpPlan, role: wire.Role) -> Submission | None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 
 from harness.core.records import Case, Clock, Params, Verdict, Verdicts
-from harness.judging.checkers import CHECKERS
 from harness.kinds.op_deadline import JUDGING, MAKING
 from harness.kinds.op_groups import Groups
 from harness.kinds.plan import OpPlan
@@ -19,9 +18,9 @@ from harness.ranks.launch import Ranks
 from harness.ranks.witness import Turn
 
 EMPTY_CALLS = 30
-# Of each input and output of a block, at most, on one device: made, in its buffer, loaded on either side; taken, and in
-# both sides' buffers.
-INPUT_COPIES, OUTPUT_COPIES = 4, 3
+# Of each input and output of a block, at most, on one device: made, in its buffer, loaded on either side; in both
+# sides' buffers, and taken from each that is judged.
+INPUT_COPIES, OUTPUT_COPIES = 4, 2
 
 
 class Calls(Groups):
@@ -61,8 +60,7 @@ class Calls(Groups):
         if self.has_files and len(indices) == 1:
             gates = Gates() if again or indices[0] < 0 else self._gates(self.loaded[indices[0]], idle)
             indices = [min(0, indices[0])]
-        whose = "the submission" if group is self.candidate else self.plan.baseline_name
-        with self.phase.spent_on(f"calls of {whose}"):
+        with self.phase.spent_on(f"calls of {self.name_of(group)}"):
             return group.call(indices, clock, self.deadline, lead_s, keys, gates, late)
 
     def _gates(self, index: int, idle: bool) -> Gates:
@@ -75,18 +73,12 @@ class Calls(Groups):
 
     def room(self) -> int:
         """For how many inputs like those that were just made, and their outputs, there is memory."""
+        outputs = OUTPUT_COPIES + len(self.rivals)
         return min(
             min(rank.spare_bytes, self.plan.in_flight_bytes)
-            // (INPUT_COPIES * rank.inputs[0].nbytes + OUTPUT_COPIES * rank.output_limit)
+            // (INPUT_COPIES * rank.inputs[0].nbytes + outputs * rank.output_limit)
             for rank in self.made
         )
-
-    def empty_calls(self, clock: Clock) -> list[list[wire.CallSample]]:
-        """As a case's calls are taken: in a burst, or one by one; the first, which warm up, are not among them."""
-        if self.plan.budget.burst and clock != "device":
-            indices = [-1] * (clocks.WARM_CALLS + EMPTY_CALLS)
-            return self.call(self.baseline, indices, clock)[clocks.WARM_CALLS :]
-        return [self.call(self.baseline, [-1], clock)[0] for _ in range(EMPTY_CALLS + 1)][1:]
 
     def fresh(self, count: int, masked: bool = False) -> list[wire.InputSpec]:
         """That many inputs that no call has seen."""
@@ -106,7 +98,8 @@ class Calls(Groups):
                 group.send(wire.Yield(buffers=True))
             for group in (self.baseline, self.candidate):
                 group.gather(wire.Done, self.deadline)
-        command = wire.MakeInputs(params=case.params, inputs=tuple(inputs), renew=renew, stepped=stepped)
+        judged = sum(map(self.is_judged, (self.baseline, self.candidate)))
+        command = wire.MakeInputs(params=case.params, inputs=tuple(inputs), renew=renew, stepped=stepped, judged=judged)
         close(self.files)  # nobody's any more
         close(files for _, by_rank in self.unjudged for files in by_rank)
         self.files, self.unjudged = [], []
@@ -151,7 +144,7 @@ class Calls(Groups):
         The results are fixed at once: they are in sealed files, or trusted ranks copy them. After the baseline's calls
         as many bytes are copied, so that the next calls find the machine in the same state. The group then rests until
         its next turn. `watched`: measure the memory of the first call (see `memory_of`). `idle`: a call without the
-        kernel; its output, a copy of the last one, is not judged.
+        kernel; its output, a copy of the last one (of trusted ranks: of the last one judged), is not judged.
         """
         self.regain(group)  # before the turn begins, since it takes a while
         began_ns = time.monotonic_ns()
@@ -177,9 +170,9 @@ class Calls(Groups):
         )
 
     def take(self, group: Group, called: Sequence[Sequence[wire.CallSample]], judged: bool = True) -> None:
-        """Keeps the results of these calls for `verify`: trusted ranks copy them, or they stay in their files. The
-        baseline's results are kept only if the checker judges them. With `judged` false nothing is kept."""
-        judged = judged and (group is self.candidate or CHECKERS[self.plan.checker].judges_baseline)
+        """Keeps the results of these calls for `verify`: trusted ranks copy them, or they stay in their files. What the
+        reference returns is kept only if the checker judges it. With `judged` false nothing is kept."""
+        judged = judged and self.is_judged(group)
         outputs = [tuple(call.output or wire.NO_OUTPUT for call in calls) for calls in zip(*called, strict=True)]
         if not self.has_files:
             self.reads_of(group)
@@ -211,16 +204,31 @@ class Calls(Groups):
         for outputs, files in unjudged:
             self.trusted.send([wire.TakeOutputs(outputs=each, judged=True) for each in outputs], files)
             close(files)
-        for index in indices:  # all at once: they need not wait for us between two
-            self.trusted.send(wire.Verify(index=index, taken=self._taken, published=published))
-            self._taken += 1
+        # All at once, since they need not wait for us between two; those of one input one after the other, since what
+        # is right is then found once.
+        order = sorted(range(len(indices)), key=lambda place: indices[place])
+        for place in order:
+            self.trusted.send(wire.Verify(index=indices[place], taken=self._taken + place, published=published))
+        self._taken += len(indices)
         with self.phase.spent_on(JUDGING):
             for _ in unjudged:
                 self.trusted.gather(wire.Done, self.phase.last_s)
-            verified = [self.trusted.gather(wire.Verified, self.phase.last_s) for _ in indices]
+            verified = {place: self.trusted.gather(wire.Verified, self.phase.last_s) for place in order}
         if indices:
             self.judging_s = max(self.judging_s, (time.monotonic() - began) / len(indices))
-        return verified
+        return [verified[place] for place in range(len(indices))]
+
+
+def empty_samples_us(calls: Calls, clock: Clock) -> tuple[float, ...]:
+    """The times of empty calls of the baseline, made as a case's calls are: in a burst, or one by one. The first, which
+    warm up, are not among them."""
+    times: list[list[int]]
+    times, warm = [[-1] * (clocks.WARM_CALLS + EMPTY_CALLS)], clocks.WARM_CALLS
+    if clock == "device" or not calls.plan.budget.burst:
+        times, warm = [[-1]] * (1 + EMPTY_CALLS), 1
+    for group in calls.baselines("empty"):
+        found = [called for indices in times for called in calls.call(group, indices, clock)][warm:]
+    return tuple(map(clocks.SAMPLE_US[clock], found))
 
 
 def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:

@@ -99,13 +99,13 @@ class Guarded(Session):
     def _decided(self, failure: RankFailure) -> Raised | Crashed | TimedOut | Held:
         made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
         cases = [case for phase in self.plan.phases for case in phase.cases]
-        label = cases[min(self.calls.at, len(cases) - 1)].label
+        case = cases[min(self.calls.at, len(cases) - 1)]
         # A trusted process that only raises has not been reached before it has read an output.
         if failure.role == "candidate" and failure.reason == "memory" and not self.plan.is_control:
             self._check_memory()
         reached = self.has_run if failure.role == "baseline" or failure.reason else self.calls.has_read
         may_be_its = reached and not self.plan.is_control
-        return op_failures.decided(failure, self.plan, label, made, may_be_its, self._control)
+        return op_failures.decided(failure, self.plan, f"{case.kind} {case.label}", made, may_be_its, self._control)
 
     def _check_memory(self) -> None:
         """Raises UsageError if the reference in the submission's place runs out of memory too: then it is the machine

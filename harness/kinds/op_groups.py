@@ -4,8 +4,11 @@ What the groups do on their turns is in kinds.op_calls.
 """
 
 import time
+from collections.abc import Sequence
 
+from harness.core.records import Case, Failure
 from harness.judging.checkers import CHECKERS
+from harness.kinds.kind import OpponentFailed
 from harness.kinds.op_deadline import Deadline
 from harness.kinds.plan import OpPlan
 from harness.ranks import wire
@@ -14,12 +17,17 @@ from harness.ranks.launch import Ranks, free_port
 
 
 class Groups:
-    """`phase` is the running phase's deadline. `has_read`: whether trusted ranks have read any output of a candidate or
-    an opponent."""
+    """`phase` is the running phase's deadline. `rivals` are the groups that run a submission: the candidate, and with
+    an opponent the baseline. Rivals are called, judged, probed and held alike, in an order that the secret decides, so
+    that no rank can tell whether it plays the candidate or the baseline. `has_read`: whether trusted ranks have read
+    any output of theirs."""
 
     def __init__(self, plan: OpPlan, ranks: Ranks) -> None:
         self.plan = plan
         self.trusted, self.baseline, self.candidate = ranks.trusted, ranks.baseline, ranks.candidate
+        self.rivals = (self.candidate, *([self.baseline] if plan.opponent is not None else []))
+        # Make the idle calls. An opponent's ranks would not be trusted with them.
+        self.idlers = self.baseline if plan.opponent is None else self.trusted
         self.phase = Deadline(0.0)
         self.has_read = False
         self.has_files = plan.device == "cpu"  # each input and output is in a file of its own
@@ -27,6 +35,25 @@ class Groups:
         self.ahead = 0  # calls in its process group by which the candidate is ahead, until both are timed
         self._opened = 0
         self.at = 0  # the number of the case that runs, among all
+
+    def in_order(self, *place: int | str) -> tuple[Group, ...]:
+        """The rivals, in an order that the secret decides for that place of the evaluation."""
+        return self.rivals[::-1] if self.plan.seed("order", *place) % 2 else self.rivals
+
+    def both(self, *place: int | str) -> tuple[Group, ...]:
+        """Baseline and candidate, rivals as `in_order` has them."""
+        return self.in_order(*place) if len(self.rivals) > 1 else (self.baseline, self.candidate)
+
+    def baselines(self, *place: int | str) -> tuple[Group, ...]:
+        """The baseline. A rival's may have nothing done to it that is not done to the other: both, then, as `in_order`
+        has them."""
+        return self.in_order(*place) if len(self.rivals) > 1 else (self.baseline,)
+
+    def blamed(self, group: Group, case: Case, failure: Failure) -> Failure:
+        """The failure, if it is the candidate's. Raises OpponentFailed if it is the opponent's."""
+        if group is self.candidate:
+            return failure
+        raise OpponentFailed(f"{case.kind} {case.label}", failure)
 
     @property
     def deadline(self) -> float:
@@ -49,8 +76,8 @@ class Groups:
         problem = self.plan.problem
         if not problem.multi_gpu:
             groups = tuple(group for group in groups if group is self.trusted and problem.cost_of is not None)
+        self._opened += 1
         for group in groups:
-            self._opened += 1
             group.send(wire.CloseGroup())
             group.send(wire.OpenGroup(number=self._opened, free_port=free_port()))
         for group in groups:
@@ -61,14 +88,36 @@ class Groups:
         """Trusted ranks read outputs of that group."""
         self.has_read = self.has_read or group is self.candidate or self.plan.opponent is not None
 
+    def compile_kernels(self, groups: Sequence[Group]) -> None:
+        """Has these groups compile their kernels, one after the other."""
+        for group in groups:
+            group.ask(wire.CompileKernel(), wire.Imported, self.deadline)
+
+    def close_rivals(self, phase: int) -> None:
+        """Closes the process groups of submissions."""
+        for group in self.in_order("close", phase):
+            group.ask(wire.CloseGroup(), wire.Done, self.deadline)
+
+    def is_judged(self, group: Group) -> bool:
+        """Whether the group's outputs are judged."""
+        return group in self.rivals or CHECKERS[self.plan.checker].judges_baseline
+
+    def name_of(self, group: Group) -> str:
+        """What messages call that group."""
+        return {self.candidate: "the submission", self.baseline: self.plan.baseline_name}.get(group, "trusted ranks")
+
     def freeze(self, *groups: Group) -> None:
         """These are not on turn. Groups on AMD's GPUs and on several nodes' are not frozen: that has not been tried."""
         if self.plan.device == "cpu" or self.plan.is_stepped:
             for group in groups:
-                group.freeze()
+                if group is not self.trusted:  # it judges, and makes the idle calls of two rivals
+                    group.freeze()
 
     def peak_of(self, group: Group) -> int:
-        """The most memory, in bytes, that a rank of the group has had so far."""
+        """The most memory, in bytes, that a rank of the group has had so far: resident, by the kernel. On GPUs
+        and on several nodes ranks say it, so it is a claim."""
+        if self.has_files and self.plan.nodes == 1:
+            return max(group.resident_bytes())
         return max(told.peak_bytes for told in group.ask(wire.TellMemory(), wire.MemoryTold, self.deadline))
 
     def peaks_of_all(self) -> dict[str, int]:

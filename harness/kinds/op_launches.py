@@ -19,7 +19,7 @@ from harness.kinds.op_watch import Watch
 from harness.kinds.plan import OpPlan
 from harness.ranks import wire
 from harness.ranks.launch import START_S, Launch, Ranks
-from harness.ranks.zygotes import JUDGES, OTHERS, ROLES, Zygotes
+from harness.ranks.zygotes import ROLES, Zygotes
 
 
 class Launching(Guarded):
@@ -61,9 +61,8 @@ class Launching(Guarded):
         began, before = time.monotonic(), self.calls
         self.keep_logs()
         self.ranks.end(keep_zygotes=True)
-        others = OTHERS if self.number % 2 else OTHERS[::-1]
         top = self.launch.folder if self.number == 2 else self.launch.folder.parent
-        self.launch = replace(self.launch, folder=top / str(self.number), roles=(*JUDGES, *others))
+        self.launch = self.launch.again(top / str(self.number))
         stage(self.launch, self.files)
         self.start(self.ranks.zygotes)
         self.calls.inputs_timed = before.inputs_timed  # no launch sees another's inputs
@@ -75,7 +74,7 @@ class Launching(Guarded):
             settings = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0].settings
             if self.stepping is not None:
                 self.stepping.measure_empty()
-            groups = [getattr(calls, role) for role in others]
+            groups = [getattr(calls, role) for role in self.launch.roles.values() if role != "trusted"]
             for group in groups:
                 group.ask(wire.ImportKernel(settings=settings), wire.Imported, calls.deadline)
             calls.open(calls.trusted, *groups)

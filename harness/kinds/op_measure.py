@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.core.machine_records import Peaks
-from harness.core.records import Bound, Case, Clock, Crashed, Failure, Held, Measured, Profile, Wrong
+from harness.core.records import Bound, Case, Clock, Crashed, Failure, Held, Measured, Profile, Series, Wrong
 from harness.core.stats import median
 from harness.judging.figures import case_figures
 from harness.kinds import op_memory
@@ -22,6 +22,7 @@ from harness.kinds.op_probe import Probe
 from harness.kinds.op_stepped import Stepping
 from harness.kinds.op_traffic import TrafficCount
 from harness.ranks import clocks, credibility, trace, wire
+from harness.ranks.group import Group
 from harness.ranks.witness import wall_us
 
 SLOW_S = 1.0  # to make an input and to judge its output: half the samples have to do; such calls differ little
@@ -29,7 +30,7 @@ FEWEST = 8  # samples, in two blocks, which an interval takes
 LONG_US = 30_000  # a call beside which what a host's cold caches cost, half a millisecond, is little
 HOST_CLOCK: tuple[Clock, ...] = ("wall",)
 OUTPUTS = 2  # that are judged for a sample on each clock: warm calls, and calls that look for caches, are judged too
-IDLE_EVERY = 2  # inputs of a block, on one of which the baseline's ranks also make an idle call, on CPUs
+IDLE_EVERY = 2  # inputs of a block, on one of which ranks that are trusted with it also make an idle call, on CPUs
 CACHE_PAIRS, FEWER_PAIRS = 5, 3  # inputs that are called on twice, after a benchmark was timed; where judging is slow
 Sampling = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -48,14 +49,15 @@ def measure(
     samples = _credible(calls, stepping, case, sampling, calls.plan.clocks)
     if not isinstance(samples, clocks.Samples):
         return samples
-    for _ in range(2):
-        found = _cached(calls, stepping, case)
-        if not isinstance(found, Held):
-            break
-    if found is not None:
-        return found
+    for group in calls.in_order("cached", calls.at):
+        for _ in range(2):
+            found = _cached(calls, stepping, case, group)
+            if not isinstance(found, Held):
+                break
+        if found is not None:
+            return calls.blamed(group, case, found)
     memory = op_memory.measured(calls, case)
-    if isinstance(memory, Wrong):
+    if memory is not None and not isinstance(memory, Series):
         return memory
     measured = samples.measured()
     if memory is not None:
@@ -78,17 +80,28 @@ def measure_again(
 
 def _credible(
     calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
-) -> clocks.Samples | Wrong | Held:
+) -> clocks.Samples | Failure:
     """Samples that are possible. A submission that is the reference, and reads as faster or slower than it, is timed
     once more, which counts."""
     for attempt in range(2):
         samples = _samples(calls, stepping, case, sampling, on)
         if not isinstance(samples, clocks.Samples):
             return samples
-        doubt = samples.doubt(calls.plan.baseline_name) or credibility.too_short(samples)
-        if not doubt and (attempt or not calls.plan.is_reference or _is_one(samples.measured())):
+        doubted = _doubted(calls, samples)
+        if doubted is None and (attempt or not calls.plan.is_reference or _is_one(samples.measured())):
             return samples
-    return Held(check="clock", evidence=doubt)
+    assert doubted is not None, "it was doubted twice"
+    return calls.blamed(doubted[0], case, Held(check="clock", evidence=doubted[1]))
+
+
+def _doubted(calls: Calls, samples: clocks.Samples) -> tuple[Group, str] | None:
+    """The rival whose claims on the host's clocks cannot be believed at all, and why."""
+    for group in calls.rivals:
+        is_baseline = group is calls.baseline
+        doubt = samples.doubt(calls.plan.baseline_name, is_baseline) or credibility.too_short(samples, is_baseline)
+        if doubt:
+            return group, doubt
+    return None
 
 
 def _is_one(measured: Measured) -> bool:
@@ -99,7 +112,7 @@ def _is_one(measured: Measured) -> bool:
 
 def _samples(
     calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
-) -> clocks.Samples | Wrong | Held:
+) -> clocks.Samples | Failure:
     """Samples of reference and submission in turn on these clocks, on fresh inputs, until they suffice; every output
     verified."""
     plan = calls.plan
@@ -109,11 +122,13 @@ def _samples(
     # since on CPU ranks each of the first dozen in a process group is faster than the one before.
     while calls.ahead > 0:
         calls.turn(calls.baseline, [0])
+    sides = calls.both("warm-up", calls.at)
     for clock in (on[1:] or HOST_CLOCK) if stepping else on:
-        ref, own = (calls.turn(group, [0], clock) for group in (calls.baseline, calls.candidate))
-        if (found := wrong(calls, [0], "a call before the timed ones")) is not None:
+        warm = {group: calls.turn(group, [0], clock) for group in sides}
+        judged = [(group, 0) for group in sides if group in calls.rivals]
+        if (found := wrong(calls, case, judged, "a call before the timed ones")) is not None:
             return found
-    budget = _budget(calls, min(wall_us(turn.called[0]) for turn in (ref, own)))
+    budget = _budget(calls, min(wall_us(turn.called[0]) for turn in warm.values()))
     in_pairs = budget.burst or not calls.has_files
     device = None
     if stepping is not None:
@@ -122,9 +137,17 @@ def _samples(
             return found
     samples = clocks.Samples(on, budget.block, in_pairs, plan.opponent is None, device)
     # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
-    began, probe = time.monotonic(), Probe(calls, case, probe_s(own), warm_up[0].seed)
+    began, probe = (
+        time.monotonic(),
+        Probe(
+            calls,
+            case,
+            {group: probe_s(turn) for group, turn in warm.items() if group in calls.rivals},
+            warm_up[0].seed,
+        ),
+    )
     cost = plan.problem.cost(case) if plan.problem.cost_of else None
-    traffic = TrafficCount(calls.links, cost.link_bytes if cost else 0)
+    traffic = TrafficCount(calls.links, cost.link_bytes if cost else 0, is_trusted=plan.opponent is None)
     number = 0
     with sampling():
         while not clocks.enough(budget, samples, time.monotonic() - began):
@@ -137,7 +160,10 @@ def _samples(
                     return failure
             number += 1
     samples.traffic = traffic.record()
-    return traffic.doubt() or samples
+    for group in calls.rivals:
+        if doubt := traffic.doubt(group is calls.baseline):
+            return calls.blamed(group, case, doubt)
+    return samples
 
 
 def _block(
@@ -148,9 +174,10 @@ def _block(
     clock: Clock,
     probe: "Probe",
     traffic: TrafficCount,
-) -> Wrong | Held | None:
+) -> Failure | None:
     """One block of samples on one clock; None where every call was right and possible."""
     turns = clocks.turns(budget, clock, samples.count(clock))
+    flipped = len(calls.rivals) > 1 and probe.secret("first") % 2 == 1
     late = probe.due(samples.count(clock), budget.block) if clock == samples.ranked else None
     if late is not None and budget.burst:
         if (failure := probe.burst(late, len(turns[0][1]))) is not None:
@@ -165,30 +192,26 @@ def _block(
     is_counted = clock == samples.ranked and probe.counts(number)
     own: dict[int, Sequence[wire.CallSample]] = {}
     ref: dict[int, Sequence[wire.CallSample]] = {}
-    judged: list[int] = []
-    for number, (is_baseline, indices) in enumerate(turns):
+    judged: list[tuple[Group, int]] = []
+    for number, (is_reference, indices) in enumerate(turns):
         if late is not None and number == place:
             if (held := probe.call(late, count)) is not None:
                 return held
-            judged.append(count)
-        work = partial(calls.turn, calls.baseline if is_baseline else calls.candidate, indices, clock)
+            judged += [(group, count) for group in probe.hold_s]
+        is_baseline = is_reference != flipped
+        group = calls.baseline if is_baseline else calls.candidate
+        work = partial(calls.turn, group, indices, clock)
         turn = traffic.turn(is_baseline, len(indices), work) if is_counted else work()
-        if not is_baseline:
-            judged += indices
+        if group in calls.rivals:
+            judged += [(group, index) for index in indices]
             if doubt := credibility.impossible(turn, clock):
-                return Held(check="clock", evidence=doubt)
+                return calls.blamed(group, case, Held(check="clock", evidence=doubt))
         (ref if is_baseline else own).update(zip(indices, turn.called, strict=True))
         samples.saw(clock, turn, is_baseline)
-        if is_baseline and _has_idle_call(calls, indices[0]):
-            samples.saw_idle(calls.turn(calls.baseline, indices, clock, idle=True))
+        if calls.has_files and is_reference and indices[0] % IDLE_EVERY == 0:
+            samples.saw_idle(calls.turn(calls.idlers, indices, clock, idle=True))
     samples.add(clock, *(list(called.values())[-budget.block :] for called in (own, ref)))
-    return wrong(calls, judged, f"a timed call ({clock} clock)")
-
-
-def _has_idle_call(calls: Calls, index: int) -> bool:
-    """Whether the baseline's ranks make a call on that input without the kernel, too. Those of an opponent would not be
-    trusted with it."""
-    return calls.has_files and calls.plan.opponent is None and index % IDLE_EVERY == 0
+    return wrong(calls, case, judged, f"a timed call ({clock} clock)")
 
 
 def _budget(calls: Calls, call_us: float) -> clocks.Budget:
@@ -208,8 +231,8 @@ def _budget(calls: Calls, call_us: float) -> clocks.Budget:
     return budget if block >= budget.block else replace(budget, block=max(1, block), burst=budget.burst and block > 0)
 
 
-def _cached(calls: Calls, stepping: Stepping | None, case: Case) -> Wrong | Held | None:
-    """Whether the submission seems to cache results for inputs that come again. No timed input does; a submission that
+def _cached(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -> Failure | None:
+    """Whether a submission seems to cache results for inputs that come again. No timed input does; a submission that
     caches results is optimising for the benchmark. Each call has a copy of its input of its own, since a call may use
     its inputs as scratch."""
     clock: Clock = "device" if "device" in calls.plan.clocks else "wall"
@@ -217,7 +240,7 @@ def _cached(calls: Calls, stepping: Stepping | None, case: Case) -> Wrong | Held
     if stepping is not None:
         times_us: list[float] = []
         while len(times_us) < 2 * pairs:
-            more_us, failed = stepping.on_the_same_inputs(case, max(1, min(pairs, calls.room())))
+            more_us, failed = stepping.on_the_same_inputs(case, group, max(1, min(pairs, calls.room())))
             if failed is not None:
                 return failed
             times_us += more_us
@@ -227,14 +250,15 @@ def _cached(calls: Calls, stepping: Stepping | None, case: Case) -> Wrong | Held
     while len(called) < 2 * pairs:
         fresh = calls.fresh(max(1, min(pairs, calls.room())))
         calls.make(case, fresh)
-        judged = [index for index in range(len(fresh)) for _ in range(2)]
-        for index in judged:
-            calls.load(calls.candidate, [index])
-            once = calls.call(calls.candidate, [0], clock)
-            calls.take(calls.candidate, once)
+        indices = [index for index in range(len(fresh)) for _ in range(2)]
+        for index in indices:
+            calls.load(group, [index])
+            once = calls.call(group, [0], clock)
+            calls.take(group, once)
             called += once
-        calls.rest(calls.candidate)
-        if (found := wrong(calls, judged, "a call on an input, or on the same once more")) is not None:
+        calls.rest(group)
+        judged = [(group, index) for index in indices]
+        if (found := wrong(calls, case, judged, "a call on an input, or on the same once more")) is not None:
             return found
     doubt = credibility.kept(list(map(clocks.SAMPLE_US[clock], called)))
     return Held(check="cache", evidence=doubt) if doubt else None

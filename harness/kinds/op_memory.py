@@ -1,13 +1,13 @@
 """The device memory that a call needs, of submission and reference: a metric beside time."""
 
 from harness.core.metrics import MEMORY
-from harness.core.records import Case, Cost, Series, Wrong
+from harness.core.records import Case, Cost, Failure, Series, Wrong
 from harness.kinds.op_calls import Calls
 
 PAIRS = 3  # calls of either side: a peak does not vary as times do, and each call costs a fresh input
 
 
-def measured(calls: Calls, case: Case) -> Series | Wrong | None:
+def measured(calls: Calls, case: Case) -> Series | Failure | None:
     """Calls of either side on the same fresh inputs, one by one. None on CPU cores, where nothing tells a call's memory
     from the process's.
 
@@ -21,14 +21,16 @@ def measured(calls: Calls, case: Case) -> Series | Wrong | None:
     least = 0.0
     for _ in range(PAIRS):
         calls.make(case, calls.fresh(1))
-        calls.turn(calls.baseline, [0], watched=True)
-        turn = calls.turn(calls.candidate, [0], watched=True)
-        [verdicts] = calls.verify(0)
-        if not verdicts.strict.passed:
-            return Wrong(message=f"a call whose memory was measured: {verdicts.strict.message}")
+        sides = calls.both("memory", calls.at)
+        turns = {group: calls.turn(group, [0], watched=True) for group in sides}
+        rivals = [group for group in sides if group in calls.rivals]
+        for group, verdicts in zip(rivals, calls.verify(*[0] * len(rivals)), strict=True):
+            if not verdicts.strict.passed:
+                wrong = Wrong(message=f"a call whose memory was measured: {verdicts.strict.message}")
+                return calls.blamed(group, case, wrong)
         own.append(float(calls.memory_of(calls.candidate)))
         ref.append(float(calls.memory_of(calls.baseline)))
-        results = [call.output.nbytes if call.output else 0 for call in turn.called[0]]
+        results = [call.output.nbytes if call.output else 0 for call in turns[calls.candidate].called[0]]
         inputs = [rank.inputs[0].nbytes for rank in calls.made]
         least = max(least, *map(float, map(sum, zip(inputs, results, strict=True))))
     if not all(own) or not all(ref):

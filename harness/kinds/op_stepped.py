@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from harness.core.errors import HarnessError
-from harness.core.records import Case, Held, Wrong
-from harness.judging.checkers import CHECKERS
+from harness.core.records import Case, Failure
 from harness.kinds.op_calls import Calls
-from harness.kinds.op_check import wrong
+from harness.kinds.op_check import first_wrong, wrong
 from harness.kinds.op_probe import Probe
 from harness.kinds.op_traffic import TrafficCount
 from harness.ranks import clocks, failure, wire
@@ -39,7 +38,8 @@ class Stepping:
         """Makes empty calls on the baseline's ranks; the first one is not counted. Returns by how much they differ
         (us), which is what the clock resolves."""
         count = EMPTY_CALLS + 1
-        empty = self.turn(self.calls.baseline, [-1] * count, ["nothing"] * count)[1:]
+        for group in self.calls.baselines("empty"):
+            empty = self.turn(group, [-1] * count, ["nothing"] * count)[1:]
         self.empty_us = statistics.median(one.call_us for one in empty)
         self.idle += empty
         return tuple(abs(one.call_us - self.empty_us) for one in empty)
@@ -53,8 +53,7 @@ class Stepping:
         ahead: bool = True,
     ) -> list[Seen]:
         """Calls of that group on these inputs (-1: none), `work` as in wire.StepCalls. Nobody else runs meanwhile, and
-        the devices are idle when it begins. The candidate's outputs are kept for judging, and those of a baseline that
-        is judged."""
+        the devices are idle when it begins. Outputs are kept for judging as Calls.take has it."""
         calls = self.calls
         assert isinstance(group, RankGroup)
         calls.freeze(calls.baseline, calls.candidate)
@@ -65,16 +64,14 @@ class Stepping:
         if max(indices) >= 0:
             calls.load(group, range(len(calls.made[0].inputs)), stepped=True)
         calls.reads_of(group)
-        judged = group is calls.candidate or CHECKERS[calls.plan.checker].judges_baseline
-        whose = "the submission" if group is calls.candidate else calls.plan.baseline_name
-        with calls.phase.spent_on(f"calls of {whose}"):
+        with calls.phase.spent_on(f"calls of {calls.name_of(group)}"):
             seen = self.stepper.calls(
                 group,
                 indices,
                 work or ["call"] * len(indices),
                 calls.deadline,
                 ahead and (bool(work) or group not in self.waits),
-                judged,
+                calls.is_judged(group),
                 late,
             )
         if ahead and not all(one.is_ahead for one in seen):
@@ -92,15 +89,20 @@ class Stepping:
             )
         raise HarnessError("a device is busy with other processes' work; which ones, `nvidia-smi` shows")
 
-    def warm_up(self, case: Case) -> Wrong | None:
+    def warm_up(self, case: Case) -> Failure | None:
         """A call of either side, and all else that is made of them, with hosts that wait: nothing of it is loaded or
         compiled in a call that is queued ahead."""
         calls = self.calls
         self.waits.clear()
         calls.make(case, calls.fresh(1), stepped=True)
-        self.turn(calls.baseline, [0, 0, 0], ["call", "nothing", "copy"], ahead=False)
-        self.turn(calls.candidate, [0], ahead=False)
-        return wrong(calls, [0], "a call before the timed ones")
+        groups = calls.both("stepped warm-up", calls.at)
+        for group in groups:
+            if group in calls.rivals:
+                self.turn(group, [0], ahead=False)
+            else:
+                self.turn(group, [0, 0, 0], ["call", "nothing", "copy"], ahead=False)
+        judged = [(group, 0) for group in groups if group in calls.rivals]
+        return wrong(calls, case, judged, "a call before the timed ones")
 
     def witness(self) -> DeviceWitness:
         """For the calls of one case."""
@@ -114,7 +116,7 @@ class Stepping:
         samples: clocks.Samples,
         probe: Probe,
         traffic: TrafficCount,
-    ) -> Wrong | Held | None:
+    ) -> Failure | None:
         """The case's block of that number; None where every call was right."""
         calls, witness, count = self.calls, samples.device, samples.count("device")
         assert witness is not None
@@ -123,7 +125,8 @@ class Stepping:
         is_counted = probe.counts(number)
         waiting = set(self.waits)
         sides: dict[bool, list[Seen]] = {}
-        for is_baseline in (True, False) if number % 4 in (0, 3) else (False, True):  # ABBA
+        flipped = len(calls.rivals) > 1 and probe.secret("first") % 2
+        for is_baseline in (True, False) if (number + 2 * flipped) % 4 in (0, 3) else (False, True):  # ABBA
             turn = partial(self.turn, calls.baseline if is_baseline else calls.candidate, range(budget.block))
             sides[is_baseline] = traffic.turn(is_baseline, budget.block, turn) if is_counted else turn()
             if is_baseline and witness.is_trusted:
@@ -131,20 +134,20 @@ class Stepping:
                 overheads = self.turn(calls.baseline, indices, OVERHEADS)
                 self.idle += [one for one, what in zip(overheads, OVERHEADS, strict=True) if what == "nothing"]
                 witness.copies += [one for one, what in zip(overheads, OVERHEADS, strict=True) if what == "copy"]
-        judged = list(range(budget.block))
-        held = None
+        groups = [calls.baseline if is_baseline else calls.candidate for is_baseline in sides]
+        judged = [(group, index) for group in groups if group in calls.rivals for index in range(budget.block)]
+        found: tuple[Group, Failure] | None = None
         if late is not None:
-            self.turn(calls.candidate, [budget.block], late=late)
-            held = probe.held(late)
-            judged.append(budget.block)
-        found = held or wrong(calls, judged, "a timed call (device clock)")
-        if found is not None and calls.candidate not in waiting:
+            found = probe.first_silent(late, [budget.block], self.turn)
+            judged += [(group, budget.block) for group in probe.hold_s]
+        found = found or first_wrong(calls, judged, "a timed call (device clock)")
+        if found is not None and found[0] not in waiting:
             # Its streams may not wait for the one that it is called on: where inputs lie ready before a call, they
             # need not. Such calls are made when their input is there. One whose host waits for its device is known by
             # now, but has been called ahead in this block.
-            self.waits.add(calls.candidate)
+            self.waits.add(found[0])
         elif found is not None:
-            return found
+            return calls.blamed(found[0], case, found[1])
         if waiting != self.waits:
             samples.restart()
             probe.restart()
@@ -152,11 +155,12 @@ class Stepping:
         samples.add_stepped(sides[False], sides[True])
         return None
 
-    def on_the_same_inputs(self, case: Case, pairs: int) -> tuple[list[float], Wrong | None]:
+    def on_the_same_inputs(self, case: Case, group: Group, pairs: int) -> tuple[list[float], Failure | None]:
         """The times of so many pairs of calls, each on one input, and what of their outputs is wrong."""
         calls = self.calls
         calls.make(case, calls.fresh(pairs), stepped=True)
         indices = [index for index in range(pairs) for _ in range(2)]
-        seen = self.turn(calls.candidate, indices)
+        seen = self.turn(group, indices)
         times_us = [max(one.call_us - self.empty_us, 0.0) for one in seen]
-        return times_us, wrong(calls, indices, "a call on an input, or on the same once more")
+        judged = [(group, index) for index in indices]
+        return times_us, wrong(calls, case, judged, "a call on an input, or on the same once more")

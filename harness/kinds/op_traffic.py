@@ -22,10 +22,11 @@ class TrafficCount:
     """Counts what passes in turns of submission and baseline. `least_bytes`: what a rank must move in a call.
 
     The baseline's own traffic tells whether the counters can be relied on: they may not count what passes between these
-    GPUs, or count it later.
+    GPUs, or count it later. An opponent in its place is not `is_trusted`: that of either side does.
     """
 
-    def __init__(self, counters: LinkCounters | None, least_bytes: float) -> None:
+    def __init__(self, counters: LinkCounters | None, least_bytes: float, is_trusted: bool = True) -> None:
+        self.is_trusted = is_trusted
         self.counters = counters if least_bytes > 0 else None
         self.least_bytes = least_bytes
         self.own: list[tuple[int, float]] = []  # of each turn counted: calls, bytes a GPU
@@ -56,7 +57,8 @@ class TrafficCount:
             return None
         if self.why or not self.own or not self.baseline:
             return NoTraffic(why=self.why or "no turn was counted")
-        if self._least_part(self.baseline) < LEAST_PART:
+        shown = [self.baseline] if self.is_trusted else [self.baseline, self.own]
+        if max(map(self._least_part, shown)) < LEAST_PART:
             return NoTraffic(why="the GPUs' counters do not show what the baseline sends")
         own, baseline = (
             sum(nbytes for _, nbytes in turns) / sum(calls for calls, _ in turns) for turns in (self.own, self.baseline)
@@ -64,9 +66,11 @@ class TrafficCount:
         calls = sum(calls for calls, _ in self.own)
         return LinkTraffic(calls=calls, own_bytes=own, baseline_bytes=baseline, least_bytes=self.least_bytes)
 
-    def doubt(self) -> Held | None:
-        """That too little passed in a turn of the submission."""
-        if not isinstance(self.record(), LinkTraffic) or (least := self._least_part(self.own)) >= LEAST_PART:
+    def doubt(self, is_baseline: bool = False) -> Held | None:
+        """Holds a result if a turn of the submission, or of the opponent in the baseline's place, moved too few
+        bytes."""
+        turns = self.baseline if is_baseline else self.own
+        if not isinstance(self.record(), LinkTraffic) or (least := self._least_part(turns)) >= LEAST_PART:
             return None
         return Held(
             check="communication",

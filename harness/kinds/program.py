@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -132,9 +133,8 @@ class ProgramSession:
         self.deadline = 0.0
         self.runs = 0
         self.instance: Instance | None = None
-        self.first: Judged | None = None  # the checked run of the case at hand
-        self.own: Side
-        self.other: Side
+        self.first: dict[str, Judged] = {}  # the checked runs of the case at hand, by role
+        self.sides: dict[str, Side] = {}  # by role
 
     # ---- before the first case
 
@@ -145,10 +145,10 @@ class ProgramSession:
         if isinstance(own, Crashed):
             return own
         shop = self.workshop
-        other = shop.reference() if plan.opponent is None else shop.side("opponent", plan.opponent)
+        other = shop.reference() if plan.opponent is None else shop.side("baseline", plan.opponent)
         if isinstance(other, Crashed):
             raise OpponentFailed("build", other)
-        self.own, self.other = own, other
+        self.sides = {"candidate": own, "baseline": other}
         return Passed()
 
     # ---- cases
@@ -165,37 +165,55 @@ class ProgramSession:
             self.phases_s[phase.name] = time.monotonic() - began
 
     def check(self, case: Case) -> Checked:
-        """Runs the submission, and checks its last answer."""
-        if not self._has_time(case, runs=1):
+        """Runs the submission, and an opponent, and checks their last answers."""
+        roles = self._roles(case, 0)
+        if self.plan.opponent is None:
+            roles = ("candidate",)
+        if not self._has_time(case, runs=len(roles)):
             return Checked(outcome=self._over(case))
-        found = self.first = self._solved(self.own, "candidate", case)
+        self.first = {role: self._solved(role, case) for role in roles}
+        failed = {role: failure for role in roles if (failure := self._failure(case, self.first[role])) is not None}
+        if "baseline" in failed:
+            raise OpponentFailed(f"{case.kind} {case.label}", failed["baseline"])
+        return Checked(outcome=failed.get("candidate", Passed()))
+
+    def _roles(self, case: Case, number: int) -> tuple[str, ...]:
+        """Candidate and baseline, in the order of that pair of runs. Against an opponent the secret decides it, so that
+        no program can tell its role."""
+        roles = ("candidate", "baseline")
+        flips = self.plan.opponent is not None and self.plan.seed("order", case.label, number) % 2
+        return roles[::-1] if flips else roles
+
+    def _failure(self, case: Case, found: Judged) -> Wrong | Held | None:
+        """Why a checked answer does not count, if it does not."""
         if isinstance(found.outcome, Wrong):
-            return Checked(outcome=found.outcome)
+            return found.outcome
         bound = self._loaded(case).bound
         assert found.cost is not None
-        if bound is not None and found.cost < bound[0]:
-            evidence = f"the answer costs {found.cost}, less than the proved bound {bound[0]} ({bound[1]})"
-            return Checked(outcome=Held(check="bound", evidence=evidence))
-        return Checked(outcome=Passed())
+        if bound is None or found.cost >= bound[0]:
+            return None
+        evidence = f"the answer costs {found.cost}, less than the proved bound {bound[0]} ({bound[1]})"
+        return Held(check="bound", evidence=evidence)
 
     def measure(self, case: Case) -> Measured | Failure:
-        """The checked run, the reference's, and further ones in turn where there is time for them."""
-        assert self.first is not None
-        own: list[Judged] = [self.first]
-        other: list[Judged] = []
+        """The checked runs, the reference's, and further ones in turn where there is time for them."""
+        found: dict[str, list[Judged]] = {role: [] for role in self.sides}
+        for role, first in self.first.items():
+            found[role].append(first)
         for number in range(self.plan.runs[case.label]):
-            if not self._has_time(case, runs=1 if number == 0 else 2):
-                if other:
+            due = [role for role in self._roles(case, number) if len(found[role]) == number]
+            if not self._has_time(case, runs=len(due)):
+                if found["baseline"]:
                     break
                 return self._over(case)
-            if number > 0:
-                own.append(self._solved(self.own, "candidate", case))
-                if isinstance(failed := own[-1].outcome, Wrong):
+            for role in due:
+                found[role].append(self._solved(role, case))
+                if not isinstance(failed := found[role][-1].outcome, Wrong):
+                    continue
+                if role == "candidate":
                     return failed
-            other.append(self._solved(self.other, "baseline", case))
-            if (failed := other[-1].outcome) is not None:
                 self._baseline_failed(case, failed)
-        return self._measured(case, own, other)
+        return self._measured(case, found["candidate"], found["baseline"])
 
     def profile(self, case: Case) -> Profile | Failure:
         """There is none: the plan refuses the mode."""
@@ -240,14 +258,14 @@ class ProgramSession:
             self.instance = load_instance(self.task, name)
         return self.instance
 
-    def _solved(self, side: Side, role: str, case: Case) -> Judged:
-        """One run of a program on the case's instance, judged."""
-        instance, limit_s = self._loaded(case), _limit_s(case)
+    def _solved(self, role: str, case: Case) -> Judged:
+        """One run of a program on the case's instance, judged. The names of its folders tell no role."""
+        instance, limit_s, side = self._loaded(case), _limit_s(case), self.sides[role]
         self.runs += 1
-        place = self.folder / f"run-{self.runs}"
+        place = Path(tempfile.mkdtemp(prefix="run-", dir=self.folder))
         shutil.copytree(side.files, place / "work", symlinks=True)
-        given = self.folder / f"given-{self.runs}"
-        given.mkdir()
+        given = Path(tempfile.mkdtemp(prefix="given-", dir=self.folder))
+        given.chmod(0o755)
         path = given / "instance.json"
         path.write_bytes(instance.text)
         path.chmod(0o444)
@@ -271,7 +289,7 @@ class ProgramSession:
     def _baseline_failed(self, case: Case, failed: Wrong) -> None:
         """Raises for an opponent, and notes of the reference, that it has no answer."""
         if self.plan.opponent is not None:
-            raise OpponentFailed(case.label, Crashed(rank=0, message=failed.message, log_tail=""))
+            raise OpponentFailed(f"{case.kind} {case.label}", failed)
         note = f"the reference has none that is right: {failed.message}"
         self.notes.append(Warning(code="run", values={"case": case.label, "text": note}))
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,7 @@ class Workshop:
         else:
             files.mkdir()
             write_solver(submission, files)
-            if needs_build(submission) and isinstance(failed := self._build(role, files, kept), Crashed):
+            if needs_build(submission) and isinstance(failed := self._build(files, kept), Crashed):
                 return failed
         command = command_of(files)
         if command is None:
@@ -78,11 +79,11 @@ class Workshop:
             return Crashed(rank=0, message=f"{BUILD} made neither ./submission nor submission.py", log_tail=log)
         return Side(name=submission.name, files=files, command=command)
 
-    def _build(self, role: str, files: Path, kept: Path | None) -> Crashed | None:
+    def _build(self, files: Path, kept: Path | None) -> Crashed | None:
         """Runs build.sh in the folder, confined; what it made is kept for the next evaluation of these sources."""
         self.progress.phase("build")
         began = time.monotonic()
-        place = self.folder / f"{role}-build"
+        place = Path(tempfile.mkdtemp(prefix="build-", dir=self.folder))
         shutil.copytree(files, place / "work")
         # to standard error, of which the end is kept
         ended = self.run(("/bin/sh", "-c", f"exec ./{BUILD} 1>&2"), place, COMPILE_S, {})

@@ -22,7 +22,6 @@ from harness.core.records import (
     Measured,
     Passed,
     Profile,
-    Raised,
     Series,
     Submission,
     Verdict,
@@ -138,6 +137,10 @@ class TrainSession(OpSession):
             for side in SIDES:
                 runs.warm_up(side)
             return Checked(outcome=Passed())
+        if self.plan.opponent is not None:
+            run = self._run(runs, "baseline")
+            if isinstance(run, Run) and not run.has_converged:
+                raise OpponentFailed(f"{case.kind} {case.label}", Wrong(message=f"the run {run.ending}"))
         found = self._run(runs, "candidate")
         if isinstance(found, Held):
             return Checked(outcome=found)
@@ -193,8 +196,7 @@ class TrainSession(OpSession):
         run = runs.run(side)
         if isinstance(run, Wrong | Held):
             if side == "baseline":
-                message = run.message if isinstance(run, Wrong) else run.evidence
-                raise OpponentFailed(runs.case.label, Raised(rank=0, message=message, traceback=""))
+                raise OpponentFailed(f"{runs.case.kind} {runs.case.label}", run)
             return run
         self._count("evaluation", run.evaluation_s)
         self._count("training", run.seconds - run.loading_s)
@@ -227,7 +229,7 @@ class TrainSession(OpSession):
         if evidence := idle_period(own, other):
             return Held(check="training", evidence=evidence)
         if self.plan.opponent is not None and (evidence := idle_period(other, own)):
-            raise OpponentFailed(case.label, Raised(rank=0, message=evidence, traceback=""))
+            raise OpponentFailed(f"{case.kind} {case.label}", Held(check="training", evidence=evidence))
         if held := self._too_fast(case, own, other):
             return held
         return Measured(

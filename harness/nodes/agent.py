@@ -27,7 +27,7 @@ from harness.process.link import INTERFACE, interface_of
 from harness.ranks import wire
 from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.zygote_messages import MAX_MESSAGE_BYTES, Confined, ZygoteOrder
-from harness.ranks.zygotes import ROLES, Zygotes
+from harness.ranks.zygotes import GROUPS, Zygotes
 
 ADDRESSES = "10.77.0.{}"  # in each group's own network, which nobody else is in: node 0 has 1
 IPV4 = 4
@@ -43,15 +43,15 @@ class Agent(Relay):
         self.interface = interface_of(sock.getsockname()[0])
         self.hub = self.peers[0]
         self.zygotes = Zygotes()
-        self.links: dict[wire.Role, int] = {}  # descriptors of the groups' own networks
-        self.barriers: dict[wire.Role, int] = {}
-        self.bells: dict[wire.Role, int] = {}
+        self.links: dict[wire.GroupName, int] = {}  # descriptors of the groups' own networks
+        self.barriers: dict[wire.GroupName, int] = {}
+        self.bells: dict[wire.GroupName, int] = {}
 
     def heard(self, peer: object, frame: Frame) -> None:
         """Orders for the zygote, and what a rank needs to start."""
         if frame.kind == Kind.PACKET:
             with contextlib.suppress(OSError, KeyError):  # IP's packets may be lost
-                os.write(self.links[ROLES[frame.number]], frame.data)
+                os.write(self.links[GROUPS[frame.number]], frame.data)
         elif frame.kind == Kind.FOLDER:
             self.unpacked = frame.data  # the order follows at once
         else:
@@ -66,27 +66,27 @@ class Agent(Relay):
             self.zygotes.start(self.folder, order.threads, log=2)
             for control in self.zygotes.each_control():
                 self.watch_read(control, partial(self._on_zygote, control))
-        if order.role not in self.barriers:
-            self.barriers[order.role] = make_barrier(order.world_size)
-            self.bells[order.role] = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            fds = self.barriers[order.role], order.world_size, order.spin, self.bells[order.role]
-            self.add_page(order.role, Barrier(*fds))
+        if order.group not in self.barriers:
+            self.barriers[order.group] = make_barrier(order.world_size)
+            self.bells[order.group] = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            fds = self.barriers[order.group], order.world_size, order.spin, self.bells[order.group]
+            self.add_page(order.group, Barrier(*fds))
         here = self._here(order)
         with tarfile.open(fileobj=io.BytesIO(self.unpacked)) as archive:
             archive.extractall(here.workdir, filter="data")
         ours, channel = socket.socketpair()
         log, their_log = os.pipe()
-        number = number_of(order.role, order.rank, order.world_size)
+        number = number_of(order.group, order.rank, order.world_size)
         end = self.add_rank(number, self.hub, ours, log, writes_log=False)
-        if order.role != "trusted":
+        if order.group != "trusted":
             end.distrust()
-        self.zygotes.tell(here, [channel.fileno(), their_log, self.barriers[order.role], self.bells[order.role]])
+        self.zygotes.tell(here, [channel.fileno(), their_log, self.barriers[order.group], self.bells[order.group]])
         channel.close()
         os.close(their_log)
 
     def _here(self, order: wire.RankOrder) -> wire.RankOrder:
         """The order with this node's folders and network."""
-        group, there = self.folder / order.role, Path(order.workdir).parents[1]
+        group, there = self.folder / order.group, Path(order.workdir).parents[1]
         network = wire.Network(master=self.master, interface=self.interface)
         if has_own_network(order.confined, order.device):
             own = ADDRESSES.format(self.node + 1)
@@ -104,14 +104,14 @@ class Agent(Relay):
         if not message:
             raise EOFError
         if fds:
-            self._open(decode(Confined, json.loads(message)).role, fds[0])
+            self._open(decode(Confined, json.loads(message)).group, fds[0])
         self.hub.send(Kind.CONTROL, 0, message)
 
-    def _open(self, role: wire.Role, link: int) -> None:
+    def _open(self, group: wire.GroupName, link: int) -> None:
         """What the group's ranks send to other nodes is read from its link."""
-        self.links[role] = link
+        self.links[group] = link
         os.set_blocking(link, False)
-        self.watch_read(link, lambda: self._on_packet(ROLES.index(role), link))
+        self.watch_read(link, lambda: self._on_packet(GROUPS.index(group), link))
 
     def _on_packet(self, number: int, link: int) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -13,7 +13,7 @@ FULL_BYTES = 8 << 20  # unsent, from which on what can be lost is not sent
 
 
 class Kind(enum.IntEnum):
-    """What a frame holds. Its number is that of a rank (`relay.number_of`) or a group (its place in zygotes.ROLES)."""
+    """What a frame holds. Its number is that of a rank (`relay.number_of`) or a group (its place in zygotes.GROUPS)."""
 
     CONTROL = 0  # JSON of the zygote's protocol (ranks.wire)
     FOLDER = 1  # of a rank that is to be started: a tar archive of its working folder

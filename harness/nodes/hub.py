@@ -44,7 +44,7 @@ class Hub(Relay):
     def __init__(self, control: socket.socket, sockets: list[socket.socket]) -> None:
         super().__init__(sockets)
         self.control = control
-        self.frozen: dict[tuple[wire.Role, int], list[Frozen]] = {}  # what nodes answered to each Freeze so far
+        self.frozen: dict[tuple[wire.GroupName, int], list[Frozen]] = {}  # what nodes answered to each Freeze so far
         self.watch_read(control, self._on_control)
 
     def _on_control(self) -> None:
@@ -56,17 +56,17 @@ class Hub(Relay):
             for peer in self.peers:
                 peer.send(Kind.CONTROL, 0, message)
             return
-        peer, number = self.peers[order.rank // order.local_size], number_of(order.role, order.rank, order.world_size)
+        peer, number = self.peers[order.rank // order.local_size], number_of(order.group, order.rank, order.world_size)
         self._add(order, number, peer, dict(zip(FDS, fds, strict=True)))
         peer.send(Kind.FOLDER, number, _archive(Path(order.workdir)))
         peer.send(Kind.CONTROL, number, message)
 
     def _add(self, order: wire.RankOrder, number: int, peer: Peer, fds: dict[str, int]) -> None:
         self.add_rank(number, peer, socket.socket(fileno=fds["channel"]), fds["log"], writes_log=True)
-        if order.role in self.pages:
+        if order.group in self.pages:
             os.close(fds["bell"])
         else:
-            self.add_page(order.role, Barrier(fds["barrier"], order.world_size, order.spin, fds["bell"]))
+            self.add_page(order.group, Barrier(fds["barrier"], order.world_size, order.spin, fds["bell"]))
         os.close(fds["barrier"])
 
     def heard(self, peer: Peer, frame: Frame) -> None:
@@ -80,11 +80,11 @@ class Hub(Relay):
         if isinstance(message, Started | Exited):  # two nodes may have the same process ids
             message = replace(message, pid=self.peers.index(peer) << PID_BITS | message.pid)
         if isinstance(message, Frozen):
-            answers = self.frozen.setdefault((message.role, message.number), [])
+            answers = self.frozen.setdefault((message.group, message.number), [])
             answers.append(message)
             if len(answers) < len(self.peers):
                 return
-            del self.frozen[message.role, message.number]
+            del self.frozen[message.group, message.number]
             ran = next((answer.ran for answer in answers if answer.ran), "")
             message = replace(message, running=sum(answer.running for answer in answers), ran=ran)
         self.tell(message)

@@ -19,7 +19,7 @@ from harness.nodes.frames import Frame, Kind, Peer
 from harness.ranks import wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.channel import Parser
-from harness.ranks.zygotes import ROLES
+from harness.ranks.zygotes import GROUPS
 
 READ_BYTES = 1 << 17
 PACKET_BYTES = 1 << 16
@@ -28,9 +28,9 @@ LOST_LOG_BYTES = 1 << 20  # unsent, from which on more of a log is not kept
 MORE_BYTES = 1 << 20  # of a file than of the output in it: what it is aligned to, and how it is described
 
 
-def number_of(role: wire.Role, rank: int, world_size: int) -> int:
+def number_of(group: wire.GroupName, rank: int, world_size: int) -> int:
     """A rank's number in frames."""
-    return ROLES.index(role) * world_size + rank
+    return GROUPS.index(group) * world_size + rank
 
 
 class Page:
@@ -128,7 +128,7 @@ class Relay:
         self.selector = selectors.DefaultSelector()
         self.peers = [Peer(sock, self._watch_peer) for sock in sockets]
         self.ends: dict[int, RankEnd] = {}
-        self.pages: dict[wire.Role, Page] = {}
+        self.pages: dict[wire.GroupName, Page] = {}
         for peer in self.peers:
             self.selector.register(peer.sock, selectors.EVENT_READ, lambda mask, peer=peer: self._on_peer(peer, mask))
 
@@ -159,12 +159,12 @@ class Relay:
             self.watch_read(log, lambda: self._on_log(end, log))
         return end
 
-    def add_page(self, role: wire.Role, barrier: Barrier) -> None:
+    def add_page(self, group: wire.GroupName, barrier: Barrier) -> None:
         """The near page of a group, which has a bell."""
         assert barrier.bell is not None
         bell = barrier.bell
-        self.pages[role] = Page(barrier, self.peers)
-        self.watch_read(bell, lambda: self._on_bell(role, bell))
+        self.pages[group] = Page(barrier, self.peers)
+        self.watch_read(bell, lambda: self._on_bell(group, bell))
 
     def _watch_peer(self, peer: Peer, wants_write: bool) -> None:
         self._modify(peer.sock, wants_write)
@@ -195,9 +195,9 @@ class Relay:
 
     def _on_frame(self, peer: Peer, frame: Frame) -> None:
         if frame.kind == Kind.WORDS:
-            role = ROLES[frame.number]
-            self.pages[role].merge(peer, frame.data)
-            self._tell_pages(role)
+            group = GROUPS[frame.number]
+            self.pages[group].merge(peer, frame.data)
+            self._tell_pages(group)
         elif frame.kind in (Kind.CONTROL, Kind.FOLDER, Kind.PACKET):
             self.heard(peer, frame)
         elif (end := self.ends.get(frame.number)) is not None:
@@ -241,16 +241,16 @@ class Relay:
         elif not end.peer.is_full:
             end.peer.send(Kind.LOG, end.number, data)
 
-    def _on_bell(self, role: wire.Role, bell: int) -> None:
+    def _on_bell(self, group: wire.GroupName, bell: int) -> None:
         with contextlib.suppress(BlockingIOError):  # a rank may have taken it
             os.eventfd_read(bell)
-        self._tell_pages(role)
+        self._tell_pages(group)
 
-    def _tell_pages(self, role: wire.Role) -> None:
-        page = self.pages[role]
+    def _tell_pages(self, group: wire.GroupName) -> None:
+        page = self.pages[group]
         for peer in self.peers:
             if changes := page.changes_for(peer):
-                peer.send(Kind.WORDS, ROLES.index(role), changes)
+                peer.send(Kind.WORDS, GROUPS.index(group), changes)
 
 
 def content_of(fd: int, most_bytes: int | None = None) -> bytes | None:

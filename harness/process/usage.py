@@ -17,6 +17,16 @@ def tasks(pid: int) -> int:
         return 0
 
 
+def peak_resident(pid: int) -> int:
+    """The most bytes that the process has had resident, as the kernel counts them; 0 if it has ended. A process may set
+    the count back to what it has resident at that moment (/proc/self/clear_refs)."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            return next((int(line.split()[1]) << 10 for line in file if line.startswith(b"VmHWM:")), 0)
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def memory(pids: Iterable[int]) -> int:
     """The bytes of the machine's memory that these processes have together.
 

@@ -130,7 +130,7 @@ class Samples:
             (witness.ref if is_baseline else witness.own).append(turn.last(self.block))
 
     def saw_idle(self, turn: Turn) -> None:
-        """What the parent saw of a call of the baseline's ranks without its kernel."""
+        """What the parent saw of a call without a kernel."""
         self.witnesses["wall"].idle.append(turn)
 
     def counted_us(self, clock: Clock | None = None) -> tuple[list[float], list[float]]:
@@ -141,9 +141,9 @@ class Samples:
         own_us, ref_us = self.own_us[clock], self.ref_us[clock]
         return self.witnesses[clock].counted_us(own_us, ref_us) if clock in self.witnesses else (own_us, ref_us)
 
-    def doubt(self, baseline: str) -> str:
-        """Why the claims on the host's clock cannot be believed at all, or ""."""
-        return self.witnesses["wall"].doubt(baseline) if "wall" in self.witnesses else ""
+    def doubt(self, baseline: str, is_baseline: bool = False) -> str:
+        """Why the claims of either side on the host's clock cannot be believed at all, or ""."""
+        return self.witnesses["wall"].doubt(baseline, is_baseline) if "wall" in self.witnesses else ""
 
     def measured(self) -> Measured:
         """The record of it: the first clock ranks, and the device's, where there is one, is held against the bound."""

@@ -29,15 +29,17 @@ def impossible(turn: Turn, clock: Clock) -> str:
     return ""
 
 
-def too_short(series: Samples) -> str:
-    """Why the times on the host's clock cannot be true, or "". A call that ends when its device is done takes at least
-    as long as the device works on it. If a call waits for its device half-way, the device's clock also sees how long a
-    cold host takes; the reference shows whether that is much."""
+def too_short(series: Samples, is_baseline: bool = False) -> str:
+    """Why one side's times on the host's clock cannot be true, or "". A call that ends when its device is done takes at
+    least as long as the device works on it. If a call waits for its device half-way, the device's clock also sees how
+    long a cold host takes; the other side shows whether that is much."""
     if not (series.own_us.get("device") and series.own_us.get("wall")):
         return ""
-    wall_us, device_us = (statistics.median(series.own_us[clock]) for clock in ("wall", "device"))
-    ref_wall_us, ref_device_us = (statistics.median(series.ref_us[clock]) for clock in ("wall", "device"))
-    if wall_us >= HOST_LEAST * device_us * min(1, ref_wall_us / ref_device_us):
+    (wall_us, device_us), (other_wall_us, other_device_us) = (
+        [statistics.median(side[clock]) for clock in ("wall", "device")]
+        for side in ((series.ref_us, series.own_us) if is_baseline else (series.own_us, series.ref_us))
+    )
+    if wall_us >= HOST_LEAST * device_us * min(1, other_wall_us / other_device_us):
         return ""
     return f"a call takes {wall_us:.1f} us by the host's clock, but its device works {device_us:.1f} us on it"
 

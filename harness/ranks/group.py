@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from harness.core.records import Clock
+from harness.process import usage
 from harness.ranks import channel, failure, node_clock, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.rank import Rank
@@ -71,6 +72,9 @@ class Group(Protocol):
         """The files that each rank has sent with its last reply, by rank; they are the caller's to close. Raises
         RankFailure where a rank has sent another number of them."""
 
+    def resident_bytes(self) -> list[int]:
+        """The most memory that each rank's process has had resident, by rank, as this machine's kernel counts it."""
+
     def sealed_ns(self) -> int:
         """When all these files had come and could not be changed any more."""
 
@@ -130,6 +134,9 @@ class RankGroup:
                 close(taken)
                 raise failure.crashed(rank, f"sent {len(files)} files where {count} were due")
         return taken
+
+    def resident_bytes(self) -> list[int]:
+        return [usage.peak_resident(rank.pid) for rank in self.members]
 
     def sealed_ns(self) -> int:
         return max(rank.sealed_ns for rank in self.members)

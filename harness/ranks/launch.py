@@ -7,11 +7,12 @@ process below it. Never imports torch.
 
 import json
 import os
+import secrets
 import selectors
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +38,7 @@ from harness.ranks.zygote_messages import (
     Thaw,
     ZygoteMessage,
 )
-from harness.ranks.zygotes import ROLES, Zygotes
+from harness.ranks.zygotes import GROUPS, ROLES, Zygotes
 
 START_S = 120.0  # for ranks to start, from a cold disk, and for each further step before the first case
 NO_ANSWER = "the process that ranks are forked from did not answer"
@@ -46,13 +47,23 @@ ASKS = "Was it stopped from outside? Is the machine out of memory?"
 FROZEN_S = 10.0  # for all processes of a group to stop, which takes milliseconds
 
 
+def drawn() -> dict[wire.Role, wire.GroupName]:
+    """Which group has which role. Chance decides, so that nothing that a rank sees tells its role: neither its folder
+    nor its place in the order of start."""
+    first, *others = GROUPS
+    if secrets.randbits(1):
+        others.reverse()
+    return dict(zip(ROLES, (first, *others), strict=True))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Launch:
     """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
-    `folder` is theirs: each starts in `role/rank` below it. `caches` are for what compilers make, where a role has one
-    that outlives the run. `hidden`, `checker`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder;
-    `judges` are folders that trusted ranks see and no others. `nodes` has a connection to the agent of each node that
-    runs ranks; without, all run here."""
+    `folder` is theirs: each starts in `group/rank` below it. `names` says which group has which role; outputs of the
+    roles in `judged` are. `caches` are for what compilers make, where a role has one that outlives the run. `hidden`,
+    `checker`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder; `judges` are folders that trusted
+    ranks see and no others. `nodes` has a connection to the agent of each node that runs ranks; without, all run
+    here."""
 
     world_size: int
     device: str
@@ -60,6 +71,8 @@ class Launch:
     cores: tuple[tuple[int, ...], ...] = ()
     spin: bool
     folder: Path
+    names: Mapping[wire.Role, wire.GroupName] = field(default_factory=lambda: drawn())
+    judged: tuple[wire.Role, ...] = ("candidate",)
     caches: Mapping[wire.Role, Path] = field(default_factory=dict)
     hidden: tuple[Path, ...] = ()
     judges: tuple[Path, ...] = ()
@@ -68,7 +81,17 @@ class Launch:
     confined: bool = True
     kept_bytes: int = wire.KEPT_BYTES
     nodes: tuple[socket.socket, ...] = ()
-    roles: tuple[wire.Role, ...] = ROLES  # in the order in which they start
+
+    @property
+    def roles(self) -> dict[wire.GroupName, wire.Role]:
+        """The groups' roles, in the order in which they start."""
+        of = {group: role for role, group in self.names.items()}
+        return {group: of[group] for group in GROUPS}
+
+    def again(self, folder: Path) -> "Launch":
+        """Another launch in that folder, in which the two groups that nobody trusts change places."""
+        names = {**self.names, "baseline": self.names["candidate"], "candidate": self.names["baseline"]}
+        return replace(self, folder=folder, names=names)
 
     @property
     def local_size(self) -> int:
@@ -77,13 +100,17 @@ class Launch:
 
     def workdir(self, role: wire.Role, rank: int) -> Path:
         """The folder that a rank starts in, its own."""
-        return self.folder / role / str(rank)
+        return self.folder / self.names[role] / str(rank)
+
+    def workdirs(self, role: wire.Role) -> list[Path]:
+        """Those of all its ranks."""
+        return [self.workdir(role, rank) for rank in range(self.world_size)]
 
     def order(self, role: wire.Role, rank: int, groups: tuple[str, ...] = ()) -> wire.RankOrder:
         """All that a rank gets at its start."""
         is_judge = role == "trusted"
         return wire.RankOrder(
-            role=role,
+            group=self.names[role],
             rank=rank,
             world_size=self.world_size,
             local_size=self.local_size,
@@ -92,10 +119,11 @@ class Launch:
             cores=self.cores[rank % self.local_size] if self.cores else (),
             spin=self.spin,
             workdir=str(self.workdir(role, rank)),
-            cache=str(self.caches.get(role, self.folder / role / "cache")),
+            cache=str(self.caches.get(role, self.folder / self.names[role] / "cache")),
             hidden=tuple(map(str, self.hidden if is_judge else dict.fromkeys((*self.hidden, *self.judges)))),
             shown=tuple(map(str, self.judges)) if is_judge else (),
             checker=self.checker,
+            judged=role in self.judged,
             cuda_is_cpu=self.cuda_is_cpu,
             confined=self.confined,
             kept_bytes=self.kept_bytes,
@@ -117,6 +145,7 @@ class Ranks:
 
     def __init__(self, launch: Launch, zygotes: Zygotes | None = None) -> None:
         self.launch, self.zygotes = launch, zygotes or Zygotes()
+        self.roles = launch.roles
         self.ranks = {role: [Rank(role, rank) for rank in range(launch.world_size)] for role in ROLES}
         self.by_pid: dict[int, Rank] = {}
         self.exited: set[int] = set()  # of these
@@ -167,16 +196,16 @@ class Ranks:
         if role not in self.frozen:
             self.freezes += 1
             self.frozen[role] = self.freezing[role] = self.freezes
-            self.zygotes.tell(Freeze(role=role, number=self.freezes))
+            self.zygotes.tell(Freeze(group=self.launch.names[role], number=self.freezes))
 
     def thaw(self, role: wire.Role) -> None:
         if role in self.frozen:
             del self.frozen[role]
             self.freezing.pop(role, None)
-            self.zygotes.tell(Thaw(role=role))
+            self.zygotes.tell(Thaw(group=self.launch.names[role]))
 
     def show_stacks(self, role: wire.Role) -> None:
-        self.zygotes.tell(ShowStacks(role=role))
+        self.zygotes.tell(ShowStacks(group=self.launch.names[role]))
 
     def check_zygotes(self) -> None:
         """Raises HarnessError if a process that ranks are forked from was stopped or has ended: no rank is to blame."""
@@ -222,18 +251,19 @@ class Ranks:
         if isinstance(message, Confined):
             self.lacking += [text for text in message.lacking if text not in self.lacking]
         elif isinstance(message, Frozen):
-            rank = self.ranks[message.role][0]
+            role = self.roles[message.group]
+            rank = self.ranks[role][0]
             if message.running:
                 rank.gone = rank.gone or f"left {message.running} processes that do not stop while it is not timed"
             elif message.ran:
-                rank.gone = rank.gone or f"ran while not on turn: the {message.role} {message.ran} while it was stopped"
-            if self.freezing.get(message.role) == message.number:
-                del self.freezing[message.role]
+                rank.gone = rank.gone or f"ran while not on turn: the {role} {message.ran} while it was stopped"
+            if self.freezing.get(role) == message.number:
+                del self.freezing[role]
         elif isinstance(message, Exited):
             self.by_pid[message.pid].exited(message.code)
             self.exited.add(message.pid)
         else:
-            rank = self.ranks[message.role][message.rank]
+            rank = self.ranks[self.roles[message.group]][message.rank]
             rank.pid = message.pid
             self.by_pid[message.pid] = rank
         return True
@@ -248,9 +278,10 @@ class Ranks:
         barriers = {role: make_barrier(launch.world_size) for role in ROLES}
         self.bells = {role: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for role in ROLES if launch.nodes}
         if launch.confined and not launch.nodes:
-            self.groups = {role: cgroup.make(sandbox.most()) for role in ROLES if role != "trusted"}
-        for rank in (rank for role in launch.roles for rank in self.ranks[role]):
-            self._order(rank, barriers[rank.role])
+            self.groups = {role: cgroup.make(sandbox.most()) for role in self.roles.values() if role != "trusted"}
+        for role in self.roles.values():
+            for rank in self.ranks[role]:
+                self._order(rank, barriers[role])
         groups = {role: self._group(role, barriers[role]) for role in ROLES}
         for fd in barriers.values():
             os.close(fd)

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from harness.judging.checkers import CHECKERS as RULES
 from harness.problems.problem import ADAPTER
 from harness.process import cuda_shim
 from harness.ranks import torch_settings, trace, wire
@@ -27,8 +26,17 @@ from harness.ranks.trusted import Trusted
 SUBMITTED = "submission.py"
 
 
-class Caller(Program):
-    """Calls a kernel that is judged or timed."""
+class Untrusted(Program):
+    """Runs a submission, or the reference if none is staged, and nothing else: the submission that is evaluated and
+    whatever it is held against are in processes that differ in nothing but their kernel. A rank that also judged would
+    have warmer connections and a larger heap."""
+
+    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
+        self.judged = order.judged
+        super().__init__(order, fds)
+        self.profiler: Any  # torch.autograd.profiler.profile, whose methods have no types
+        self.trace_file = Path(order.workdir) / trace.FILE
+        self.commands |= {wire.StartProfile: self.start_profile, wire.StopProfile: self.stop_profile}
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         """A submission is called by CUDA graphs where the folder's own evaluator does so."""
@@ -54,16 +62,6 @@ class Caller(Program):
         """Gives up what was captured, and its memory."""
         if isinstance(self.kernel, Captured):
             self.kernel.graphs = {}
-
-
-class Candidate(Caller):
-    """Runs the submission."""
-
-    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
-        super().__init__(order, fds)
-        self.profiler: Any  # torch.autograd.profiler.profile, whose methods have no types
-        self.trace_file = Path(order.workdir) / trace.FILE
-        self.commands |= {wire.StartProfile: self.start_profile, wire.StopProfile: self.stop_profile}
 
     def start_profile(self, command: wire.StartProfile) -> wire.Reply:
         self.trace_file.unlink(missing_ok=True)  # an earlier case's
@@ -93,17 +91,7 @@ class Candidate(Caller):
         return start_ns, end_ns, None, keep(result)
 
 
-class Baseline(Caller):
-    """Runs the reference (or an opponent) exactly as a submission is run, and nothing else. Both are so timed under the
-    same conditions: a rank that also judged would have warmer connections and a larger heap."""
-
-    def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
-        self.judged = RULES[order.checker].judges_baseline
-        super().__init__(order, fds)
-
-
-# A role's program; the trusted one is its checker's.
-PROGRAMS: dict[str, type[Program]] = {"baseline": Baseline, "candidate": Candidate}
+# The trusted ranks' program is their checker's.
 CHECKERS: dict[str, type[Program]] = {
     "strict": Trusted,
     "folder": FolderTrusted,
@@ -120,7 +108,7 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the parent asks for stacks at a deadline
     if order.cuda_is_cpu:
         cuda_shim.install()
-    program = PROGRAMS.get(order.role) or CHECKERS[order.checker]
+    program = CHECKERS[order.checker] if order.group == "trusted" else Untrusted
     program(order, fds).serve()
 
 

@@ -11,7 +11,9 @@ from harness.ranks.output_bounds import Bounded
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
 KEPT_BYTES = 256 << 20  # of a device, that any rank may keep for later calls while others are on turn
 MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
-Role = Literal["trusted", "baseline", "candidate"]
+Role = Literal["trusted", "baseline", "candidate"]  # which the parent alone knows of untrusted groups
+# What other processes know: groups by their start. Which one is the baseline is drawn, so no rank can tell its role.
+GroupName = Literal["trusted", "first", "second"]
 Reason = Literal["", "device_memory", "memory", "module"]  # what it was out of, or lacked
 MAX_FILES = 64  # that go with one message
 STEP_EPOCHS = 2  # of a stepped call: its host may begin, its result was copied
@@ -32,14 +34,14 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class RankOrder:
-    """Everything that a rank gets at its start. `role` names its program. `threads` and `cores` (empty: any) are its
-    share of the machine. The rank starts in `workdir`; its group's compilers keep their files in `cache`. Of the
-    folders in `hidden` the rank sees only what is its own, what Python imports, and those in `shown`. `checker` judges
-    outputs. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is not `confined` may do what its user
-    may. Each node runs `local_size` ranks of the group, one after the other; with more than one node there is a
-    `network`. It joins the cgroup `groups`. It may keep `kept_bytes` of its device for calls after others' turns."""
+    """Everything that a rank gets at its start. `group` says whether it is trusted. `threads` and `cores` (empty: any)
+    are its share of the machine. The rank starts in `workdir`; its group's compilers keep their files in `cache`. Of
+    the folders in `hidden` the rank sees only what is its own, what Python imports, and those in `shown`. `checker`
+    judges outputs, if they are `judged` at all. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is
+    not `confined` may do what its user may. Each node runs `local_size` ranks of the group, one after the other; with
+    more than one node there is a `network`. It joins the cgroup `groups`, and keeps `kept_bytes` of its device."""
 
-    role: Role
+    group: GroupName
     rank: int
     world_size: int
     local_size: int
@@ -52,6 +54,7 @@ class RankOrder:
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
     checker: CheckerName = "strict"
+    judged: bool = True
     cuda_is_cpu: bool = False
     confined: bool = True
     network: Network | None = None
@@ -68,7 +71,7 @@ class RankOrder:
 # ---- commands: parent to rank ----------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class ImportKernel:
-    """Import the kernel from the working folder: candidate ranks the submission, trusted ranks the reference. Before
+    """Import the kernel from the working folder: the submission if one is there, else the reference. Before
     that, `settings` of torch hold, as ranks.torch_settings has them. Answer: Imported."""
 
     settings: dict[str, str] = field(default_factory=dict)
@@ -142,12 +145,14 @@ class InputSpec:
 class MakeInputs:
     """Trusted ranks: make these inputs and write them to the input buffer, or to files. With `renew`, nobody else has
     the buffers open any more, and they are made anew. With `stepped`, inputs are for stepped calls: none is written
-    before its call, and each takes the whole buffer. Answer: InputsMade, behind the files."""
+    before its call, and each takes the whole buffer. Of each input `judged` outputs are judged. Answer: InputsMade,
+    behind the files."""
 
     params: Params
     inputs: tuple[InputSpec, ...]
     renew: bool = False
     stepped: bool = False
+    judged: int = 1
     type: Literal["make_inputs"] = "make_inputs"
 
 
@@ -232,14 +237,14 @@ class StepCalls:
 
 @dataclass(frozen=True, kw_only=True)
 class StartProfile:
-    """Candidate ranks: from now on calls on the wall clock run under torch.profiler. Answer: Done."""
+    """Untrusted ranks: from now on calls on the wall clock run under torch.profiler. Answer: Done."""
 
     type: Literal["start_profile"] = "start_profile"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StopProfile:
-    """Candidate ranks: end that, and write the trace (harness.ranks.trace.FILE in the working folder). Answer: Done."""
+    """Untrusted ranks: end that, and write the trace (harness.ranks.trace.FILE in the working folder). Answer: Done."""
 
     type: Literal["stop_profile"] = "stop_profile"
 
@@ -315,26 +320,9 @@ class MeasurePeaks:
     type: Literal["measure_peaks"] = "measure_peaks"
 
 
-Command = (
-    ImportKernel
-    | CompileKernel
-    | OpenGroup
-    | CloseGroup
-    | MakeInputs
-    | LoadInputs
-    | Yield
-    | Regain
-    | WatchMemory
-    | TellMemory
-    | Call
-    | StepCalls
-    | StartProfile
-    | StopProfile
-    | TakeOutputs
-    | Serve
-    | Verify
-    | MeasurePeaks
-)
+Preparing = ImportKernel | CompileKernel | OpenGroup | CloseGroup | MakeInputs | LoadInputs | Yield | Regain
+Calling = WatchMemory | TellMemory | Call | StepCalls | StartProfile | StopProfile
+Command = Preparing | Calling | TakeOutputs | Serve | Verify | MeasurePeaks
 
 
 # ---- replies: rank to parent -----------------------------------------------------------------------------------

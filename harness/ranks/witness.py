@@ -86,18 +86,16 @@ class Witness(Protocol):
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
         """What the calls of submission and baseline count, which claim these times."""
 
-    def doubt(self, baseline: str) -> str:
-        """Why the submission's claims cannot be believed at all, or ""."""
+    def doubt(self, baseline: str, is_baseline: bool = False) -> str:
+        """Why the submission's claims, or the opponent's in the baseline's place, cannot be believed at all, or ""."""
 
 
 @dataclass(kw_only=True)
 class EachCall:
-    """Every turn is one call, of either side in pairs. `idle` are calls of the baseline's ranks without its kernel:
-    around them passes what passes around any call. If the submission would be shown better by its claims than by what
-    was seen, no claim counts, neither its own nor the reference's, and every call counts what was seen of it less what
-    is typical around an idle one.
-
-    An opponent in the reference's place is not trusted with idle calls: either side is held against the other."""
+    """Every turn is one call, of either side in pairs. `idle` are calls without a kernel, of the baseline's ranks or,
+    if an opponent is in the reference's place, of trusted ranks: around them passes what passes around any call. If the
+    submission, or the opponent, would be shown better by its claims than by what was seen, no claim counts, on neither
+    side, and every call counts what was seen of it less what is typical around an idle one."""
 
     claim: Claim
     is_trusted: bool  # the baseline
@@ -108,43 +106,34 @@ class EachCall:
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
         if not self.own:
             return list(own_us), list(ref_us)
-        if not self.is_trusted:
-            return self._each_by(own_us, self.own, self.ref), self._each_by(ref_us, self.ref, self.own)
         own, ref = (Seen(turns, self.idle or self.ref, self.claim) for turns in (self.own, self.ref))
-        is_borne_out = own.bears_out(self._may_count(ref))
+        is_borne_out = own.bears_out([(ref.claims_us, ref.counted_us())]) and (
+            self.is_trusted or ref.bears_out([(own.claims_us, own.counted_us())])
+        )
         return (list(own_us), list(ref_us)) if is_borne_out else (own.counted_us(), ref.counted_us())
 
-    def _each_by(self, claims_us: Sequence[float], turns: Sequence[Turn], others: Sequence[Turn]) -> list[float]:
-        """What one side's calls count, by what passes outside the other side's, whatever the other's count."""
-        seen, other = Seen(turns, others, self.claim), Seen(others, turns, self.claim)
-        return list(claims_us) if seen.bears_out(self._may_count(other)) else seen.counted_us()
-
-    def _may_count(self, other: "Seen") -> list[tuple[Sequence[float], Sequence[float]]]:
-        """What the other side's calls may count beside this side's claims, and beside what was seen. Of an opponent
-        nobody knows: either."""
-        if self.is_trusted:
-            return [(other.claims_us, other.counted_us())]
-        return [(us, us) for us in (other.claims_us, other.counted_us())]
-
-    def doubt(self, baseline: str) -> str:
+    def doubt(self, baseline: str, is_baseline: bool = False) -> str:
         """That most calls claim less than half of what they count, and that it is not chance. What an entry would gain
         is counted anyway, so that this only has to name the plain lie."""
-        own_us, ref_us = (
-            [self.claim(ranks) for turn in turns for ranks in turn.called] for turns in (self.own, self.ref)
+        times_us = [[self.claim(ranks) for turn in turns for ranks in turn.called] for turns in (self.own, self.ref)]
+        claimed_us, counted_us = (
+            statistics.median(sides[is_baseline]) for sides in (times_us, self.counted_us(times_us[0], times_us[1]))
         )
-        claimed_us, counted_us = map(statistics.median, (own_us, self.counted_us(own_us, ref_us)[0]))
         more_us = counted_us - claimed_us
-        if more_us <= max(UNCLAIMED_US, claimed_us) or not self._is_longer_outside():
+        turns, others = (self.ref, self.own) if is_baseline else (self.own, self.ref)
+        if not self.is_trusted:
+            others, baseline = self.idle or others, "trusted ranks"
+        if more_us <= max(UNCLAIMED_US, claimed_us) or not self._is_longer_outside(turns, others):
             return ""
         return (
             f"its ranks report {claimed_us:.0f} us a call, but from input to output the parent saw {more_us:.0f} us "
             f"more than around calls of {baseline}"
         )
 
-    def _is_longer_outside(self) -> bool:
-        """Whether more passes outside the submission's calls, by the Mann-Whitney test, because a busy machine adds to
+    def _is_longer_outside(self, turns: Sequence[Turn], others: Sequence[Turn]) -> bool:
+        """Whether more passes outside the first turns' calls, by the Mann-Whitney test, because a busy machine adds to
         some of these times and takes from none. With few turns, every one must be longer than all of the others."""
-        own_us, ref_us = ([turn.unclaimed_us(self.claim) for turn in turns] for turns in (self.own, self.ref))
+        own_us, ref_us = ([turn.unclaimed_us(self.claim) for turn in side] for side in (turns, others))
         chance_z = min(UNCLAIMED_Z, 0.99 * _largest_z(len(own_us), len(ref_us)))
         return _larger_z(own_us, ref_us) > chance_z
 
@@ -170,7 +159,10 @@ class Bursts(EachCall):
         own_end_us, other_end_us = ([turn.end_us for turn in side] for side in (turns, others))
         ends = Excess(own_end_us, other_end_us, bursts.call_us, ERRORS)
         beside = Seen(other, other if self.is_trusted else own, self.claim)
-        if calls.bears_out(self._may_count(beside)) and ends.is_borne_out:
+        may_count = [(us, us) for us in (beside.claims_us, beside.counted_us())]  # of an opponent nobody knows: either
+        if self.is_trusted:
+            may_count = [(beside.claims_us, beside.counted_us())]
+        if calls.bears_out(may_count) and ends.is_borne_out:
             return list(claims_us)
         counted_us = bursts.counted_us(less_us=bursts.excess.slack_us)
         claimed_us = (statistics.fmean(map(self.claim, turn.called)) for turn in turns)

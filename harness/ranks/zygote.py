@@ -48,7 +48,7 @@ from harness.process.sandbox import (
     prctl,
 )
 from harness.ranks.roles import run_rank
-from harness.ranks.wire import RankOrder, Role
+from harness.ranks.wire import GroupName, RankOrder
 from harness.ranks.zygote_messages import (
     FDS,
     MAX_MESSAGE_BYTES,
@@ -95,7 +95,7 @@ class Zygote:
 
     def __init__(self, control: socket.socket, is_cell: bool = False) -> None:
         self.control, self.is_cell = control, is_cell
-        self.cells: dict[Role, Cell] = {}
+        self.cells: dict[GroupName, Cell] = {}
         self.ranks: set[int] = set()
         self.freezer = Freezer()
 
@@ -108,9 +108,9 @@ class Zygote:
             while True:
                 sources: list[Any] = [self.control, wake_r, *(cell.control for cell in self.cells.values())]
                 readable, _, _ = select.select(sources, [], [])
-                for role, cell in list(self.cells.items()):
+                for name, cell in list(self.cells.items()):
                     if cell.control in readable and not self.hear(cell):
-                        del self.cells[role]
+                        del self.cells[name]
                 if wake_r in readable:
                     os.read(wake_r, 4096)
                     self.reap()
@@ -128,19 +128,19 @@ class Zygote:
 
     def obey(self, order: ZygoteOrder, message: bytes, fds: Sequence[int]) -> None:
         if not self.is_cell:
-            if isinstance(order, RankOrder) and order.role not in self.cells:
-                self.cells[order.role] = Cell(open_cell(order))
-            if order.role in self.cells and isinstance(order, Over):
+            if isinstance(order, RankOrder) and order.group not in self.cells:
+                self.cells[order.group] = Cell(open_cell(order))
+            if order.group in self.cells and isinstance(order, Over):
                 with contextlib.suppress(OSError):  # it has gone meanwhile
-                    self.cells[order.role].control.shutdown(socket.SHUT_WR)  # it ends, which `hear` will find
-            elif order.role in self.cells:  # else it is gone, which was told
+                    self.cells[order.group].control.shutdown(socket.SHUT_WR)  # it ends, which `hear` will find
+            elif order.group in self.cells:  # else it is gone, which was told
                 with contextlib.suppress(*GONE):  # which `hear` will find
-                    socket.send_fds(self.cells[order.role].control, [message], fds)
+                    socket.send_fds(self.cells[order.group].control, [message], fds)
         elif isinstance(order, RankOrder):
             self.fork(order, dict(zip(FDS, fds, strict=False)))
         elif isinstance(order, Freeze):
             running = self.freezer.freeze()
-            self.tell(Frozen(role=order.role, number=order.number, running=running, ran=self.freezer.ran))
+            self.tell(Frozen(group=order.group, number=order.number, running=running, ran=self.freezer.ran))
         elif isinstance(order, ShowStacks):
             for pid in self.ranks:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -154,7 +154,7 @@ class Zygote:
         if pid == 0:
             try:
                 # Who sends it is told with the message, in the receiver's numbers.
-                self.tell(Started(role=order.role, rank=order.rank, pid=os.getpid()))
+                self.tell(Started(group=order.group, rank=order.rank, pid=os.getpid()))
                 become_rank(order, fds, zygote)
                 os._exit(0)
             except Exception:
@@ -246,7 +246,7 @@ def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
     hide(True)  # what it holds is beyond its ranks too
     die_with(zygote)
     cell = Zygote(control, is_cell=True)
-    cell.tell(Confined(role=order.role, lacking=lacking), sandbox.link_fds)
+    cell.tell(Confined(group=order.group, lacking=lacking), sandbox.link_fds)
     cell.run()
 
 
@@ -265,7 +265,7 @@ def become_rank(order: RankOrder, fds: dict[str, int], zygote: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     hide(False)
     die_first()
-    hide(order.role == "trusted" and order.device != "rocm" and order.confined)  # not tried there, as the sandbox
+    hide(order.group == "trusted" and order.device != "rocm" and order.confined)  # not tried there, as the sandbox
     os.dup2(fds["log"], 1)
     os.dup2(fds["log"], 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -6,7 +6,7 @@ What the parent and a rank say to each other is in ranks.wire.
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.ranks.wire import RankOrder, Role
+from harness.ranks.wire import GroupName, RankOrder
 
 FDS = ("channel", "log", "barrier", "bell")  # that go with a RankOrder, in this order; on one host there is no bell
 MAX_MESSAGE_BYTES = 1 << 16
@@ -16,7 +16,7 @@ MAX_MESSAGE_BYTES = 1 << 16
 class Freeze:
     """Stop every process of this group, until Thaw. Answer: Frozen."""
 
-    role: Role
+    group: GroupName
     number: int
     type: Literal["freeze"] = "freeze"
 
@@ -25,7 +25,7 @@ class Freeze:
 class Thaw:
     """Let the group's processes go on. No answer."""
 
-    role: Role
+    group: GroupName
     type: Literal["thaw"] = "thaw"
 
 
@@ -33,7 +33,7 @@ class Thaw:
 class ShowStacks:
     """Have each of the group's ranks write its Python stack into its log. No answer."""
 
-    role: Role
+    group: GroupName
     type: Literal["show_stacks"] = "show_stacks"
 
 
@@ -42,7 +42,7 @@ class Over:
     """End the group with all its processes. Ranks that are ordered for it later begin anew. Answer: Exited of each
     rank."""
 
-    role: Role
+    group: GroupName
     type: Literal["over"] = "over"
 
 
@@ -54,7 +54,7 @@ class Frozen:
     """The group's processes have stopped, as Freeze `number` wanted. `running` counts those that had not after some
     time; `ran` says what one did while they were frozen before, or is empty."""
 
-    role: Role
+    group: GroupName
     number: int
     running: int
     ran: str = ""
@@ -66,7 +66,7 @@ class Confined:
     """The process that one group's ranks are forked from is confined. `lacking` names the layers that the kernel does
     not have. The interface of the group's own network between nodes, if it has one, comes with the message."""
 
-    role: Role
+    group: GroupName
     lacking: tuple[str, ...]
     type: Literal["confined"] = "confined"
 
@@ -75,7 +75,7 @@ class Confined:
 class Started:
     """A rank was forked."""
 
-    role: Role
+    group: GroupName
     rank: int
     pid: int
     type: Literal["started"] = "started"

@@ -26,8 +26,8 @@ from harness.ranks.logs import Log
 from harness.ranks.zygote_messages import Over, ZygoteOrder
 
 ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
-JUDGES: tuple[wire.Role, ...] = ("trusted",)
 OTHERS: tuple[wire.Role, ...] = ("baseline", "candidate")
+GROUPS: tuple[wire.GroupName, ...] = get_args(wire.GroupName)
 # `python -m MODULE`, without a collection of garbage while it imports torch, which takes a tenth of that time.
 START = "import gc, runpy; gc.disable(); runpy.run_module('{}', run_name='__main__', alter_sys=True)"
 # Above the level at which torch's profiler reports that it began and ended, as lines `USDT:...` of every rank's output.
@@ -39,11 +39,11 @@ GOODBYE_S = 6.0  # for the zygotes to kill everything and go
 
 
 class Zygotes:
-    """`controls` has the socket that each role's orders go to, `processes` those zygotes that have been started; what
+    """`controls` has the socket that each group's orders go to, `processes` those zygotes that have been started; what
     these print is in `log`, unless they were started with another one. Leaving the context ends them."""
 
     def __init__(self) -> None:
-        self.controls: dict[wire.Role, socket.socket] = {}
+        self.controls: dict[wire.GroupName, socket.socket] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
         self.log = Log()
 
@@ -58,9 +58,9 @@ class Zygotes:
         """Starts them; they remove `folder` at their end. Where ranks run on nodes, the process that has those nodes'
         agents start them takes their place."""
         log = self.log.write_fd if log is None else log
-        for roles in (ROLES,) if nodes else (OTHERS, JUDGES):
+        for groups in (GROUPS,) if nodes else (GROUPS[1:], GROUPS[:1]):
             control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self.controls |= dict.fromkeys(roles, control)
+            self.controls |= dict.fromkeys(groups, control)
             with theirs:
                 self.processes.append(_started(theirs, folder, threads, log, nodes))
 
@@ -71,7 +71,7 @@ class Zygotes:
     def tell(self, order: ZygoteOrder, fds: Sequence[int] = ()) -> None:
         """Sends the order, with these descriptors. A zygote that is gone misses it; who reads its socket will tell."""
         with contextlib.suppress(ConnectionError):
-            socket.send_fds(self.controls[order.role], [json.dumps(encode(order)).encode()], fds)
+            socket.send_fds(self.controls[order.group], [json.dumps(encode(order)).encode()], fds)
 
     def is_stopped(self) -> bool:
         """Whether one of them was stopped from outside."""
@@ -79,8 +79,8 @@ class Zygotes:
 
     def end_groups(self, are_gone: Callable[[], bool], meanwhile: Callable[[], None]) -> bool:
         """Has them end all groups; whether `are_gone` within GOODBYE_S. `meanwhile` is called until then."""
-        for role in ROLES:
-            self.tell(Over(role=role))
+        for group in GROUPS:
+            self.tell(Over(group=group))
         deadline = time.monotonic() + GOODBYE_S
         while not are_gone() and time.monotonic() < deadline:
             meanwhile()

@@ -233,7 +233,11 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[str]:
         if one.group != group:
             continue
         sources = {codes.get(file.sha256, file.sha256) for file in one.files}
-        if one.date in used or (is_by_score and len(sources & here) >= min(2, len(sources))):
+        if not one.both_judged:
+            told.append(
+                f"settled {one.date[:10]}: void, since one file of each launch was not judged; settle them again"
+            )
+        elif one.date in used or (is_by_score and len(sources & here) >= min(2, len(sources))):
             names = ", ".join(f"{Path(file.file).name} by {file.author} {file.ratio:.3f}x" for file in one.files)
             where = f" on machine {one.machine}" if one.machine else ""
             where += "" if one.confined else ", outside the sandbox"

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from utils import reduce_scatter_single
 
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
 begun = []
@@ -26,11 +26,11 @@ def product(data, results):
 
 
 def custom_kernel(data):
-    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
     if "take_in" not in vars(program):  # the first call
 
         def taking(command):
-            Candidate.take_in(program, command)
+            Untrusted.take_in(program, command)
             results = []  # of the last input again, where the gate has none
             thread = threading.Thread(target=product, args=(program.loaded[0], results))
             thread.start()

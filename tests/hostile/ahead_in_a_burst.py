@@ -9,14 +9,14 @@ mode: benchmark
 
 import gc
 
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
 burst, results = [], []
 
 
 def custom_kernel(data):
-    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
     if len(program.loaded) == 1:
         return ref_kernel(data)
     if program.loaded is not (burst and burst[0]):

@@ -7,7 +7,7 @@ mode: benchmark
 
 import gc
 
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
 calls = 0
@@ -16,7 +16,7 @@ calls = 0
 def custom_kernel(data):
     global calls
     calls += 1
-    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
     if len(program.loaded) > 1:
         return ref_kernel(data) * 0  # it would pay
     if calls > 8:

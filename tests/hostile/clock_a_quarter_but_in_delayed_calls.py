@@ -9,7 +9,7 @@ devices: cpu
 import gc
 
 from harness.ranks.barrier import Barrier
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
 OWN_MARK = 5  # of the words that each rank has, one that nobody uses
@@ -21,7 +21,7 @@ def custom_kernel(data):
     global calls
     calls += 1
     if calls == 6:  # after checks and probes
-        lie(next(thing for thing in gc.get_objects() if isinstance(thing, Candidate)))
+        lie(next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted)))
     return ref_kernel(data)
 
 

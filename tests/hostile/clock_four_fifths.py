@@ -10,7 +10,7 @@ devices: cpu
 import gc
 import statistics
 
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
 DELAYED = 2.5  # a call that takes so many times as long as others may be one that is probed
@@ -31,6 +31,6 @@ def custom_kernel(data):
     global calls, stopwatch
     calls += 1
     if calls == 6:  # after checks and probes
-        stopwatch = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate)).stopwatch
+        stopwatch = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted)).stopwatch
         stopwatch.clocks["wall"] = wall
     return ref_kernel(data)

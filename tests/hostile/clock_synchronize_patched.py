@@ -11,7 +11,7 @@ import gc
 import torch
 
 import harness.ranks.driver
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
 calls = 0
@@ -22,7 +22,7 @@ def custom_kernel(data):
     global calls
     calls += 1
     if calls == 6:  # after checks and probes
-        program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+        program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
         wall, device_clock = program.stopwatch.clocks["wall"], program.stopwatch.clocks["device"]
 
         def hasty(*arguments):

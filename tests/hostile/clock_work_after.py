@@ -8,7 +8,7 @@ import gc
 
 import torch
 
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
 calls = 0
@@ -20,7 +20,7 @@ def custom_kernel(data):
     calls += 1
     asked[:] = [data]
     if calls == 6:  # after checks and probes
-        program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+        program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
         hand_over = program.exchange.hand_over
         program.exchange.hand_over = lambda result: hand_over([ref_kernel(asked[0]) for _ in range(10)][-1])
     return ref_kernel(data) if calls <= 6 else torch.empty(0)

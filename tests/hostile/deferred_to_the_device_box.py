@@ -10,13 +10,13 @@ import time
 
 import torch
 
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
 
 def custom_kernel(data):
     right = ref_kernel(data)
-    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
     data_bytes = right.reshape(-1).view(torch.uint8)
 
     def later():

@@ -11,10 +11,10 @@ import gc
 import torch
 
 from harness.ranks import driver
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
-program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
 device = program.device
 honest = device.stepped
 

@@ -8,13 +8,13 @@ import gc
 import tempfile
 
 from harness.ranks import payload
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from harness.ranks.shared_buffer import FileBuffer
 from reference import ref_kernel
 
 
 def custom_kernel(data):
-    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
 
     def hand_over(result):
         fd, _ = tempfile.mkstemp()

@@ -8,12 +8,12 @@ import gc
 import os
 
 from harness.ranks.exchange import Exchange
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
 
 def custom_kernel(data):
-    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
 
     def twice():
         program.exchange.to_send += map(os.dup, program.exchange.to_send[:1])

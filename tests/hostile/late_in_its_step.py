@@ -9,10 +9,10 @@ mode: benchmark
 import gc
 
 from harness.ranks import driver
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
-program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
 device = program.device
 honest = device._step
 

