@@ -15,6 +15,8 @@ MEMORY = Metric(name="memory", unit="bytes")  # that a call holds of its device 
 COST = Metric(name="cost", unit="cost")  # of a solver's last answer
 GAP = Metric(name="area", unit="gap")  # the mean over the limit of 1 - bound / cost, where 1 is no answer
 TOKENS = Metric(name="tokens", unit="tokens/s", better="more")  # of all sequences, over the whole generation
+# Whose limit is that of one step after the other. A generation that speculates may pass it, and is not held for that.
+STEPWISE = frozenset({TOKENS.name})
 TTFT = Metric(name="ttft", unit="us")  # time to first token
 STEP = Metric(name="step", unit="us")  # of a token after the first
 TIME_TO_TARGET = Metric(name="time_to_target", unit="s")  # of a training run

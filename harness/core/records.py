@@ -170,7 +170,7 @@ class Measured:
     """Right in every call, and measured: the first series ranks. `bounded` names the series that the case's bound is a
     bound of; the first where it is empty. `rank_ends_us`: each rank's end after the first start (wall clock, medians).
     `curves`: one a run. `best`: the best value known from elsewhere. `bounds`: those of further series, by name.
-    `own_kernels`: the part of its time in its own kernels; `kernels`: in each. `traffic`: what passed between GPUs."""
+    `own_kernels`: the claimed part of its time in its own kernels; `kernels`: in each. `traffic`: between GPUs."""
 
     series: tuple[Series, ...]
     bounded: str = ""

@@ -24,6 +24,7 @@ from harness.board.entries import Board, Entry, HeldEntry, Judged
 from harness.board.places import noise_of
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
+from harness.core.metrics import STEPWISE
 from harness.core.records import Bound, CaseResult, EvalReport, Measured
 from harness.core.stats import CONFIDENCE, LaunchNoise, median, student_t
 from harness.core.words import clean_line, times_text
@@ -115,7 +116,7 @@ def from_report(one: Entry, report: EvalReport, problem: Problem) -> Judged:
     again = figured(replace(report, results=results, ranking_by=problem.ranking_by))
     for result, measured in verdict.measured_cases(again):
         bound, (metric, own) = result.bound, (measured.against_bound.metric, measured.against_bound.own)
-        if bound and own and metric.sign * (median(own) - bound.value) < 0:
+        if bound and own and metric.name not in STEPWISE and metric.sign * (median(own) - bound.value) < 0:
             what = "less" if metric.better == "less" else "more"
             evidence = f"{median(own):.2f} {metric.unit} are {what} than the limit of {bound.value:.2f} {metric.unit}"
             evidence += f" ({bound.by}), by its report"

@@ -2,7 +2,8 @@
 
 An op problem whose call is a generation (its adapter says how), with parameters `batch`, `prompt` and `new`. A case is
 measured in two lengths: one new token, which is the time to first token, and all of them. Neither can be made to look
-better by the other: the rate is of the whole generation, prompt included.
+better by the other: the rate is of the whole generation, prompt included. A generation may speculate: what counts are
+the logits that it ends with.
 """
 
 import contextlib
@@ -65,11 +66,15 @@ class ModelSession(OpSession):
         if not isinstance(first, Measured):
             return first
         whole = self._within_limits(
-            lambda: op_measure.measure(self.calls, self.stepping, case, self._time(case), self.peaks, self.watch.timing)
+            lambda: op_measure.measure(
+                self.calls, self.stepping, case, self._least(case), self.peaks, self.watch.timing
+            )
         )
         if not isinstance(whole, Measured):
             return whole
-        kernels = self.guarded(lambda: self._own_kernels(case))
+        kernels: tuple[float | None, dict[str, float]] | Failure = None, {}
+        if self.plan.opponent is None:  # the profiler would tell a file that it is no opponent, and nobody asks
+            kernels = self.guarded(lambda: self._own_kernels(case))
         if not isinstance(kernels, tuple):
             return kernels
         told = whole.by_name.get(MEMORY.name)
@@ -87,12 +92,22 @@ class ModelSession(OpSession):
         )
 
     def bound(self, case: Case) -> Bound | None:
-        """The most tokens a second: all steps' limits, one after the other."""
+        """The most tokens a second without speculation: all steps' limits, one after the other."""
         limit = self._time(case) if case.kind == "benchmark" else None
         return None if limit is None else Bound(value=_tokens(case) / limit.value * 1e6, by=limit.by)
 
+    def _least(self, case: Case) -> Bound | None:
+        """The least time in us of any generation: that of all flops, or of the prompt's bytes, since one pass over the
+        weights may be for as many tokens as were guessed right."""
+        if self.peaks is None or self.plan.problem.cost_of is None:
+            return None
+        whole, prompt = (self.plan.problem.cost(one) for one in (case, with_new(case, 1)))
+        least = replace(whole, hbm_bytes=prompt.hbm_bytes, link_bytes=prompt.link_bytes)
+        return hardware.limit(least, self.peaks)
+
     def _time(self, case: Case) -> Bound | None:
-        """The least time of a generation in us: the prompt's, and that of each step, which needs the one before."""
+        """The least time in us of a generation that does not speculate: the prompt's, and that of each step, which
+        needs the one before."""
         if self.peaks is None or self.plan.problem.cost_of is None:
             return None
         prompt, step = hardware.limit(self.plan.problem.cost(with_new(case, 1)), self.peaks), self._step(case)
@@ -113,7 +128,7 @@ class ModelSession(OpSession):
 
     def _own_kernels(self, case: Case) -> tuple[float, dict[str, float]] | Failure:
         """The share of own kernels and what it is made of, by two profiled generations, whose outputs are judged as
-        well."""
+        well. A claim: a submission can tell these calls from timed ones, and the profile is of its own process."""
         steps, names = _steps(case), defined(self.plan.submission)
         further = min(PROFILED_STEPS, steps)
         spent: list[trace.Spent] = []
@@ -124,7 +139,7 @@ class ModelSession(OpSession):
             spent.append(trace.spent(found[0], lambda name: is_own(name, names)))
         times = steps / further if further else 0
         first, longer = spent
-        return share(first, longer, times), shares(first, longer, times, names)
+        return share(first, longer, times), shares(first, longer, times)
 
 
 def with_new(case: Case, new: int) -> Case:

@@ -4,7 +4,8 @@
   argument or parameter. A bare name is own if the source marks or defines such a function.
 - A CUDA kernel is what stands behind __global__. In a profile it may have a return type, namespaces, template arguments
   and parameters. It is own if its last name is defined and it lies in no library's namespace.
-- An operator of the host is own if the source names it (`space::operator`) outside torch's namespaces.
+- An operator of the host is own if the source names it (`space::operator`) outside torch's namespaces, and no other
+  operator ran inside (ranks.trace.spent).
 
 Names that only vendors' libraries and torch's compiler use are never own. Anything else is torch's, a vendor's, or a
 compiler's.
@@ -99,12 +100,13 @@ def share(first: Spent, longer: Spent, steps: float) -> float:
     return max(0.0, 1 - others / total) if total else 0.0
 
 
-def shares(first: Spent, longer: Spent, steps: float, names: Defined) -> dict[str, float]:
+def shares(first: Spent, longer: Spent, steps: float) -> dict[str, float]:
     """The TOP kernels and operators by their parts of a generation's time, largest first: each name behind `own: ` or
     `not own: `. Parts of kernels that overlap may add up to more than 1."""
     total = _whole(first.all_ns, longer.all_ns, steps)
+    own = (first.own | longer.own) - (first.by_name.keys() - first.own) - (longer.by_name.keys() - longer.own)
     parts = {
-        f"{'own' if is_own(name, names) else 'not own'}: {name}": _whole(
+        f"{'own' if name in own else 'not own'}: {name}": _whole(
             first.by_name.get(name, 0), longer.by_name.get(name, 0), steps
         )
         for name in {**first.by_name, **longer.by_name}

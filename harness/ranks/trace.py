@@ -71,10 +71,12 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """What took the time of a call: `by_name` adds up the times of each kernel or operator, which may overlap; `all_ns`
-    is the time in which anything ran, `others_ns` that in which something ran that is not the submission's own."""
+    """What took the time of a call: `by_name` adds up the times of each kernel or operator, which may overlap; `own`
+    are those of the submission; `all_ns` is the time in which anything ran, `others_ns` that in which any ran that is
+    not own."""
 
     by_name: Mapping[str, int]
+    own: frozenset[str]
     all_ns: int
     others_ns: int
 
@@ -187,16 +189,34 @@ def profile(rank: int, trace: RankTrace) -> RankProfile:
 def spent(trace: RankTrace, is_own: Callable[[str], bool]) -> Spent:
     """The time of every kernel of the device in the call, of every operator of the host where there was no kernel.
     Operators count without those that they called, and OUTSIDE is what no operator took. What a submission marks with
-    record_function is no operator: its time is that of what runs inside."""
+    record_function is no operator: its time is that of what runs inside. An operator that called one that is not own is
+    not own itself."""
     without_marks = replace(
         trace, events=tuple(one for one in trace.events if one is trace.call or one.category != MARK)
     )
-    pieces = _counted(without_marks)[2]
+    _, events, pieces = _counted(without_marks)
     working = [piece for piece in pieces if piece.name != OUTSIDE]
+    own = frozenset(filter(is_own, {piece.name for piece in working})) - _callers(events, is_own)
     all_ns = _union_ns(pieces)
     idle_ns = all_ns - _union_ns(working)  # a caller that only waits meanwhile takes none of it
-    others_ns = idle_ns + _union_ns(piece for piece in working if not is_own(piece.name))
-    return Spent(by_name=dict(_total_ns(pieces)), all_ns=all_ns, others_ns=others_ns)
+    others_ns = idle_ns + _union_ns(piece for piece in working if piece.name not in own)
+    return Spent(by_name=dict(_total_ns(pieces)), own=own, all_ns=all_ns, others_ns=others_ns)
+
+
+def _callers(events: Iterable[Event], is_own: Callable[[str], bool]) -> set[str]:
+    """The names of operators within which, on the same thread, another one ran that is not own."""
+    found: set[str] = set()
+    open_spans: dict[Track, list[Event]] = {}  # a thread's spans, outermost first
+    for event in sorted(events, key=lambda event: (event.start_ns, -event.duration_ns)):
+        if event.category in DEVICE_WORK:
+            continue  # kernels do not call each other, and some run beside others of their stream
+        stack = open_spans.setdefault(event.track, [])
+        while stack and stack[-1].end_ns <= event.start_ns:
+            stack.pop()
+        if not is_own(event.name):
+            found.update(one.name for one in stack)
+        stack.append(event)
+    return found
 
 
 def _union_ns(pieces: Iterable[_Piece]) -> int:

@@ -65,14 +65,16 @@ def points_table(report: EvalReport, cases: Sequence[tuple[CaseResult, Measured]
 
 
 def points_cells(report: EvalReport, cases: Sequence[tuple[CaseResult, Measured]]) -> tuple[list[str], list[list[str]]]:
-    """That table's columns and rows."""
+    """That table's columns and rows. The share of own kernels, a claim, is no factor."""
     scoring = SCORINGS[report.ranking_by]
-    columns = [f">{scoring.unit}", *(f">{name}" for name in scoring.factors(cases[0][1])), "prompt"]
+    names = scoring.factors(cases[0][1])
+    columns = [f">{scoring.unit}", *(f">{name}" for name in names), ">claims own kernels", "prompt"]
     rows = []
     for result, measured in cases:
         factors = scoring.factors(measured).values()
         cells = [f"{'x ' if index else ''}{factor:.4g}" for index, factor in enumerate(factors)]
-        rows.append([f"{scoring.case(measured):.4g} =", *cells, case_label(result)])
+        claimed = "-" if measured.own_kernels is None else percent_text(measured.own_kernels)
+        rows.append([f"{scoring.case(measured):.4g} =", *cells, claimed, case_label(result)])
     return columns, rows
 
 

