@@ -148,7 +148,7 @@ def test_a_case_that_is_measured_twice_has_its_delays_and_counts_elsewhere(monke
         op_measure, "_block", lambda *these: probes.append(these[5]) or Held(check="clock", evidence="")
     )
     for _ in range(2):
-        op_measure._samples(calls, None, None, contextlib.nullcontext)  # type: ignore[arg-type]
+        op_measure._samples(calls, None, None, contextlib.nullcontext, plan.clocks)  # type: ignore[arg-type]
     first, second = ([(probe.due(at, 1), probe.place(8)) for at in range(400)] for probe in probes)
     assert [late for late, _ in first if late] != []
     assert first != second

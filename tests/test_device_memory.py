@@ -58,7 +58,8 @@ class Group:
 
 def calls_of(device: str, kept_bytes: int = 0) -> tuple[Calls, Any]:
     groups: Any = SimpleNamespace(trusted=Group(), baseline=Group(kept_bytes), candidate=Group(kept_bytes))
-    return Calls(SimpleNamespace(device=device, is_stepped=False), groups), groups  # type: ignore[arg-type]
+    plan: Any = SimpleNamespace(device=device, is_stepped=False, opponent=None, checker="strict")
+    return Calls(plan, groups), groups
 
 
 def case(m: int) -> Case:

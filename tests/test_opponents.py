@@ -5,6 +5,7 @@ is given one, the name of the folder of the second group, which the baseline is 
 """
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,12 @@ from pathlib import Path
 import pytest
 from launches import FEW, add_tiny
 
-from harness.board import leaderboard
+from harness.board import leaderboard, report_json
 from harness.cli import main
+from harness.core import stats
 from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, Exit
-from harness.core.records import EvalReport
+from harness.core.records import EvalReport, Measured
 from harness.ranks import launch, wire
 
 HOSTILE = Path(__file__).parent / "hostile"
@@ -130,10 +132,13 @@ def test_an_operator_that_spins_under_the_profiler_earns_nothing(number: int, ch
     out = checkout / "out.json"
     asked = ("eval", "llama", str(checkout / "spin.py"), *SHORT, "--no-record", "-q", "--json", str(out))
     assert run(checkout, *asked) == Exit.OK
-    found = json.loads(out.read_text())
-    [measured] = [one["outcome"] for one in found["cases"] if one["kind"] == "benchmark"]
-    assert measured["own_kernels"] > 0.5
-    assert found["figures"]["score"]["value"] < 1.5
+    found = report_json.from_json(json.loads(out.read_text()))
+    [measured] = [one.outcome for one in found.results if isinstance(one.outcome, Measured)]
+    assert measured.own_kernels is not None
+    assert measured.own_kernels > 0.5
+    assert found.figures is not None
+    ratios = [stats.ratio(measured.by_name[name]) for name in ("ttft", "tokens")]
+    assert found.figures.score.value == pytest.approx(math.prod(ratios))
 
 
 def test_which_group_is_the_baseline_is_drawn() -> None:

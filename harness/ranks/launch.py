@@ -279,9 +279,8 @@ class Ranks:
         self.bells = {role: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for role in ROLES if launch.nodes}
         if launch.confined and not launch.nodes:
             self.groups = {role: cgroup.make(sandbox.most()) for role in self.roles.values() if role != "trusted"}
-        for role in self.roles.values():
-            for rank in self.ranks[role]:
-                self._order(rank, barriers[role])
+        for rank in (rank for role in self.roles.values() for rank in self.ranks[role]):
+            self._order(rank, barriers[rank.role])
         groups = {role: self._group(role, barriers[role]) for role in ROLES}
         for fd in barriers.values():
             os.close(fd)
@@ -330,7 +329,6 @@ class Ranks:
         for rank in self.all_ranks():
             rank.sock.close()
             os.close(rank.log.fd)
-
         if keep_zygotes and not is_kept:
             raise HarnessError(f"{NO_ANSWER}. {ASKS}")
 
