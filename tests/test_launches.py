@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 from factories import timed
 
+from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import HarnessError
 from harness.core.records import EvalReport, Measured, Raised
 from harness.evaluation.launches import joined
+from harness.kinds.kind import Order
 from harness.kinds.op import OpSession
+from harness.kinds.registry import kind_of, read_submission
+from harness.kinds.settings import Asked, setting
 from harness.ranks.launch import Ranks
 
+CHECKOUT = Checkout(ROOT)
 Evaluate = Callable[..., EvalReport]
 HONEST = "from reference import ref_kernel\n\ndef custom_kernel(data):\n    return ref_kernel(data)\n"
 SEEN = """
@@ -105,3 +110,12 @@ def test_the_samples_of_launches_lie_one_behind_the_other() -> None:
     assert found.launches == (8, 12)
     assert found.own == launches[0].ranked.own + launches[1].ranked.own
     assert found.baseline == launches[0].ranked.baseline + launches[1].ranked.baseline
+
+
+@pytest.mark.parametrize(("problem", "launches"), [("a2a", 4), ("llama", 1), ("llama_pretrain", 1)])
+def test_what_is_no_time_of_a_call_is_measured_in_one_launch(problem: str, launches: int) -> None:
+    asked = Asked(problem=problem, suite="quick", device="cpu", ranks=2 if problem == "a2a" else None, launches=4)
+    made = setting(asked, CHECKOUT)
+    submission = read_submission(made.problem, None, CHECKOUT)
+    plan = kind_of(made).plan(Order(setting=made, submission=submission, mode="leaderboard", author="tester"))
+    assert plan.launches == launches

@@ -34,7 +34,8 @@ class ModelKind(OpKind):
 
     def plan(self, order: Order) -> Plan:
         """Our ranks' plan, on the host's clock alone. Raises UsageError where a case lacks a parameter."""
-        plan = super().plan(order)
+        # One launch: what a further one measures again are times of calls, and a model's series are rates.
+        plan = super().plan(replace(order, setting=replace(order.setting, launches=1)))
         assert isinstance(plan, OpPlan)
         for case in (case for phase in plan.phases for case in phase.cases):
             if lacking := [name for name in ("batch", "prompt", "new") if name not in case.params]:

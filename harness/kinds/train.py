@@ -78,7 +78,8 @@ class TrainKind(OpKind):
         if own is not None:
             text = read_folder(own.folder, own.vocabulary)
             order = replace(order, setting=train_data.with_text(order.setting, text, own.target, rules))
-        planned = cast(OpPlan, super().plan(order))
+        # One launch, since every sample is a run.
+        planned = cast(OpPlan, super().plan(replace(order, setting=replace(order.setting, launches=1))))
         values = {item.name: getattr(planned, item.name) for item in fields(planned)}
         if text is not None:
             values |= {"data": text.sha256, "hidden": text.folders}
