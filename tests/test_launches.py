@@ -114,8 +114,9 @@ def test_the_samples_of_launches_lie_one_behind_the_other() -> None:
 
 @pytest.mark.parametrize(("problem", "launches"), [("a2a", 4), ("llama", 1), ("llama_pretrain", 1)])
 def test_what_is_no_time_of_a_call_is_measured_in_one_launch(problem: str, launches: int) -> None:
+    """And without the reference beside itself."""
     asked = Asked(problem=problem, suite="quick", device="cpu", ranks=2 if problem == "a2a" else None, launches=4)
     made = setting(asked, CHECKOUT)
     submission = read_submission(made.problem, None, CHECKOUT)
     plan = kind_of(made).plan(Order(setting=made, submission=submission, mode="leaderboard", author="tester"))
-    assert plan.launches == launches
+    assert (plan.launches, plan.has_controls) == (launches, problem == "a2a")

@@ -43,6 +43,7 @@ LATE = """global calls
     calls += 1
     result = ref_kernel(data)
     return result if calls < 12 else result * 0"""
+MOST = 2.5  # times as fast as its equal, on a busy machine; one that is not judged was shown 27 and more
 SHORT = ("--suite", "quick", "--seconds", "0.2")
 
 
@@ -82,7 +83,7 @@ def test_compare_names_a_file_that_is_wrong_in_the_baselines_role(
     out = checkout / "out.json"
     assert run(checkout, "compare", *names, "--problem", problem, *SHORT, *ranks, "-q", "--json", str(out)) == Exit.OK
     (one,) = json.loads(out.read_text())["comparisons"]
-    assert one["summary"]["word"] != "FASTER"
+    assert abs(math.log(one["summary"]["ratio"])) < math.log(MOST)
 
 
 def test_in_timed_calls_either_side_is_judged_and_named(checkout: Path) -> None:

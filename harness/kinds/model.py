@@ -41,7 +41,7 @@ class ModelKind(OpKind):
             if lacking := [name for name in ("batch", "prompt", "new") if name not in case.params]:
                 raise UsageError(f"{plan.problem.name}: {case.label} has no {lacking[0]}, which a model's cases need")
         budget = replace(plan.budget, min_samples=LEAST_SAMPLES, block=min(plan.budget.block, LEAST_SAMPLES // 2))
-        return replace(plan, clocks=plan.clocks[:1], budget=budget)
+        return replace(plan, clocks=plan.clocks[:1], budget=budget, has_controls=False)
 
     @contextlib.contextmanager
     def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:

@@ -80,7 +80,7 @@ class TrainKind(OpKind):
             order = replace(order, setting=train_data.with_text(order.setting, text, own.target, rules))
         # One launch, since every sample is a run.
         planned = cast(OpPlan, super().plan(replace(order, setting=replace(order.setting, launches=1))))
-        values = {item.name: getattr(planned, item.name) for item in fields(planned)}
+        values = {item.name: getattr(planned, item.name) for item in fields(planned)} | {"has_controls": False}
         if text is not None:
             values |= {"data": text.sha256, "hidden": text.folders}
         return TrainPlan(**values, rules=rules, hyperparameters=chosen, text=text)
