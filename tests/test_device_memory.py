@@ -58,7 +58,9 @@ class Group:
 
 def calls_of(device: str, kept_bytes: int = 0) -> tuple[Calls, Any]:
     groups: Any = SimpleNamespace(trusted=Group(), baseline=Group(kept_bytes), candidate=Group(kept_bytes))
-    plan: Any = SimpleNamespace(device=device, is_stepped=False, opponent=None, checker="strict")
+    plan: Any = SimpleNamespace(
+        device=device, is_stepped=False, opponent=None, checker="strict", baseline_name="the reference"
+    )
     return Calls(plan, groups), groups
 
 

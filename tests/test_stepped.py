@@ -330,7 +330,14 @@ def test_a_block_that_waited_for_its_device_is_made_again_before_it_is_wrong(mon
     that was not called ahead from its beginning is judged."""
     budget = clocks.Budget(seconds=1.0)
     stepping = Stepping.__new__(Stepping)
-    stepping.calls = SimpleNamespace(candidate="own", baseline="ref", make=lambda *_, **__: None, fresh=range)  # type: ignore[assignment]
+    stepping.calls = SimpleNamespace(  # type: ignore[assignment]
+        candidate="own",
+        baseline="ref",
+        rivals=("own",),
+        make=lambda *_, **__: None,
+        fresh=range,
+        blamed=lambda group, case, failure: failure,
+    )
     stepping.waits = set()
 
     def turn(group: Any, *_: Any) -> list[Seen]:
@@ -339,7 +346,7 @@ def test_a_block_that_waited_for_its_device_is_made_again_before_it_is_wrong(mon
         return []
 
     stepping.turn = turn  # type: ignore[method-assign, assignment]
-    monkeypatch.setattr(op_stepped, "wrong", lambda *_: Wrong(message="off by 1"))
+    monkeypatch.setattr(op_stepped, "first_wrong", lambda *_: ("own", Wrong(message="off by 1")))
     samples = SimpleNamespace(device=SimpleNamespace(is_trusted=False), count=lambda clock: 0, restarts=0)
     samples.restart = lambda: setattr(samples, "restarts", samples.restarts + 1)
     probe = SimpleNamespace(due=lambda *_: None, counts=lambda number: False, restart=lambda: None)

@@ -31,7 +31,7 @@ from harness.kinds.registry import find
 from harness.machine.host import gpus
 from harness.problems.submission import directives
 from harness.process import compile_cache, cuda_shim_site
-from harness.ranks import folder_check, folder_trusted, output_bounds, payload
+from harness.ranks import folder_check, folder_trusted, launch, output_bounds, payload
 from harness.ranks.folder_trusted import FolderTrusted
 from harness.ranks.shared_buffer import FileBuffer, LoadedFile
 
@@ -384,13 +384,15 @@ def test_a_folder_that_does_not_run_here_is_refused_in_a_line(
     assert "\n" not in str(caught.value)
 
 
-KILLED = "import os; os.kill(os.getpid(), 9) if '/candidate/' in os.getcwd() else None"
+KILLED = "import os; os.kill(os.getpid(), 9) if '/first/' in os.getcwd() else None"
 
 
 def test_a_machine_with_too_little_memory_for_the_reference_too_is_not_the_submissions_fault(
-    folder: Path, ran: Evaluate
+    folder: Path, ran: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel kills what has most memory. Here the reference is killed wherever it is called as a submission is."""
+    groups = {"trusted": "trusted", "candidate": "first", "baseline": "second"}
+    monkeypatch.setattr(launch, "drawn", lambda: groups)
     own = f"def custom_kernel(data):\n    {KILLED}\n"
     outcome = ran(folder, own).results[0].outcome
     assert isinstance(outcome, Crashed), "the reference passes in its place"
