@@ -61,7 +61,7 @@ def test_every_launch_measures_every_benchmark_in_fresh_processes(
 
     monkeypatch.setattr(Ranks, "_start", start)
     report = evaluated(SEEN, mode="leaderboard", launches=3)
-    assert len(seen) == 3
+    assert len(seen) >= 4, "three launches, and one in which the reference stands in"
     assert not seen[0][0] & seen[1][0] | seen[1][0] & seen[2][0], "ranks are new"
     assert seen[0][1] == seen[1][1] == seen[2][1], "zygotes are not"
     for outcome in outcomes(report):
