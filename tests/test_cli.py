@@ -248,11 +248,11 @@ def test_a_corrupted_leaderboard_stops_an_evaluation_before_it_begins(harness: H
 
 
 def test_a_board_of_a_schema_to_come_stops_an_evaluation_before_it_begins(harness: Harness, checkout: Path) -> None:
-    (checkout / "leaderboard.yaml").write_text("schema: 7\nentries: []\n")
+    (checkout / "leaderboard.yaml").write_text("schema: 8\nentries: []\n")
     result = harness("eval", "a2a", "--suite", "quick", "--ranks", "2")
     assert result.returncode == Exit.BAD_FILE
-    assert "newer harness (schema 7, this one reads up to 6); update the checkout" in result.stderr
-    assert (checkout / "leaderboard.yaml").read_text() == "schema: 7\nentries: []\n"
+    assert "newer harness (schema 8, this one reads up to 7); update the checkout" in result.stderr
+    assert (checkout / "leaderboard.yaml").read_text() == "schema: 8\nentries: []\n"
     assert not (checkout / "runs").exists()
 
 

@@ -137,6 +137,7 @@ class OpSession(Launching):
                     yield
                 finally:
                     self.watch.close()
+                    self.calls.forget()
                     self.keep_logs()
                     self.lacking = tuple(self.ranks.lacking)
                     began = time.monotonic()

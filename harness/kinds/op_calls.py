@@ -88,6 +88,12 @@ class Calls(Groups):
         seeds = [self.plan.seed("timed", number) for number in numbers]
         return [wire.InputSpec(seed=seed, hardened=True, key=key) for seed, key in zip(seeds, keys, strict=True)]
 
+    def forget(self) -> None:
+        """Closes the files of inputs and of outputs that were not judged, which are nobody's any more."""
+        close(self.files)
+        close(files for _, by_rank in self.unjudged for files in by_rank)
+        self.files, self.unjudged = [], []
+
     def make(self, case: Case, inputs: Sequence[wire.InputSpec], stepped: bool = False) -> None:
         """Trusted ranks make these inputs, for stepped calls or for others. No other rank gets them before a call needs
         them."""
@@ -100,9 +106,7 @@ class Calls(Groups):
                 group.gather(wire.Done, self.deadline)
         judged = sum(map(self.is_judged, (self.baseline, self.candidate)))
         command = wire.MakeInputs(params=case.params, inputs=tuple(inputs), renew=renew, stepped=stepped, judged=judged)
-        close(self.files)  # nobody's any more
-        close(files for _, by_rank in self.unjudged for files in by_rank)
-        self.files, self.unjudged = [], []
+        self.forget()
         began = time.monotonic()
         with self.phase.spent_on(MAKING):
             self.made = self.trusted.ask(command, wire.InputsMade, self.phase.last_s)

@@ -60,6 +60,7 @@ class Launching(Guarded):
         self.progress.phase(f"launch {self.number} of {last}" if self.number <= last else "the reference beside itself")
         began, before = time.monotonic(), self.calls
         self.keep_logs()
+        before.forget()
         self.ranks.end(keep_zygotes=True)
         top = self.launch.folder if self.number == 2 else self.launch.folder.parent
         self.launch = self.launch.again(top / str(self.number))

@@ -66,6 +66,12 @@ class Barrier:
         low 32 bits of words."""
         return ctypes.addressof(ctypes.c_int32.from_buffer(self.page)), len(self.page)
 
+    def close(self) -> None:
+        """Gives the page back, which nobody here uses any more."""
+        self.words.release()
+        self.steps.words.release()
+        self.page.close()
+
     def device_marks(self) -> tuple[int, int]:
         """Where devices leave their marks, in bytes: the offset of rank 0's mark in the page, and the distance from one
         rank's mark to the next. A mark has 32 bits; hosts do not write to it."""

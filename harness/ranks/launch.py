@@ -154,6 +154,7 @@ class Ranks:
         self.freezing: dict[wire.Role, int] = {}  # those of them that have not answered yet
         self.bells: dict[wire.Role, int] = {}  # of the groups' barriers, where they have ranks on several nodes
         self.groups: dict[wire.Role, cgroup.Cgroup] = {}  # of ranks that nobody trusts, on this machine
+        self.barriers: list[Barrier] = []  # of the groups
         self.lacking: list[str] = []  # what this kernel does not give to confine ranks with
         self.is_lost = self.is_over = False  # a zygote has ended; so has everything
         self.selector = selectors.DefaultSelector()
@@ -302,6 +303,7 @@ class Ranks:
 
     def _group(self, role: wire.Role, barrier: int) -> RankGroup:
         shared = Barrier(barrier, self.launch.world_size, self.launch.spin, self.bells.get(role))
+        self.barriers.append(shared)
         return RankGroup(self, role, shared, max(1, len(self.launch.nodes)))
 
     def _order(self, rank: Rank, barrier: int) -> None:
@@ -326,9 +328,8 @@ class Ranks:
             self.zygotes.close()
         for bell in self.bells.values():
             os.close(bell)
-        for rank in self.all_ranks():
-            rank.sock.close()
-            os.close(rank.log.fd)
+        for each in (*self.barriers, *self.all_ranks()):
+            each.close()
         if keep_zygotes and not is_kept:
             raise HarnessError(f"{NO_ANSWER}. {ASKS}")
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import os
 import signal
 import socket
 import time
@@ -89,6 +90,13 @@ class Rank:
             self.sock.settimeout(SEND_S)  # messages are small, a rank that obeys takes them at once
             yield
             self.sock.setblocking(False)
+
+    def close(self) -> None:
+        """Closes what is open of it here."""
+        self.sock.close()
+        os.close(self.log.fd)
+        for fd in self.take_files():
+            os.close(fd)
 
     def take_files(self) -> list[int]:
         """The files that have come since the last time; they are the caller's to close."""

@@ -1,6 +1,6 @@
 """Processes that burn CPU beside the reference, each of which lets the others go on again and again.
 
-expect: harmless
+expect: harmless|held reference
 devices: cpu
 mode: leaderboard
 """

@@ -1,7 +1,7 @@
 """Six processes that burn CPU all the time, so that the reference is slower; they rest in its own calls.
 They are stopped while the reference runs, and take cores from the submission before and after its calls.
 
-expect: harmless|held clock:
+expect: harmless|held clock|held reference:
 devices: cpu
 mode: leaderboard
 """

@@ -1,7 +1,7 @@
 """Processes that burn CPU beside the reference and let each other go on. Their first threads have ended, so that each
 looks like one that has ended itself.
 
-expect: harmless|crashed|timed_out: do not stop while|timed out
+expect: harmless|held reference|crashed|timed_out: do not stop while|timed out|beside the submission
 devices: cpu
 mode: leaderboard
 """
