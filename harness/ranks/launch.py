@@ -5,6 +5,7 @@ that dies, floods its log or sends nonsense is noticed while the parent waits fo
 process below it. Never imports torch.
 """
 
+import contextlib
 import json
 import os
 import secrets
@@ -164,11 +165,10 @@ class Ranks:
             self._watch(rank.log.fd, rank.log.read)
 
     def __enter__(self) -> "Ranks":
-        try:
+        with contextlib.ExitStack() as started:
+            started.callback(self._end)
             self._start()
-        except BaseException:
-            self._end()
-            raise
+            started.pop_all()
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -328,8 +328,8 @@ class Ranks:
             self.zygotes.close()
         for bell in self.bells.values():
             os.close(bell)
-        for each in (*self.barriers, *self.all_ranks()):
-            each.close()
+        for close in [*(one.close for one in self.barriers), *(rank.close for rank in self.all_ranks())]:
+            close()
         if keep_zygotes and not is_kept:
             raise HarnessError(f"{NO_ANSWER}. {ASKS}")
 
