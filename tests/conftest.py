@@ -153,6 +153,7 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         burst: bool = False,
         benchmarks: int | None = None,
         launches: int = 1,
+        opponent: Submission | None = None,
     ) -> EvalReport:
         found = find(problem, Checkout.here())
         cases = found.suite(suite if suite in found.suites else "official")
@@ -164,7 +165,9 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
             benchmark_timeout_s=timeout_s,
             ranked_timeout_s=timeout_s,
         )
-        plan = make_plan(found, cases, submission_of(source), mode, device, ranks, "tester", launches=launches)
+        plan = make_plan(
+            found, cases, submission_of(source), mode, device, ranks, "tester", opponent=opponent, launches=launches
+        )
         if burst:  # as on GPUs, but for the device's clock
             budget = dataclasses.replace(plan.budget, burst=True)
             plan = dataclasses.replace(plan, budget=budget, clocks=("wall", "gpumode"))

@@ -4,20 +4,25 @@ import argparse
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
+from rich.text import Text
+
 from harness.board import report_json
+from harness.board.places import place_of
 from harness.cli import options, result_files
 from harness.cli.result_files import ResultFiles
 from harness.core.checkout import Checkout
-from harness.core.errors import Exit, UsageError
-from harness.core.records import Mode
+from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.records import Mode, Submission
+from harness.core.words import clean_line, print_all
+from harness.evaluation import beside
 from harness.evaluation.recorded import Ran, evaluated
 from harness.judging import verdict
 from harness.kinds import settings
-from harness.kinds.kind import TORCH, Progress
+from harness.kinds.kind import TORCH, Progress, Setting
 from harness.kinds.registry import read_submission
 from harness.kinds.settings import Asked
 from harness.machine import host, peaks_cache
@@ -45,6 +50,8 @@ class Options:
     files: ResultFiles = field(default_factory=ResultFiles)
     trace: str | None = None
     events: str | None = None  # the file that progress events are written to
+    leader: bool = False  # whether it meets the best other entry of its board
+    until: float | None = None  # which difference to that one is to be told, as a part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,6 +103,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     options.add_seconds(parser)
     options.add_launches(parser)
+    parser.add_argument(
+        "--no-leader",
+        dest="leader",
+        action="store_false",
+        help="do not time it head to head with the best other entry of its board, which follows several launches",
+    )
+    parser.add_argument(
+        "--until",
+        type=float,
+        metavar="PERCENT",
+        help="go on head to head, at most ten minutes, until the two are in order or differ by less",
+    )
     options.add_recording(parser)
     options.add_engine(parser)
 
@@ -109,6 +128,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     if namespace.launch_count is not None and namespace.tool == TORCH:
         count = f"--launch-count {namespace.launch_count}"
         raise UsageError(f"{count}: only --tool ncu takes it; add --mode profile --tool ncu, or leave it out")
+    if namespace.until is not None and not 0 < namespace.until < 100:
+        raise UsageError(f"--until {namespace.until:g}: a percentage above 0 and below 100 is needed")
     if namespace.remeasure:
         peaks_cache.ask_again(checkout.root)
     return evaluate(
@@ -122,6 +143,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
             files=result_files.of(namespace),
             trace=namespace.trace,
             events=namespace.events,
+            leader=namespace.leader or namespace.until is not None,
+            until=None if namespace.until is None else namespace.until / 100,
         ),
         checkout,
     )
@@ -138,15 +161,40 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
         ran = evaluated(
             setting, submission, order.mode, author, checkout, record=order.record, progress=progress, traces=traces
         )
+    ran, met = _beside(order, ran, setting, submission, checkout)
     if not order.files.take_stdout:
         if order.quiet:
             show_summary(ran.report, ran.standing, ran.place, new_console())
         else:
             terminal.show(ran.report, ran.standing, ran.place, new_console(), order.verbose)
+        if met:
+            print_all(new_console(), Text(f"{'beside':<9}{clean_line(met)}"))
     _write(order.files, ran)
     if ran.unrecorded is not None:
         raise ran.unrecorded
     return verdict.exit_code(ran.report)
+
+
+def _beside(order: Options, ran: Ran, setting: Setting, submission: Submission, checkout: Checkout) -> tuple[Ran, str]:
+    """What was recorded, beside the best other entry of its board, in a line; "" where they do not meet."""
+    entry = ran.entry
+    if not order.leader or entry is None or ran.standing is None or (setting.launches < 2 and order.until is None):
+        return ran, ""
+    meeting = beside.opposite(ran.standing, entry, setting, submission, checkout)
+    if meeting is None:
+        return ran, ""
+
+    @contextlib.contextmanager
+    def shown(number: int, one: int, other: int) -> Iterator[Progress]:
+        with _progress(order.quiet, None) as progress:
+            progress.note(clean_line(f"from launch {number} on beside {meeting.sources[0].name}"))
+            yield progress
+
+    try:
+        found = beside.met(meeting, ran.standing, shown, checkout, order.until)
+    except HarnessError as error:
+        return ran, f"did not meet {meeting.sources[0].name}: {error}"
+    return replace(ran, standing=found.board, place=place_of(found.board, entry)), found.text
 
 
 def _write(files: ResultFiles, ran: Ran) -> None:

@@ -1,6 +1,8 @@
 """The verb `settle`: the leading entries of a board, head to head."""
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from rich.text import Text
@@ -15,6 +17,7 @@ from harness.core.words import clean_line
 from harness.evaluation import settle
 from harness.evaluation.settle import TOP
 from harness.kinds import settings
+from harness.kinds.kind import Progress
 from harness.kinds.registry import find
 from harness.report.console import new_console
 from harness.report.progress import ProgressLine
@@ -86,14 +89,15 @@ def settle_board(order: Options, checkout: Checkout) -> Exit:
     here, before = usual(meeting.setting.device), settle.known(board, meeting)
     rounds = here.rounds if order.rounds is None else order.rounds + order.rounds % 2
 
-    def meet(number: int, one: int, other: int) -> float:
+    @contextlib.contextmanager
+    def shown(number: int, one: int, other: int) -> Iterator[Progress]:
         names = " and ".join(meeting.sources[each].name for each in (one, other))
         more = f" more, after {before.rounds}" if before.rounds else ""
         with ProgressLine(console, silent=order.quiet) as progress:
-            progress.note(clean_line(f"round {number} of at most {rounds}{more}: {names}"))
-            return settle.launch(meeting, number, one, other, progress)
+            progress.note(clean_line(f"from round {number} of at most {rounds}{more}: {names}"))
+            yield progress
 
-    found = settle.settled(before, rounds, here.head_to_head, meet)
+    found = settle.settled(before, rounds, here.head_to_head, settle.Meetings(meeting, rounds, shown))
     meeting = settle.without(meeting, found.dropped)
     for why in meeting.left_out[len(meeting.left_out) - len(found.dropped) :]:
         console.print(Text(clean_line(f"left out: {why}")), soft_wrap=True)

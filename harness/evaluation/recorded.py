@@ -24,6 +24,7 @@ class Ran:
     standing: Board | None
     place: Place | None
     unrecorded: HarnessError | None
+    entry: entries.Entry | None = None  # that it was recorded as
 
 
 def evaluated(
@@ -47,7 +48,7 @@ def evaluated(
         leaderboard.check_writable(checkout.leaderboard)
     order = Order(setting=setting, submission=submission, mode=mode, author=author)
     report = evaluate(plan_of(order), progress)
-    place = None
+    place, entry = None, None
     try:
         if mode == "profile":
             report = runs.store_traces(report, traces or checkout.runs / report.run_id)
@@ -56,7 +57,8 @@ def evaluated(
             if mode == "leaderboard" and (judged := judgements.judged(report, version)) is not None:
                 prepare = partial(runs.with_code, root=checkout.root)
                 earlier = leaderboard.record(checkout.leaderboard, judged, prepare=prepare)
-                place = places.place_of(earlier, judged, by) if isinstance(judged, entries.Entry) else None
+                if isinstance(judged, entries.Entry):
+                    entry, place = judged, places.place_of(earlier, judged, by)
     except HarnessError as error:
         return Ran(report=report, standing=earlier, place=None, unrecorded=error)
-    return Ran(report=report, standing=earlier, place=place, unrecorded=None)
+    return Ran(report=report, standing=earlier, place=place, unrecorded=None, entry=entry)

@@ -23,8 +23,9 @@ whoever repeats it until it says an order finds a wrong one no more often.
 import itertools
 import math
 import statistics
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -43,9 +44,13 @@ from harness.machine import host
 
 FIRST_LOOK, FIRST_LOOK_AT_TWO = 4, 8
 TOP = 4
+TOGETHER = 4  # launches of two files that share their start
 ROLES_CHANCE = 2000  # settlements of equal files, in one of which two are held for a ratio that differs by role
 ROLES_APART = 0.1  # log; by 5 % in either role one group of ranks was favoured when the reference met itself
 DIGITS = 5  # of ratios that the board keeps, and of their squares
+
+
+Shown = Callable[[int, int, int], AbstractContextManager[Progress]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,10 +179,17 @@ def fit(tally: Tally, usual: LaunchNoise, part: float = 1.0) -> Fit:
     return Fit(logs=tally.logs, half=students_range(1 - (1 - CONFIDENCE) * part, count, freedom) * error)
 
 
-def settled(before: Tally, rounds: int, usual: LaunchNoise, meet: Callable[[int, int, int], float]) -> Settled:
-    """Runs as many of `rounds` further rounds as it takes. `meet(round, one, other)` is a launch, `usual` what these
-    usually differ by. A file that `meet` drops is left out with all its launches, and the others go on; they begin
-    anew, since what was known before is of other files. So are two whose ratio depends on their roles.
+def settled(
+    before: Tally,
+    rounds: int,
+    usual: LaunchNoise,
+    meet: Callable[[int, int, int], float],
+    suffices: Callable[[Fit], bool] = lambda found: found.is_resolved,
+) -> Settled:
+    """Runs as many of `rounds` further rounds as it takes until a fit `suffices`. `meet(round, one, other)` is a
+    launch, `usual` what these usually differ by. A file that `meet` drops is left out with all its launches, and the
+    others go on; they begin anew, since what was known before is of other files. So are two whose ratio depends on
+    their roles.
 
     Whatever else `meet` raises ends it. The complete pairs of rounds count, and if there is none, it is raised.
     """
@@ -219,7 +231,7 @@ def settled(before: Tally, rounds: int, usual: LaunchNoise, meet: Callable[[int,
                 drop(*held)
             tally = before.plus([one for of in meetings for one in _numbered(of, numbers)])
             found = fit(tally, usual, share(looked)), replace(tally, looks=looked)
-        if ended is not None or (found is not None and found[0].is_resolved):
+        if ended is not None or (found is not None and suffices(found[0])):
             break
     assert found is not None, "it is looked at after the last round"
     return Settled(
@@ -383,12 +395,15 @@ def known(board: Board, meeting: Contenders) -> Tally:
     return tally
 
 
-def launch(meeting: Contenders, number: int, one: int, other: int, progress: Progress) -> float:
-    """A launch of two of them; in odd rounds the first is measured as the candidate, in even ones the second. What
-    either returns is judged in every call. Raises Dropped for one that fails twice."""
+def launches(
+    meeting: Contenders, number: int, one: int, other: int, count: int, progress: Progress
+) -> tuple[float, ...]:
+    """The logs of at most `count` launches of two of them, from round `number` on; in odd rounds the first is measured
+    as the candidate, in even ones the second. What either returns is judged in every call. Raises Dropped for one that
+    fails twice."""
     candidate, opponent = (one, other) if number % 2 else (other, one)
     order = Order(
-        setting=meeting.setting,
+        setting=replace(meeting.setting, launches=count),
         submission=meeting.sources[candidate],
         mode="benchmark",
         author=host.login(),
@@ -403,8 +418,25 @@ def launch(meeting: Contenders, number: int, one: int, other: int, progress: Pro
             if is_last:
                 at_fault = opponent if isinstance(error.__context__, OpponentFailed) else candidate
                 raise Dropped(at_fault, error) from None
-    faster = statistics.fmean(row.difference.log for row in found.rows)  # the candidate's
-    return faster if candidate == one else -faster
+    return tuple(log if candidate == one else -log for log in found.launches)
+
+
+class Meetings:
+    """Launches of two contenders, several at a time, since a launch is cheap where its zygotes are there already.
+    `shown` opens the progress of so many that begin with a round."""
+
+    def __init__(self, meeting: Contenders, rounds: int, shown: Shown) -> None:
+        self.meeting, self.rounds, self.shown = meeting, rounds, shown
+        self.waiting: dict[tuple[int, int], deque[float]] = {}
+
+    def __call__(self, number: int, one: int, other: int) -> float:
+        """The log of their launch in that round. Raises as `launches` does."""
+        waiting = self.waiting.setdefault((one, other), deque())
+        if not waiting:
+            count = min(TOGETHER, self.rounds - number + 1)
+            with self.shown(number, one, other) as progress:
+                waiting += launches(self.meeting, number, one, other, count, progress)
+        return waiting.popleft()
 
 
 def settlement(meeting: Contenders, found: Settled) -> Settlement:

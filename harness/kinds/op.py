@@ -10,8 +10,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
@@ -230,11 +231,9 @@ class OpSession(Launching):
         """Samples of the ranked clock."""
         self.begin(case)
         self.goes_on("measure")
-        return self._within_limits(
-            lambda: op_measure.measure_again(
-                self.calls, self.stepping, case, self.bound(case), self.peaks, self.watch.timing
-            )
-        )
+        measure = partial(op_measure.measure_again, self.calls, self.stepping, case, self.bound(case), self.peaks)
+        found = self.as_planned(lambda: self._within_limits(lambda: measure(self.watch.timing)))
+        return cast("Measured | Failure", found)
 
     def _within_limits(self, measure: Callable[[], Measured | Failure]) -> Measured | Failure:
         """What that measures; once more with peaks that are measured again, where it makes these doubtful. That a

@@ -8,10 +8,11 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
-from harness.core.records import Failure, Passed
+from harness.core.records import Failure, Measured, Passed
 from harness.kinds import staging
-from harness.kinds.kind import Progress
+from harness.kinds.kind import OpponentFailed, Progress
 from harness.kinds.op_calls import Calls
 from harness.kinds.op_control import Guarded
 from harness.kinds.op_stepped import Stepping
@@ -20,6 +21,9 @@ from harness.kinds.plan import OpPlan
 from harness.ranks import wire
 from harness.ranks.launch import START_S, Launch, Ranks
 from harness.ranks.zygotes import ROLES, Zygotes
+
+SWAPPED: dict[wire.Role, wire.Role] = {"baseline": "candidate", "candidate": "baseline"}
+Found = Passed | Measured | Failure
 
 
 class Launching(Guarded):
@@ -52,10 +56,43 @@ class Launching(Guarded):
         for name, text in self.ranks.logs().items():
             self.logs[name] = self.logs.get(name, "") + text
 
+    @property
+    def is_swapped(self) -> bool:
+        """Whether two files that meet have changed roles, which they do from launch to launch."""
+        return self.plan.opponent is not None and self.number % 2 == 0
+
+    def as_planned(self, found: Callable[[], Found]) -> Found:
+        """What that finds, of the submission that was planned, whatever its role is now."""
+        try:
+            one = found()
+        except OpponentFailed as failure:
+            if self.is_swapped:
+                return failure.outcome
+            raise
+        if not self.is_swapped or isinstance(one, Passed):
+            return one
+        if not isinstance(one, Measured):
+            raise OpponentFailed("in another launch", one)
+        ranked = one.ranked
+        ranked = replace(
+            ranked,
+            own=ranked.baseline,
+            baseline=ranked.own,
+            own_claims=(),
+            own_ranks=ranked.baseline_ranks,
+            baseline_ranks=ranked.own_ranks,
+        )
+        return replace(one, series=(ranked, *one.series[1:]))
+
     def again(self, is_control: bool = False) -> Passed | Failure:
-        """Fresh processes in fresh folders. The groups change the order in which they start, import and meet."""
+        """Fresh processes in fresh folders. The groups change the order in which they start, import and meet; two files
+        that meet change roles."""
         self.number += 1
         self.plan = replace(self.plan, is_control=is_control)
+        if self.plan.opponent is not None:
+            self.plan = replace(self.plan, submission=self.plan.opponent, opponent=self.plan.submission)
+            caches = {role: self.launch.caches[other] for role, other in SWAPPED.items() if other in self.launch.caches}
+            self.launch = replace(self.launch, caches=caches)
         last = self.plan.launches
         self.progress.phase(f"launch {self.number} of {last}" if self.number <= last else "the reference beside itself")
         began, before = time.monotonic(), self.calls
@@ -82,7 +119,7 @@ class Launching(Guarded):
             calls.freeze(*groups)
             return Passed()
 
-        found = self.guarded(work)
+        found = cast("Passed | Failure", self.as_planned(lambda: self.guarded(work)))
         self.phases_s["launches"] = self.phases_s.get("launches", 0.0) + time.monotonic() - began
         return found
 

@@ -108,9 +108,9 @@ def make_plan(
     nodes: int = 1,
     launches: int = 1,
 ) -> OpPlan:
-    """The plan of one evaluation on this machine; only one that ranks against the reference on one machine has several
-    launches. Raises UsageError where the ranks cannot fit."""
-    launches = launches if mode == "leaderboard" and opponent is None and nodes == 1 else 1
+    """The plan of one evaluation on this machine. One that ranks, or that times two files head to head, may have
+    several launches, on one machine. Raises UsageError where the ranks cannot fit."""
+    launches = launches if (mode == "leaderboard" or opponent is not None) and nodes == 1 else 1
     problem.check_runnable()
     local_size = world_size // nodes
     host.check_memory(local_size)
