@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
+from harness.agents.result import result_of
+from harness.agents.reward import Function
 from harness.board import report_json
 from harness.cli import options, result_files
 from harness.cli.result_files import ResultFiles
 from harness.core.checkout import Checkout
+from harness.core.decode import encode
 from harness.core.errors import Exit, UsageError
 from harness.core.records import Mode
 from harness.evaluation.recorded import Ran, evaluated
@@ -43,6 +46,8 @@ class Options:
     quiet: bool = False
     verbose: bool = False
     files: ResultFiles = field(default_factory=ResultFiles)
+    reward: Function = "log2_speedup"
+    lower: bool = False  # end of the interval, which is rewarded
     trace: str | None = None
     events: str | None = None  # the file that progress events are written to
 
@@ -53,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_setting(parser, cpu_suite="cpu")
     options.add_data(parser)
     result_files.add_for_ci(parser)
+    result_files.add_result(parser)
     options.add_evaluator(parser)
     options.add_nodes(parser)
     options.add_unconfined(parser)
@@ -119,6 +125,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
             quiet=namespace.quiet,
             verbose=namespace.verbose,
             files=result_files.of(namespace),
+            reward=namespace.reward,
+            lower=namespace.lower,
             trace=namespace.trace,
             events=namespace.events,
         ),
@@ -142,17 +150,20 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
             show_summary(ran.report, ran.standing, ran.place, new_console())
         else:
             terminal.show(ran.report, ran.standing, ran.place, new_console(), order.verbose)
-    _write(order.files, ran)
+    _write(order, ran)
     if ran.unrecorded is not None:
         raise ran.unrecorded
     return verdict.exit_code(ran.report)
 
 
-def _write(files: ResultFiles, ran: Ran) -> None:
+def _write(order: Options, ran: Ran) -> None:
     """The report in every form that was asked for."""
+    files = order.files
     if files.json:
         error = {"error": str(ran.unrecorded)} if ran.unrecorded else {}
         files.json.write(report_json.to_json(ran.report, ran.place) | error)
+    if files.result:
+        files.result.write(encode(result_of(ran.report, order.reward, order.lower, board=ran.standing)))
     if files.markdown:
         files.markdown.write_text(markdown.evaluation_text(ran.report, ran.standing, ran.place))
     if files.junit:
