@@ -67,6 +67,7 @@ class Setting:
     nodes: int = 1  # that the ranks are spread over, in equal shares
     notes: tuple[Warning, ...] = ()  # for the report
     fresh_caches: bool = False  # nothing that earlier evaluations compiled is seen: no file can know that it ran before
+    import_s: float | None = None  # for ranks to import a submission, where that is less than usual
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +121,8 @@ class Plan:
     data: str = ""  # sha256 of the user's own data, if it runs on that
     nodes: int = 1
     notes: tuple[Warning, ...] = ()
-    fresh_caches: bool = False  # as in Setting
+    fresh_caches: bool = False  # as in Setting, and so is the next
+    import_s: float | None = None
 
     @property
     def suite_name(self) -> str:
@@ -213,6 +215,14 @@ class Session(Protocol):
 
     def account(self) -> Account:
         """What else the report needs, once the session is closed."""
+        ...
+
+
+class Pool(Protocol):
+    """What may be kept between the evaluations of one problem: a context that ends it all at its end."""
+
+    def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:
+        """As a kind's: one at a time. Nothing that a submission did is left for the next one to meet."""
         ...
 
 

@@ -6,16 +6,14 @@ starts and ends them; kinds.op_calls commands them, op_check and op_measure deci
 """
 
 import contextlib
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
-from harness.core.files import remove
 from harness.core.machine_records import Peaks
 from harness.core.records import (
     Bound,
@@ -31,11 +29,12 @@ from harness.core.records import (
 from harness.judging import warnings
 from harness.kinds import op_check, op_measure, staging
 from harness.kinds.conditions import conditions
-from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
+from harness.kinds.kind import Account, Checked, Order, Plan, Progress, Session
 from harness.kinds.op_calls import Calls
 from harness.kinds.op_control import Guarded
 from harness.kinds.op_deadline import JUDGING, MAKING
 from harness.kinds.op_limits import Limits
+from harness.kinds.op_staging import entry_of, staged_folder
 from harness.kinds.op_stepped import Stepping
 from harness.kinds.op_watch import Watch
 from harness.kinds.plan import OpPlan, make_plan
@@ -47,8 +46,10 @@ from harness.problems.problem import Problem
 from harness.problems.submission import read_submission
 from harness.process import compile_cache
 from harness.ranks import clocks, wire
-from harness.ranks.launch import START_S, Launch, Ranks, log_name
-from harness.ranks.zygotes import OTHERS, ROLES
+from harness.ranks.group import Group
+from harness.ranks.hearing import log_name
+from harness.ranks.launch import START_S, Ranks
+from harness.ranks.zygotes import OTHERS
 
 T = TypeVar("T")
 
@@ -101,12 +102,25 @@ class OpKind:
             yield session
 
 
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What a session has found of ranks that outlive it: torch's settings, the device, its peaks, empty calls, how many
+    process groups were opened, and where stepped calls stand."""
+
+    settings: dict[str, str]
+    device_model: str
+    empty_call_samples_us: dict[str, tuple[float, ...]]
+    limits: Limits | None
+    opened: int
+    stepping: Stepping | None
+
+
 class OpSession(Guarded):
-    """The groups of one evaluation, from start to end."""
+    """The groups of one evaluation, from start to end. `known`: trusted and baseline ranks have served an earlier
+    session, so that only candidate ranks have still to be prepared (kinds.op_pool)."""
 
     def __init__(self, plan: OpPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
-        self.phases_s: dict[str, float] = {}
         self.device_model = ""
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
         self.limits: Limits | None = None  # where the problem says what a call costs, once the device is known
@@ -114,6 +128,8 @@ class OpSession(Guarded):
         self.logs: dict[str, str] = {}
         self.lacking: tuple[str, ...] = ()
         self.watch: Watch
+        self.known: Known | None = None
+        self.settings: dict[str, str] = {}
         self.stepping: Stepping | None = None  # where the device's clock ranks
 
     @contextlib.contextmanager
@@ -123,15 +139,12 @@ class OpSession(Guarded):
         self.progress.phase("start")
         self.watch = Watch(plan)
         with (
-            _staged(plan, self.files) as staged,
+            staged_folder(plan, self.files) as staged,
             start.joined(plan.nodes, has_own_network(plan.confined, plan.device), self.progress.note) as nodes,
         ):
             self.launch = replace(staged, nodes=nodes)
             with Ranks(self.launch) as self.ranks:
-                self.calls = Calls(self.plan, self.ranks)
-                self.calls.links = self.watch.links
-                if plan.is_stepped:
-                    self.stepping = Stepping(self.calls)
+                self.command()
                 self.phases_s["start"] = time.monotonic() - began
                 try:
                     yield
@@ -142,9 +155,19 @@ class OpSession(Guarded):
                     began = time.monotonic()
             self.phases_s["end"] = time.monotonic() - began
 
+    def command(self) -> None:
+        """Takes command of the ranks, which have started."""
+        self.calls = Calls(self.plan, self.ranks)
+        self.calls.links = self.watch.links
+        if self.known is not None:
+            self.calls.go_on(self.known.opened)
+        if self.plan.is_stepped:
+            before = self.known.stepping if self.known else None
+            self.stepping = before.again(self.calls) if before else Stepping(self.calls)
+
     def files(self, role: wire.Role) -> dict[str, bytes]:
         """What is staged for a rank of that role, by name."""
-        problem, entry = self.plan.problem, _entry(self.plan, role)
+        problem, entry = self.plan.problem, entry_of(self.plan, role)
         return problem.staged() | (staging.files_of(problem, entry) if entry else {})
 
     # ---- before the first case
@@ -155,6 +178,16 @@ class OpSession(Guarded):
 
     def _prepare(self) -> Passed:
         calls = self.calls
+        if self.known is not None:
+            self.settings, self.device_model, self.limits = (
+                self.known.settings,
+                self.known.device_model,
+                self.known.limits,
+            )
+            self.empty_call_samples_us = dict(self.known.empty_call_samples_us)
+            self._import(calls.candidate)
+            calls.freeze(calls.baseline, calls.candidate)
+            return Passed()
         groups = [calls.trusted, calls.baseline]  # that still have no process group
         with self._timed("reference", START_S):  # before anything untrusted runs: peaks are kept, for everybody
             trusted = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0]
@@ -167,9 +200,22 @@ class OpSession(Guarded):
                     calls.open(groups.pop(0))
                     self.progress.phase("peaks of this machine")
                     self.limits.measure(calls)
-        kernels = ((calls.baseline, _entry(self.plan, "baseline")), (calls.candidate, _entry(self.plan, "candidate")))
-        of_others = [group for group, kernel in kernels if kernel is not None]
-        if compiling := [group for group, kernel in kernels if kernel and compile_cache.compiles(kernel)]:
+        self.settings = trusted.settings
+        self._import(calls.baseline, calls.candidate, opened=groups)
+        calls.freeze(calls.baseline, calls.candidate)
+        with self._timed("clock", START_S):
+            for clock in self.plan.clocks[1:] if self.stepping else self.plan.clocks:
+                empty = calls.empty_calls(clock)
+                self.empty_call_samples_us[clock] = tuple(map(clocks.SAMPLE_US[clock], empty))
+        return Passed()
+
+    def _import(self, *groups: Group, opened: Sequence[Group] = ()) -> None:
+        """Has these groups compile and import what they run. The `opened` ones then get process groups."""
+        calls = self.calls
+        by_role = {"baseline": calls.baseline, "candidate": calls.candidate}
+        runs = [(by_role[role], entry) for role in OTHERS if (entry := entry_of(self.plan, role)) is not None]
+        running = [group for group, _ in runs if group in groups]
+        if compiling := [group for group, entry in runs if group in groups and compile_cache.compiles(entry)]:
             try:
                 with self._timed("compile", compile_cache.COMPILE_S):
                     self.has_run = True
@@ -178,24 +224,11 @@ class OpSession(Guarded):
             finally:
                 if printed := self.ranks.logs().get(log_name("candidate", 0)):
                     self.logs["compile"] = printed  # by compilers
-        with self._timed("import", START_S):
-            for group in (calls.baseline, calls.candidate):
-                self.has_run = self.has_run or group in of_others
-                group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
-            calls.open(*groups)
-        calls.freeze(calls.baseline, calls.candidate)
-        with self._timed("clock", START_S):
-            for clock in self.plan.clocks[1:] if self.stepping else self.plan.clocks:
-                empty = calls.empty_calls(clock)
-                self.empty_call_samples_us[clock] = tuple(map(clocks.SAMPLE_US[clock], empty))
-        return Passed()
-
-    @contextlib.contextmanager
-    def phase(self, phase: Phase) -> Iterator[None]:
-        """Starts the phase's deadline."""
-        self.phase_now = phase
-        with self._timed(phase.name, phase.limit_s):
-            yield
+        with self._timed("import", min(START_S, self.plan.import_s or START_S)):
+            for group in groups:
+                self.has_run = self.has_run or group in running
+                group.ask(wire.ImportKernel(settings=self.settings), wire.Imported, calls.deadline)
+            calls.open(*opened)
 
     def close(self) -> Passed | Failure:
         """Closes the candidate's process group, which a submission may have left unable to close."""
@@ -278,16 +311,6 @@ class OpSession(Guarded):
             logs=self.logs,
         )
 
-    @contextlib.contextmanager
-    def _timed(self, name: str, seconds: float) -> Iterator[None]:
-        self.progress.phase(name)
-        began = time.monotonic()
-        self.calls.begin(seconds)
-        try:
-            yield
-        finally:
-            self.phases_s[name] = time.monotonic() - began
-
 
 def _spread(plan: Plan) -> tuple[Warning, ...]:
     """That the suite's shapes are split over another number of ranks than it is for, or ranks over several nodes."""
@@ -308,51 +331,3 @@ def _shortened(calls: Calls) -> tuple[Warning, ...]:
         return ()
     took_s = {"making": calls.phase.spent_s(MAKING), "judging": calls.phase.spent_s(JUDGING)}
     return (Warning(code="slow_judging", values={"count": len(calls.shortened), **took_s}),)
-
-
-@contextlib.contextmanager
-def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Iterator[Launch]:
-    """A folder for each rank with the problem's files side by side, as GPU MODE stages them; gone afterwards."""
-    top = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
-    held = contextlib.ExitStack()
-    try:
-        launch = Launch(
-            world_size=plan.world_size,
-            device=plan.device,
-            threads=plan.threads,
-            cores=plan.cores,
-            spin=plan.spin,
-            folder=top,
-            caches=_caches(plan),
-            # The judges' and the opponent's files too.
-            hidden=staging.hidden(plan.problem.root, top),
-            judges=plan.hidden,
-            checker=plan.problem.checker,
-            cuda_is_cpu=plan.cuda_is_cpu,
-            confined=plan.confined,
-            kept_bytes=plan.kept_bytes,
-        )
-        for cache in launch.caches.values():
-            held.enter_context(compile_cache.held(cache))
-        for role in ROLES:
-            staged = files(role)
-            for rank in range(plan.world_size):
-                staging.write(launch.workdir(role, rank), staged)
-        yield launch
-    finally:
-        held.close()
-        remove(top)
-
-
-def _entry(plan: OpPlan, role: wire.Role) -> Submission | None:
-    """The submission that ranks of that role run, if any."""
-    return {"candidate": None if plan.is_control else plan.submission, "baseline": plan.opponent}.get(role)
-
-
-def _caches(plan: OpPlan) -> dict[wire.Role, Path]:
-    if plan.fresh_caches:
-        return {}  # each group's is in its own folder then
-    entries: dict[wire.Role, Submission | None] = {role: _entry(plan, role) for role in OTHERS}
-    names = {role: entry.sha256 if entry else plan.problem.cache_name for role, entry in entries.items()}
-    folders = {role: compile_cache.folder(plan.problem.root, name) for role, name in names.items()}
-    return {role: folder for role, folder in folders.items() if folder is not None}

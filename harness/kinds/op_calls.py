@@ -107,9 +107,7 @@ class Calls(Groups):
             for group in (self.baseline, self.candidate):
                 group.gather(wire.Done, self.deadline)
         command = wire.MakeInputs(params=case.params, inputs=tuple(inputs), renew=renew, stepped=stepped)
-        close(self.files)  # nobody's any more
-        close(files for _, by_rank in self.unjudged for files in by_rank)
-        self.files, self.unjudged = [], []
+        drop(self)
         began = time.monotonic()
         with self.phase.spent_on(MAKING):
             self.made = self.trusted.ask(command, wire.InputsMade, self.phase.last_s)
@@ -221,6 +219,13 @@ class Calls(Groups):
         if indices:
             self.judging_s = max(self.judging_s, (time.monotonic() - began) / len(indices))
         return verified
+
+
+def drop(calls: Calls) -> None:
+    """Closes the files of inputs and outputs that were made last, which are nobody's any more."""
+    close(calls.files)
+    close(files for _, by_rank in calls.unjudged for files in by_rank)
+    calls.files, calls.unjudged = [], []
 
 
 def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:

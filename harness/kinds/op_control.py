@@ -5,7 +5,8 @@ tells a submission that broke a judge from a problem or a machine on which the j
 """
 
 import contextlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -55,6 +56,7 @@ class Guarded(Session):
 
     def __init__(self, plan: OpPlan, progress: Progress) -> None:
         self.plan, self.progress = plan, progress
+        self.phases_s: dict[str, float] = {}
         self.has_run = False  # code of the submission's or an opponent's
         self.phase_now: Phase
         self.step: Step | None = None  # None before the first case
@@ -63,6 +65,23 @@ class Guarded(Session):
     def running(self) -> contextlib.AbstractContextManager[None]:
         """Ranks run within."""
         raise NotImplementedError
+
+    @contextlib.contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Starts the phase's deadline."""
+        self.phase_now = phase
+        with self._timed(phase.name, phase.limit_s):
+            yield
+
+    @contextlib.contextmanager
+    def _timed(self, name: str, seconds: float) -> Iterator[None]:
+        self.progress.phase(name)
+        began = time.monotonic()
+        self.calls.begin(seconds)
+        try:
+            yield
+        finally:
+            self.phases_s[name] = time.monotonic() - began
 
     def control_plan(self, opponent: Submission | None) -> OpPlan:
         """This plan with the reference in the submission's place."""

@@ -29,6 +29,15 @@ class Groups:
         self.at = 0  # the number of the case that runs, among all
 
     @property
+    def opened(self) -> int:
+        """How many process groups these ranks have been given."""
+        return self._opened
+
+    def go_on(self, opened: int) -> None:
+        """The trusted and baseline ranks have had so many process groups already: each has a number of its own."""
+        self._opened = opened
+
+    @property
     def deadline(self) -> float:
         """Monotonic seconds, when the phase has to be over."""
         return self.phase.at_s

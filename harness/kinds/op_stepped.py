@@ -35,6 +35,12 @@ class Stepping:
         self.before: Group | None = None  # the group that was on turn last
         self.waits: set[Group] = set()  # whose calls of this case wait for their device, and are not queued ahead
 
+    def again(self, calls: Calls) -> "Stepping":
+        """For another evaluation by the same trusted and baseline ranks: their steps are counted on."""
+        other = Stepping(calls)
+        other.stepper, other.empty_us, other.idle = self.stepper, self.empty_us, self.idle[-EMPTY_CALLS:]
+        return other
+
     def measure_empty(self) -> tuple[float, ...]:
         """Makes empty calls on the baseline's ranks; the first one is not counted. Returns by how much they differ
         (us), which is what the clock resolves."""

@@ -20,9 +20,16 @@ class Watch:
         self.state: tuple[MachineState, ...] = doctor.short(doctor.doctor(readings))
         self.load_per_core = readings.load / host.cores() if isinstance(readings.load, float) else 0.0
         used = readings.gpus.visible[: plan.world_size] if isinstance(readings.gpus, Gpus) else None
+        self._used = used
         self._sampler = GpuSampler(used) if plan.device != "cpu" else None
         has_links = plan.device != "cpu" and plan.world_size > plan.nodes == 1
         self.links = LinkCounters(used) if has_links else None
+
+    def again(self) -> None:
+        """Another evaluation begins: of its GPUs nothing was sampled yet."""
+        if self._sampler is not None:
+            self._sampler.close()
+            self._sampler = GpuSampler(self._used)
 
     @contextlib.contextmanager
     def timing(self) -> Iterator[None]:

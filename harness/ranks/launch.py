@@ -5,45 +5,31 @@ that dies, floods its log or sends nonsense is noticed while the parent waits fo
 process below it. Never imports torch.
 """
 
-import json
 import os
-import selectors
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import cast
 
-from harness.core.decode import decode
 from harness.core.errors import HarnessError
 from harness.core.records import CheckerName
 from harness.process import cgroup, sandbox
 from harness.ranks import failure, wire
 from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.group import Group, RankGroup
-from harness.ranks.logs import Log
+from harness.ranks.hearing import ENDED, Hearing
 from harness.ranks.rank import Rank
 from harness.ranks.watch import Watch
-from harness.ranks.zygote_messages import (
-    MAX_MESSAGE_BYTES,
-    Confined,
-    Exited,
-    Freeze,
-    Frozen,
-    NodeLost,
-    ShowStacks,
-    Thaw,
-    ZygoteMessage,
-)
+from harness.ranks.zygote_messages import Freeze, Retire, ShowStacks, Thaw
 from harness.ranks.zygotes import ROLES, Zygotes
 
 START_S = 120.0  # for ranks to start, from a cold disk, and for each further step before the first case
 NO_ANSWER = "the process that ranks are forked from did not answer"
-ENDED = "ended with the process that ranks are forked from"
 ASKS = "Was it stopped from outside? Is the machine out of memory?"
+RETIRE_S = 10.0  # for a group's processes to end, which takes milliseconds
 FROZEN_S = 10.0  # for all processes of a group to stop, which takes milliseconds
 
 
@@ -103,12 +89,7 @@ class Launch:
         )
 
 
-def log_name(role: wire.Role, rank: int) -> str:
-    """What a report calls the log of a rank."""
-    return f"{role} rank {rank}"
-
-
-class Ranks:
+class Ranks(Hearing):
     """All groups, as a context: entering starts zygotes and ranks, leaving ends every process below them.
 
     Raises HarnessError when they cannot be started, OSError where the machine has not even pipes or processes left.
@@ -116,22 +97,13 @@ class Ranks:
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self.ranks = {role: [Rank(role, rank) for rank in range(launch.world_size)] for role in ROLES}
-        self.by_pid: dict[int, Rank] = {}
+        super().__init__(launch.world_size)
         self.freezes = 0
-        self.frozen: dict[wire.Role, int] = {}  # groups that do not run, each by the number of its last Freeze
-        self.freezing: dict[wire.Role, int] = {}  # those of them that have not answered yet
         self.bells: dict[wire.Role, int] = {}  # of the groups' barriers, where they have ranks on several nodes
         self.groups: dict[wire.Role, cgroup.Cgroup] = {}  # of ranks that nobody trusts, on this machine
-        self.lacking: list[str] = []  # what this kernel does not give to confine ranks with
-        self.log = Log()
+        self.commanded: dict[wire.Role, Group] = {}
         self.zygotes = Zygotes()
-        self.is_lost = self.is_over = False  # a zygote has ended; so has everything
-        self.selector = selectors.DefaultSelector()
-        self._watch(self.log.fd, self.log.read)
-        for rank in self.all_ranks():
-            self._watch(rank.sock, rank.read)
-            self._watch(rank.log.fd, rank.log.read)
+        self.is_over = False
 
     def __enter__(self) -> "Ranks":
         try:
@@ -149,8 +121,43 @@ class Ranks:
         if not self.is_over:
             self._end()
 
-    def all_ranks(self) -> list[Rank]:
-        return [rank for role in ROLES for rank in self.ranks[role]]
+    @property
+    def trusted(self) -> Group:
+        return self.commanded["trusted"]
+
+    @property
+    def baseline(self) -> Group:
+        return self.commanded["baseline"]
+
+    @property
+    def candidate(self) -> Group:
+        return self.commanded["candidate"]
+
+    def retire(self, *roles: wire.Role) -> None:
+        """Ends every process of these groups, on one machine, and what they left behind. Their folders are the caller's
+        to empty before `begin`. Raises HarnessError where that takes too long."""
+        self.retired.clear()
+        for role in roles:
+            self.thaw(role)
+            self.zygotes.tell(Retire(role=role))
+        deadline = time.monotonic() + RETIRE_S
+        while not self.retired.issuperset(roles):
+            if self.is_lost or time.monotonic() > deadline:
+                raise HarnessError(f"{NO_ANSWER} for {RETIRE_S:.0f} s, when ranks were to end. {ASKS}")
+            self.poll(deadline - time.monotonic())
+        for role in roles:
+            if role in self.groups:
+                self.groups.pop(role).end()
+            for rank in self.ranks[role]:
+                self.forget(rank)
+            self.ranks[role] = [Rank(role, number) for number in range(self.launch.world_size)]
+            for rank in self.ranks[role]:
+                self.watch_rank(rank)
+
+    def begin(self, launch: Launch, *roles: wire.Role) -> None:
+        """Starts these groups, whose processes were retired. Raises what entering does."""
+        self.launch = launch
+        self._begin(roles)
 
     def pids(self) -> list[int]:
         """The process ids of the zygotes and of every rank."""
@@ -160,7 +167,7 @@ class Ranks:
         """What each rank printed (the end of it), where it printed anything."""
         if not self.is_over:
             self.poll(0)
-        return {log_name(rank.role, rank.rank): rank.log.text() for rank in self.all_ranks() if rank.log.tail}
+        return super().logs()
 
     def freeze(self, role: wire.Role) -> None:
         if role not in self.frozen:
@@ -196,65 +203,28 @@ class Ranks:
         self.wait_frozen(deadline)
         Watch(self, "candidate").check_all(deadline, ())
 
-    def poll(self, timeout_s: float) -> None:
-        """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
-        for key, _ in self.selector.select(min(max(0.0, timeout_s), 3600.0)):
-            if not key.data():  # it has come to its end
-                self.selector.unregister(key.fileobj)
-
-    def _watch(self, source: int | socket.socket, read: object) -> None:
-        self.selector.register(source, selectors.EVENT_READ, read)
-
-    def _read_control(self, control: socket.socket) -> bool:
-        try:
-            data = control.recv(MAX_MESSAGE_BYTES)
-        except ConnectionError:
-            data = b""
-        if not data:
-            self.is_lost = True
-            for rank in self.all_ranks():
-                rank.gone = rank.gone or ENDED
-            return False
-        message: ZygoteMessage = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))
-        if isinstance(message, NodeLost):
-            raise HarnessError(message.why)
-        if isinstance(message, Confined):
-            self.lacking += [text for text in message.lacking if text not in self.lacking]
-        elif isinstance(message, Frozen):
-            rank = self.ranks[message.role][0]
-            if message.running:
-                rank.gone = rank.gone or f"left {message.running} processes that do not stop while it is not timed"
-            elif message.ran:
-                rank.gone = rank.gone or f"ran while not on turn: the {message.role} {message.ran} while it was stopped"
-            if self.freezing.get(message.role) == message.number:
-                del self.freezing[message.role]
-        elif isinstance(message, Exited):
-            self.by_pid[message.pid].exited(message.code)
-        else:
-            rank = self.ranks[message.role][message.rank]
-            rank.pid = message.pid
-            self.by_pid[message.pid] = rank
-        return True
-
     def _start(self) -> None:
         launch = self.launch
         sandbox.hide(True)  # a submission's ranks could read the run's secret out of this process
         self.zygotes.start(launch.folder, launch.threads, self.log.write_fd, launch.nodes)
         for control in self.zygotes.each_control():
-            self._watch(control, partial(self._read_control, control))
+            self.watch(control, partial(self.read_control, control))
         os.close(self.log.write_fd)
-        barriers = {role: make_barrier(launch.world_size) for role in ROLES}
         self.bells = {role: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for role in ROLES if launch.nodes}
+        self._begin(ROLES)
+
+    def _begin(self, roles: Sequence[wire.Role]) -> None:
+        launch = self.launch
+        barriers = {role: make_barrier(launch.world_size) for role in roles}
         if launch.confined and not launch.nodes:
-            self.groups = {role: cgroup.make(sandbox.most()) for role in ROLES if role != "trusted"}
-        for rank in self.all_ranks():
-            self._order(rank, barriers[rank.role])
-        groups = {role: self._group(role, barriers[role]) for role in ROLES}
+            self.groups |= {role: cgroup.make(sandbox.most()) for role in roles if role != "trusted"}
+        for role in roles:
+            for rank in self.ranks[role]:
+                self._order(rank, barriers[role])
+        groups = {role: self._group(role, barriers[role]) for role in roles}
         for fd in barriers.values():
             os.close(fd)
-        self.trusted: Group = groups["trusted"]
-        self.baseline: Group = groups["baseline"]
-        self.candidate: Group = groups["candidate"]
+        self.commanded |= groups
         deadline = time.monotonic() + START_S
         for group in groups.values():
             try:

@@ -56,6 +56,8 @@ from harness.ranks.zygote_messages import (
     Exited,
     Freeze,
     Frozen,
+    Retire,
+    Retired,
     ShowStacks,
     Started,
     ZygoteMessage,
@@ -68,10 +70,10 @@ DESCRIPTOR = struct.Struct("i")
 GONE = (BrokenPipeError, ConnectionResetError)  # who is at the other end of a socket
 
 
-def sweep() -> None:
-    """Kills and reaps every descendant of this process."""
+def sweep(spared: Sequence[int] = ()) -> None:
+    """Kills and reaps every descendant of this process, but these and theirs."""
     deadline = time.monotonic() + SWEEP_S
-    while (below := descendants(os.getpid())) and time.monotonic() < deadline:
+    while (below := _below(spared)) and time.monotonic() < deadline:
         for pid in below:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -81,11 +83,18 @@ def sweep() -> None:
         time.sleep(0.002)
 
 
+def _below(spared: Sequence[int]) -> set[int]:
+    found = set(descendants(os.getpid()))
+    return found.difference(spared, *map(descendants, spared)) if found else found
+
+
 @dataclass
 class Cell:
-    """The zygote's end of a cell. `pids` has the number of each running rank out here, by its number in there."""
+    """The zygote's end of a cell, whose process here is `pid`. `pids` has the number of each running rank out here, by
+    its number in there."""
 
     control: socket.socket
+    pid: int
     pids: dict[int, int] = field(default_factory=dict)
 
 
@@ -96,6 +105,7 @@ class Zygote:
         self.control, self.is_cell = control, is_cell
         self.cells: dict[Role, Cell] = {}
         self.ranks: set[int] = set()
+        self.retiring: set[Role] = set()
         self.freezer = Freezer()
 
     def run(self) -> None:
@@ -109,7 +119,10 @@ class Zygote:
                 readable, _, _ = select.select(sources, [], [])
                 for role, cell in list(self.cells.items()):
                     if cell.control in readable and not self.hear(cell):
+                        cell.control.close()
                         del self.cells[role]
+                        if role in self.retiring:
+                            self.retired(role)
                 if wake_r in readable:
                     os.read(wake_r, 4096)
                     self.reap()
@@ -126,9 +139,15 @@ class Zygote:
             sweep()
 
     def obey(self, order: ZygoteOrder, message: bytes, fds: Sequence[int]) -> None:
-        if not self.is_cell:
+        if isinstance(order, Retire):
+            self.retiring.add(order.role)
+            if order.role in self.cells:
+                self.cells[order.role].control.shutdown(socket.SHUT_WR)  # the cell sweeps and ends, which `run` hears
+            else:
+                self.retired(order.role)
+        elif not self.is_cell:
             if isinstance(order, RankOrder) and order.role not in self.cells:
-                self.cells[order.role] = Cell(open_cell(order))
+                self.cells[order.role] = open_cell(order)
             if order.role in self.cells:  # else it is gone, which was told
                 with contextlib.suppress(*GONE):  # which `hear` will find
                     socket.send_fds(self.cells[order.role].control, [message], fds)
@@ -143,6 +162,12 @@ class Zygote:
                     os.kill(pid, signal.SIGUSR1)  # faulthandler writes its Python stack into its log
         else:
             self.freezer.thaw()
+
+    def retired(self, role: Role) -> None:
+        """The cell has ended: whatever of its processes came to this one is ended too."""
+        self.retiring.remove(role)
+        sweep([cell.pid for cell in self.cells.values()])
+        self.tell(Retired(role=role))
 
     def fork(self, order: RankOrder, fds: dict[str, int]) -> None:
         zygote = os.getpid()
@@ -206,12 +231,12 @@ def receive(control: socket.socket) -> tuple[bytes, int, list[int]]:
     return data, sender, list(DESCRIPTOR.unpack(told[socket.SCM_RIGHTS])) if socket.SCM_RIGHTS in told else []
 
 
-def open_cell(order: RankOrder) -> socket.socket:
-    """Forks the cell of this order's group; returns the socket that it takes its orders from."""
+def open_cell(order: RankOrder) -> Cell:
+    """Forks the cell of this order's group."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     zygote = os.getpid()
-    if os.fork() == 0:
+    if (pid := os.fork()) == 0:
         try:
             become_cell(order, theirs, zygote)
         except Exception:
@@ -219,7 +244,7 @@ def open_cell(order: RankOrder) -> socket.socket:
         finally:
             os._exit(0)
     theirs.close()
-    return ours
+    return Cell(ours, pid)
 
 
 def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:

@@ -37,7 +37,16 @@ class ShowStacks:
     type: Literal["show_stacks"] = "show_stacks"
 
 
-ZygoteOrder = RankOrder | Freeze | Thaw | ShowStacks
+@dataclass(frozen=True, kw_only=True)
+class Retire:
+    """End every process of this group, and what its ranks left behind; the next RankOrder of the role begins another
+    group. Answer: Retired."""
+
+    role: Role
+    type: Literal["retire"] = "retire"
+
+
+ZygoteOrder = RankOrder | Freeze | Thaw | ShowStacks | Retire
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +91,14 @@ class Exited:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Retired:
+    """No process of the group is left. Comes behind Exited of each of its ranks."""
+
+    role: Role
+    type: Literal["retired"] = "retired"
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeLost:
     """A node does not answer any more. No rank is to blame."""
 
@@ -89,4 +106,4 @@ class NodeLost:
     type: Literal["node_lost"] = "node_lost"
 
 
-ZygoteMessage = Confined | Started | Exited | Frozen | NodeLost
+ZygoteMessage = Confined | Started | Exited | Frozen | Retired | NodeLost
