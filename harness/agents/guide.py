@@ -23,7 +23,8 @@ Write one file{where}. It is judged by kernel-eval: first whether it is right, t
 1. **compile**: the file is read, compiled and imported.
 2. **correct**: every output is judged by a process of its own, on fresh random inputs: type, dtype, shape, and an error
    no larger than honest rounding explains. Outputs of timed calls are judged too.
-3. **fast**: it is timed in turn with the reference on the same inputs, on every benchmark shape. {ranking}
+3. **fast**: it is timed in turn with the reference on the same inputs, on every benchmark shape. What earns is the
+   speedup over the reference; the score is the {ranking}.
 
 It runs in a sandbox without a network, and may write to its own folder alone. Results that were computed before, work
 that goes on after the call, times that do not fit what trusted processes see, and communication that does not happen
@@ -76,15 +77,16 @@ Run one evaluation at a time: two at once spoil each other's times. Evaluate not
 {instruction}"""
 
 
-def instruction(problem: Problem, path: str = "") -> str:
-    """What a submission to the problem must do and how it is judged; `path` is where the file is to be written."""
+def instruction(problem: Problem, path: str = "", suite: str = OFFICIAL) -> str:
+    """What a submission to the problem must do and how it is judged, with the shapes of that suite; `path` is where the
+    file is to be written."""
     return INSTRUCTION.format(
         name=problem.name,
         description=" ".join(problem.description.split()),
         where=f", `{path}`" if path else "",
         contract=_contract(problem),
-        ranking=f"The score is the {SCORINGS[problem.ranking_by].words}; what earns is the speedup over the reference.",
-        shapes=_shapes(problem),
+        ranking=SCORINGS[problem.ranking_by].words,
+        shapes=_shapes(problem, suite),
     )
 
 
@@ -101,6 +103,6 @@ def _contract(problem: Problem) -> str:
     return KERNEL.format(on_rank=several if problem.multi_gpu else "")
 
 
-def _shapes(problem: Problem) -> str:
-    suite = problem.suites.get(OFFICIAL) or next(iter(problem.suites.values()))
+def _shapes(problem: Problem, name: str) -> str:
+    suite = problem.suites.get(name) or next(iter(problem.suites.values()))
     return "\n".join(f"- `{case.label}`" for case in suite.benchmarks)
