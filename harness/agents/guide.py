@@ -90,9 +90,9 @@ def instruction(problem: Problem, path: str = "", suite: str = OFFICIAL) -> str:
     )
 
 
-def agents_text(problem: Problem, file: str) -> str:
-    """The AGENTS.md for the folder of that submission."""
-    return AGENTS.format(name=problem.name, file=file, instruction=instruction(problem))
+def agents_text(problem: Problem, name: str, file: str) -> str:
+    """The AGENTS.md for the folder of that submission; `name` is what commands call the problem."""
+    return AGENTS.format(name=name, file=file, instruction=instruction(problem))
 
 
 def _contract(problem: Problem) -> str:

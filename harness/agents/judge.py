@@ -109,10 +109,9 @@ class Judge:
     def report(self, submission: Submission, stage: Stage = "full") -> EvalReport:
         """The whole report of it. Raises HarnessError for what is not the submission's fault."""
         mode: Mode = "test" if stage == "check" else self.terms.mode
-        order = Order(
-            setting=self._setting(stage), submission=submission, mode=mode, author=self.terms.author or host.login()
-        )
-        return evaluate(plan_of(order), self.progress, self._pool(stage))
+        made, author = self._setting(stage), self.terms.author or host.login()
+        order = Order(setting=made, submission=submission, mode=mode, author=author)
+        return evaluate(plan_of(order), self.progress, self._pool(stage, made))
 
     def _judged(self, submission: Submission, stage: Stage) -> Result:
         report = self.report(submission, stage)
@@ -132,10 +131,10 @@ class Judge:
             lower=self.terms.lower,
         )
 
-    def _pool(self, stage: Stage) -> Pool:
+    def _pool(self, stage: Stage, made: Setting) -> Pool:
         where: Stage = "check" if stage == "check" else "full"  # ranks of one device serve both of the other stages
         if where not in self._pools:
-            self._pools[where] = self._open.enter_context(pool_of(self._settings[stage]))
+            self._pools[where] = self._open.enter_context(pool_of(made))
         return self._pools[where]
 
     def _setting(self, stage: Stage) -> Setting:
@@ -150,14 +149,12 @@ class Judge:
 
     def _impatient(self, made: Setting, stage: Stage) -> Setting:
         """With limits by what the reference takes. Raises HarnessError where the reference fails."""
-        self._settings[stage] = made
         text = _reference(made)
         if text is None:
             return made
         submission = Submission(path="reference.py", name="the reference", source=text, sha256=digest(text, ()))
-        mode: Mode = "test"
-        order = Order(setting=made, submission=submission, mode=mode, author="")
-        report = evaluate(plan_of(order), self.progress, self._pool(stage))
+        order = Order(setting=made, submission=submission, mode="test", author="")
+        report = evaluate(plan_of(order), self.progress, self._pool(stage, made))
         if (failed := verdict.first_failure(report)) is not None:
             raise HarnessError(
                 f"the reference of {made.problem.name} fails here: {verdict.message(failed.outcome)}; evaluate it "
