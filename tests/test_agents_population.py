@@ -35,7 +35,8 @@ RIGHT = "from reference import ref_kernel as custom_kernel\n"
 WRONG = "import torch\n\n\ndef custom_kernel(data):\n    return torch.zeros_like(data[0]), data[0]\n"
 RAISES = "def custom_kernel(data):\n    raise ValueError('not today')\n"
 TWICE = RIGHT + "once = custom_kernel\n\n\ndef custom_kernel(data):\n    once(data)\n    return once(data)\n"
-QUICK = {"suite": "quick", "ranks": 1, "device": "cpu", "seconds": 0.05}
+QUICK = {"suite": "quick", "ranks": 1, "device": "cpu", "seconds": 0.05, "timeout_s": 60.0}
+ASKED = Asked(problem="rms_norm", **QUICK)
 
 
 def candidates(**texts: str) -> list[Candidate]:
@@ -257,7 +258,7 @@ def test_the_stage_screen_has_the_suites_tests_and_the_quick_shapes() -> None:
 
 def test_workers_go_on_when_one_is_killed(nothing_left: None) -> None:
     """Its task is tried once more, by another."""
-    terms = Terms(asked=Asked(problem="rms_norm", suite="quick", ranks=1, device="cpu", seconds=0.05), patient=True)
+    terms = Terms(asked=ASKED, patient=True)
     tasks = [Task(id=str(number), stage="full", submission=one.submission) for number, one in
              enumerate(candidates(a=WRONG, b=RAISES, c=RIGHT))]  # fmt: skip
     with Workers(terms, HERE, [{}]) as workers:
@@ -273,7 +274,7 @@ def test_workers_go_on_when_one_is_killed(nothing_left: None) -> None:
 
 def test_a_reference_that_fails_ends_the_population(monkeypatch: pytest.MonkeyPatch, nothing_left: None) -> None:
     monkeypatch.setattr("harness.agents.judge.submission_text", lambda problem: RAISES + "# ref_kernel\n")
-    terms = Terms(asked=Asked(problem="rms_norm", suite="quick", ranks=1, device="cpu", seconds=0.05))
+    terms = Terms(asked=ASKED)
     with Judge(terms, HERE) as judge, pytest.raises(HarnessError, match="the reference of rms_norm fails here"):
         judge.judge_or_raise(candidates(a=RIGHT)[0].submission)
 
@@ -283,7 +284,19 @@ def test_a_population_on_the_command_line_goes_on_after_a_kill(
 ) -> None:
     lines = [{"id": name, "source": text} for name, text in {"a": WRONG, "b": RAISES, "c": RIGHT, "d": TWICE}.items()]
     (checkout / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    words = ["eval-many", "rms_norm", "c.jsonl", "--suite", "quick", "--ranks", "1", "--seconds", "0.05"]
+    words = [
+        "eval-many",
+        "rms_norm",
+        "c.jsonl",
+        "--suite",
+        "quick",
+        "--ranks",
+        "1",
+        "--seconds",
+        "0.05",
+        "--timeout",
+        "60",
+    ]
     running = subprocess.Popen([*COMMAND, "harness", *words], cwd=checkout, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     assert "wrong" in running.stderr.readline()
