@@ -1,7 +1,7 @@
 """A population of candidates for rms_norm, and what `eval-many` makes of it beside single evaluations.
 
     python bench/population.py write candidates.jsonl [--part 10]
-    python bench/population.py measure candidates.jsonl [--suite cpu] [--singles 20] [--keep 1]
+    python bench/population.py measure candidates.jsonl [--suite cpu] [--singles 20] [--keep 1] [--timeout 60]
 
 `write` makes 200 candidates: 60 that are right in different ways, some of them slow on purpose, and 140 that are wrong,
 raise, crash, hang or are hostile. With `--part N` every Nth of each sort. `measure` judges all with `eval-many`, then
@@ -161,6 +161,7 @@ def measure(given: argparse.Namespace) -> None:
     """Judges them both ways."""
     lines = [json.loads(line) for line in given.file.read_text().splitlines()]
     options = ["--suite", given.suite, "--ranks", "1", *(["--device", given.device] if given.device else [])]
+    options += ["--timeout", str(given.timeout)] if given.timeout else []
     with tempfile.TemporaryDirectory() as folder:
         out, began = Path(folder, "results.jsonl"), time.monotonic()
         command = ["eval-many", "rms_norm", str(given.file), "--out", str(out), "--keep", str(given.keep), *options]
@@ -226,6 +227,7 @@ def main() -> None:
     both.add_argument("file", type=Path)
     both.add_argument("--suite", default="cpu")
     both.add_argument("--device")
+    both.add_argument("--timeout", type=float)
     both.add_argument("--singles", type=int, default=20)
     both.add_argument("--keep", type=float, default=1.0)
     both.add_argument("--keep-results", type=Path)

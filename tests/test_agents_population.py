@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND
 from factories import RAISED, failed_test, report
 
 from harness import Pool, evaluate, stream
@@ -143,6 +143,8 @@ def test_results_of_another_population_are_not_gone_on_with(tmp_path: Path) -> N
         for other in (("cpu", "cpu", 1, "rms_norm"), ("quick", "cuda", 1, "rms_norm"), ("quick", "cpu", 2, "rms_norm")):
             with pytest.raises(UsageError, match="name another"):
                 journal.check({"a": sha256}, *other)
+        with pytest.raises(UsageError, match="another process writes it"):
+            Journal(out).__enter__()
     (tmp_path / "bad.jsonl").write_text("{}\n")
     with pytest.raises(BadFileError, match=r"bad\.jsonl:1"):
         Journal(tmp_path / "bad.jsonl").__enter__()
@@ -297,7 +299,9 @@ def test_a_population_on_the_command_line_goes_on_after_a_kill(
         "--timeout",
         "60",
     ]
-    running = subprocess.Popen([*COMMAND, "harness", *words], cwd=checkout, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "harness", *words]  # the process itself, which is killed
+    environ = {**os.environ, "PYTHONPATH": str(checkout)}
+    running = subprocess.Popen(command, cwd=checkout, env=environ, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     assert "wrong" in running.stderr.readline()
     running.kill()
@@ -317,3 +321,18 @@ def test_a_population_on_the_command_line_goes_on_after_a_kill(
 
 def _children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_the_python_of_the_page_runs(checkout: Path) -> None:
+    """Of docs/agents.md, as it stands there."""
+    [code] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "agents.md").read_text(), re.DOTALL)
+    (checkout / "my.py").write_text(RIGHT)
+    command = [sys.executable, "-c", code]
+    environ = {**os.environ, "PYTHONPATH": str(checkout)}
+    done = subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("pass ")
+    assert any(line.startswith("PhaseBegan(") for line in lines)
+    assert lines[-2].startswith("a raised 0.0")
+    assert lines[-1].startswith("b raised 0.0")

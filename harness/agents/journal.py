@@ -4,6 +4,7 @@ Beside RESULTS, while it is not complete, lies RESULTS.screened: what candidates
 for the others. Every line is on the disk before anything else happens. A line that a kill cut off is removed.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from types import TracebackType
 from harness.agents.result import Result
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import BadFileError, UsageError
+from harness.core.files import locked_alone
 
 
 class Journal:
@@ -24,13 +26,18 @@ class Journal:
         self.results: dict[str, Result] = {}
         self.screened: dict[str, Result] = {}
         self._files: list[int] = []
+        self._lock = contextlib.ExitStack()
 
     def __enter__(self) -> "Journal":
-        """Raises UsageError where the files cannot be written, BadFileError for lines that are no results."""
+        """Raises UsageError where the files cannot be written or another process writes them, BadFileError for lines
+        that are no results."""
         try:
+            self._lock.enter_context(locked_alone(self.path))
             for place, lines in ((self.path, self.results), (self.beside, self.screened)):
                 self._files.append(os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666))
                 lines.update((one.id, one) for one in _read(self._files[-1], place))
+        except BlockingIOError:
+            raise UsageError(f"--out {self.path}: another process writes it; wait for it, or name another") from None
         except OSError as error:
             self._close()
             raise UsageError(f"--out {self.path}: cannot be written: {error.strerror}; name another file") from None
@@ -72,6 +79,7 @@ class Journal:
         for fd in self._files:
             os.close(fd)
         self._files.clear()
+        self._lock.close()
 
 
 class Nowhere(Journal):
