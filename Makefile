@@ -190,7 +190,7 @@ test-slurm: $(SETUP)
 	$(RUN) -m pytest -m slurm $(ARGS)
 
 # harbor needs Python 3.12; without one its readers' test is skipped
-READERS_PYTHON := $(shell command -v python3.13 || command -v python3.12)
+READERS_PYTHON = $(shell for one in python3.13 python3.12; do $$one -c '' 2>/dev/null && echo $$one && break; done)
 READERS := .cache/readers/bin/python
 test-agents: $(SETUP)
 	$(RUN) -m pip install --quiet --disable-pip-version-check 'mcp==2.3.0'

@@ -198,7 +198,7 @@ def compare(chosen: list, found: dict, options: list[str], folder: str) -> list:
         same = alone["verdict"] == other["verdict"]
         text = "" if same else f"{one['id']}: {alone['verdict']} alone, {other['verdict']} among many"
         speedups = [each["figures"] and each["figures"]["speedup"]["value"] for each in (alone, other)]
-        pair = tuple(speedups) if alone["ranked"] and other["verdict"] == "pass" else None
+        pair = tuple(speedups) if alone["ranked"] and other["ranked"] else None
         compared.append((alone_s, text, pair))
         print(f"  {one['id']:<14} {alone_s:6.1f} s alone  {alone['verdict']:<9} {speedups} {text}", flush=True)
     return compared
