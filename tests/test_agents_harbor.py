@@ -34,7 +34,7 @@ TRIED = (  # of tests/hostile, of each family
 
 def written(folder: Path, *names: str, suite: str = "quick") -> Path:
     problems = [(find(name, HERE), suite) for name in names]
-    harbor.write(folder, problems, "cpu", "log2_speedup", HERE)
+    harbor.write(folder, problems, harbor.Wanted(device="cpu"), HERE)
     return folder
 
 
@@ -71,11 +71,14 @@ def test_a_task_has_what_harbor_reads(tmp_path: Path) -> None:
 def test_every_problem_is_written_and_never_over_a_folder(tmp_path: Path) -> None:
     names = problem_names(HERE)
     suites = [(find(name, HERE), "official") for name in names]
-    harbor.write(tmp_path / "out", suites, "cuda", "sol_score", HERE)
+    wanted = harbor.Wanted(device="cuda", reward="sol_score", image="me/kernels")
+    harbor.write(tmp_path / "out", suites, wanted, HERE)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
-    assert tomllib.loads((tmp_path / "out" / "a2a" / "task.toml").read_text())["environment"]["gpus"] == 8
+    found = tomllib.loads((tmp_path / "out" / "a2a" / "task.toml").read_text())
+    assert (found["environment"]["gpus"], found["environment"]["docker_image"]) == (8, "me/kernels-a2a")
+    assert found["verifier"]["environment"]["docker_image"] == "me/kernels-a2a-verifier"
     with pytest.raises(UsageError, match="already"):
-        harbor.write(tmp_path / "out", suites, "cuda", "sol_score", HERE)
+        harbor.write(tmp_path / "out", suites, wanted, HERE)
 
 
 def test_the_verifier_rewards_what_is_right_and_nothing_else(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import json
 import sys
 import tarfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness import __version__
@@ -58,7 +59,7 @@ harness = "kernel-eval {version}"
 timeout_sec = {agent_s}
 
 [environment]
-cpus = {cpus}
+{agents_image}cpus = {cpus}
 memory_mb = {memory_mb}
 gpus = {gpus}
 workdir = "/app"
@@ -68,7 +69,7 @@ timeout_sec = {verifier_s}
 environment_mode = "separate"
 
 [verifier.environment]
-cpus = {cpus}
+{verifiers_image}cpus = {cpus}
 memory_mb = {memory_mb}
 gpus = {gpus}
 network_mode = "no-network"
@@ -106,7 +107,17 @@ fi
 """
 
 
-def write(folder: Path, problems: list[tuple[Problem, str]], device: str, reward: Function, checkout: Checkout) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What tasks ask for. `image`: the beginning of the names of images that were built of the two Dockerfiles, for
+    readers that build none: `<image>-<problem>` and `<image>-<problem>-verifier`; or empty."""
+
+    device: str
+    reward: Function = "log2_speedup"
+    image: str = ""
+
+
+def write(folder: Path, problems: list[tuple[Problem, str]], wanted: Wanted, checkout: Checkout) -> None:
     """Writes a task for each problem and suite into a new folder. Raises UsageError where there is one, or it cannot be
     written."""
     if folder.exists():
@@ -114,7 +125,7 @@ def write(folder: Path, problems: list[tuple[Problem, str]], device: str, reward
     archive = _archive(checkout)
     try:
         for problem, suite in problems:
-            for name, data in files_of(problem, suite, device, reward, archive):
+            for name, data in files_of(problem, suite, wanted, archive):
                 path = folder / problem.name / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
@@ -123,11 +134,9 @@ def write(folder: Path, problems: list[tuple[Problem, str]], device: str, reward
         raise UsageError(f"--harbor {folder}: cannot be written: {error.strerror}; name another folder") from None
 
 
-def files_of(
-    problem: Problem, suite_name: str, device: str, reward: Function, archive: bytes
-) -> Iterator[tuple[str, bytes]]:
+def files_of(problem: Problem, suite_name: str, wanted: Wanted, archive: bytes) -> Iterator[tuple[str, bytes]]:
     """The files of one task, by their paths in its folder."""
-    suite = problem.suite(suite_name)
+    suite, device, reward = problem.suite(suite_name), wanted.device, wanted.reward
     ranks = suite.benchmarks[0].world_size if problem.multi_gpu else 1
     options = f"--suite {suite_name} --device {device} --ranks {ranks} --reward {reward}"
     gpus = ranks if device != "cpu" else 0
@@ -150,6 +159,8 @@ def files_of(
         cpus=max(4, ranks),
         memory_mb=16384 + 4096 * ranks,
         gpus=gpus,
+        agents_image=_image(wanted, problem, ""),
+        verifiers_image=_image(wanted, problem, "-verifier"),
     )
     yield "task.toml", task.encode()
     image = IMAGE[device]
@@ -160,6 +171,10 @@ def files_of(
     for path in sorted(problem.folder.glob("*.py")):
         yield f"environment/task/{path.name}", path.read_bytes()
     yield "tests/test.sh", TEST.format(file=FILE, name=problem.name, options=options).encode()
+
+
+def _image(wanted: Wanted, problem: Problem, end: str) -> str:
+    return f"docker_image = {json.dumps(f'{wanted.image}-{problem.name}{end}')}\n" if wanted.image else ""
 
 
 def _commands(problem: Problem, suite: str, device: str, ranks: int) -> str:

@@ -57,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=reward.NAMES[0],
         help="with --harbor: the reward (default: %(default)s)",
     )
+    parser.add_argument(
+        "--image",
+        default="",
+        metavar="NAME",
+        help="with --harbor: built already are the images NAME-<problem> and NAME-<problem>-verifier",
+    )
     parser.add_argument("--leaderboards", action="store_true", help="the problems, in place of runs")
 
 
@@ -131,7 +137,12 @@ def write_harbor(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     if any(problem.is_upstream for problem in found):
         raise UsageError(f"--harbor: {named} is a folder of GPU MODE's; problems of this checkout are written")
     suites = [(one, wanted if named or wanted in one.suites else OFFICIAL) for one in found]
-    harbor.write(namespace.harbor, suites, device, namespace.reward, checkout)
+    harbor.write(
+        namespace.harbor,
+        suites,
+        harbor.Wanted(device=device, reward=namespace.reward, image=namespace.image),
+        checkout,
+    )
     print(f"{namespace.harbor}: {len(suites)} Harbor tasks, suite {wanted} on {device}")
     print(
         f"try one            harbor run -p {shlex.quote(str(namespace.harbor / suites[0][0].name))} -a AGENT -m MODEL"
