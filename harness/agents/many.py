@@ -19,7 +19,7 @@ class How:
     """`keep`, `least` and `check` as Cascade's keep, least and has_check; `jobs`: on how many GPUs side by side, of all
     that there are where it is None; `out`: the file of the results."""
 
-    keep: float = 0.5
+    keep: float = 0.25
     least: int = 4
     check: bool = False
     jobs: int | None = None

@@ -50,7 +50,7 @@ class Cascade:
     """Which stages there are. `keep`: which part of those that pass the quick shapes gets the full suite, at least
     `least` of them. `has_screen`: there are quick shapes beside the suite. `has_check`: CPU ranks come first."""
 
-    keep: float = 0.5
+    keep: float = 0.25
     least: int = 4
     has_screen: bool = True
     has_check: bool = False

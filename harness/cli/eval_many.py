@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep",
         type=float,
-        default=0.5,
+        default=0.25,
         metavar="PART",
         help="which part of the candidates that pass the quick shapes gets the whole suite (default: %(default)s); 1 "
         "gives it to all, without the quick shapes",
