@@ -1,12 +1,14 @@
 """The result for programs: its schema, its stages, what is rewarded and what is not."""
 
 import json
+import re
 from dataclasses import replace
 
 import jsonschema_rs
 import pytest
 from factories import CRASHED, FAILURES, HELD, RAISED, TIMES, failed_benchmark, failed_test, report, results
 
+from harness.agents.hints import BY_CHECK
 from harness.agents.result import Result, refused, result_of, rewarded
 from harness.agents.reward import log2_speedup, sol_score
 from harness.agents.schema import json_schema
@@ -14,6 +16,7 @@ from harness.core.checkout import ROOT
 from harness.core.decode import decode, encode
 from harness.core.errors import BadSubmissionError, HarnessError
 from harness.core.records import EvalReport, Outcome, Passed
+from harness.kinds.kind import BROKE_ITS_JUDGE
 
 REPORTS = [
     report(),
@@ -134,3 +137,10 @@ def test_a_file_that_cannot_be_a_submission_is_rejected() -> None:
 def test_the_hint_of_a_ranked_result_names_the_shape_with_most_to_gain() -> None:
     assert TIMES
     assert "--mode profile --benchmark" in result_of(report()).next
+
+
+def test_every_check_that_holds_a_submission_has_a_hint() -> None:
+    sources = [path.read_text() for path in (ROOT / "harness" / "kinds").glob("*.py")]
+    checks = {name for text in sources for name in re.findall(r'check="([a-z ]+)"', text)}
+    assert {"clock", "roofline", "training"} <= checks
+    assert checks | {BROKE_ITS_JUDGE} == BY_CHECK.keys()

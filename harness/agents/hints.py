@@ -16,6 +16,7 @@ BY_CHECK = {
     "communication": "use the other ranks' data of this call: a rank finished before data that it needs was there",
     "broke its judge": "return plain tensors of the right dtype, shape and device: what it returned broke its judge",
     "training": "train on every sample, in order: what the run did does not fit its log",
+    "convergence": "train by the rules: it reaches the quality in fewer samples than the data permits",
     "bound": "return a solution of this instance: its cost is below a proved lower bound",
 }
 
