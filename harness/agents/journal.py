@@ -32,6 +32,7 @@ class Journal:
         """Raises UsageError where the files cannot be written or another process writes them, BadFileError for lines
         that are no results."""
         try:
+            self.path.touch()  # with the user's rights, which a lock file has not
             self._lock.enter_context(locked_alone(self.path))
             for place, lines in ((self.path, self.results), (self.beside, self.screened)):
                 self._files.append(os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666))

@@ -94,6 +94,7 @@ class Tally:
 
     def __init__(self, total: int, out: Path) -> None:
         self.total, self.out, self.judged = total, out, 0
+        self.before = out.read_bytes().count(b"\n") if out.is_file() else 0
         self.verdicts: dict[str, int] = {}
         self.ranked = 0
         self.best: tuple[float, str] = (0.0, "")
@@ -112,7 +113,7 @@ class Tally:
         words = ", ".join(f"{count} {word}" for word, count in sorted(self.verdicts.items()))
         best = f", best {speedup_text(self.best[0])} {clean_line(self.best[1])}" if self.best[1] else ""
         took_s = time.monotonic() - self.began_s
-        before = f", {self.total - self.judged} before" if self.judged < self.total else ""
+        before = f", {self.before} before" if self.before else ""
         return f"{self.out}: {self.judged} of {self.total} judged in {took_s:.0f} s ({words or 'none'}){before}{best}"
 
     def json(self) -> dict[str, object]:
@@ -151,7 +152,7 @@ def _shown(results: Iterator[Result], tally: Tally, console: Console, quiet: boo
 
 def line_of(result: Result, tally: Tally) -> str:
     """`[ 12.3 s]  3/200  pass  1.83x  candidate-7`."""
-    took = f"[{time.monotonic() - tally.began_s:6.1f} s] {tally.judged:>4}/{tally.total}"
+    took = f"[{time.monotonic() - tally.began_s:6.1f} s] {tally.before + tally.judged:>4}/{tally.total}"
     figure = speedup_text(speedup(result)) if result.ranked else f"({speedup_text(speedup(result))})"
     copy = f"  a copy of {clean_line(result.copy_of)}" if result.copy_of else ""
     shown = figure if result.verdict == "pass" else "-"
