@@ -23,6 +23,7 @@
 #   make new NAME=name                           the files of a new problem, which evaluate at once
 #   make new-submission PROBLEM=a2a [FILE=my.py] a submission that calls the reference
 #   make test                                    lint and tests, as CI runs them
+#   make test-agents                             the tests that need mcp, readers of Harbor tasks, or minutes
 #   make test-slurm                              the tests that start a Slurm cluster on this machine
 #   make prune [APPLY=1]                         what in runs/ and the compile caches nothing needs; APPLY=1 deletes it
 #   make doctor                                  what on this machine changes results
@@ -62,7 +63,7 @@ OWN_DATA = $(call flag,data,$(DATA)) $(call flag,target,$(TARGET)) $(call flag,v
 SPREAD = $(call flag,nodes,$(NODES))
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-file eval check merge bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test test-slurm lint style types fuzz bench measurements clean
+.PHONY: help setup need-file eval check merge bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test test-agents test-slurm lint style types fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -187,6 +188,16 @@ endif
 test-slurm: $(SETUP)
 	@PATH="$$PATH:/usr/sbin" command -v slurmctld slurmd sbatch >/dev/null || { echo "no Slurm here: sudo apt-get install --no-install-recommends slurmctld slurmd slurm-client" >&2; exit 2; }
 	$(RUN) -m pytest -m slurm $(ARGS)
+
+# harbor needs Python 3.12; without one its readers' test is skipped
+READERS_PYTHON = $(shell for one in python3.13 python3.12; do $$one -c '' 2>/dev/null && echo $$one && break; done)
+READERS := .cache/readers/bin/python
+test-agents: $(SETUP)
+	$(RUN) -m pip install --quiet --disable-pip-version-check 'mcp==2.3.0'
+	@if [ -n "$(READERS_PYTHON)" ] && [ ! -x $(READERS) ]; then $(READERS_PYTHON) -m venv .cache/readers && \
+	  $(READERS) -m pip install --quiet harbor==0.25.0 verifiers==0.4.0 inspect-harbor==1.0.0; fi
+	AGENTS_ALL=1 READERS=$$(test -x $(READERS) && realpath --no-symlinks $(READERS)) \
+	  $(RUN) -m pytest -p no:xdist tests/test_agents_*.py tests/test_pool.py $(ARGS)
 
 fuzz: $(SETUP)
 	@$(RUN) bench/fuzz.py $(call flag,inputs,$(INPUTS)) $(ARGS)

@@ -12,11 +12,11 @@ from conftest import Silent, submission_of
 from factories import entry
 
 from harness.board import leaderboard
-from harness.board.entries import Board, Entry
+from harness.board.entries import Entry
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
 from harness.core.records import EvalReport, Measured
-from harness.evaluation import beside, settle
+from harness.evaluation import beside, meetings
 from harness.evaluation.settle import Contenders
 from harness.judging import verdict
 from harness.kinds.kind import Progress
@@ -62,7 +62,7 @@ def meet(
         asked.append(count)
         return tuple(-logs(number + at) for at in range(count))  # of the first, the leader
 
-    monkeypatch.setattr(settle, "launches", launches)
+    monkeypatch.setattr(meetings, "launches", launches)
     setting: Any = type("Setting", (), {"device": "cuda", "confined": True})()
     meeting = Contenders(setting=setting, version=VERSION, entries=(leader, own), sources=(), left_out=())
     return beside.met(meeting, board, shown, Checkout(tmp_path), until), asked
@@ -91,7 +91,7 @@ def test_with_a_difference_to_be_told_launches_go_on_until_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, few = meet(tmp_path, monkeypatch, lambda launch: 0.004 * (-1) ** launch, until=0.2)
-    _, many = meet(tmp_path, monkeypatch, lambda launch: 0.004 * (-1) ** launch, until=0.01)
+    _, many = meet(tmp_path, monkeypatch, lambda launch: 0.004 * (-1) ** launch, until=0.003)
     assert sum(few) < sum(many) <= beside.MOST_LAUNCHES
 
 

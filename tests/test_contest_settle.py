@@ -12,7 +12,7 @@ from harness.board.entries import Board
 from harness.contest import acts, standings
 from harness.core.checkout import ROOT
 from harness.core.errors import Exit
-from harness.evaluation import settle
+from harness.evaluation import meetings
 
 KERNEL = "WHAT = '# speedup {speedup}'\n\n\ndef custom_kernel(data):\n    return data\n"
 SETTLE = "python -m harness contest settle class.yaml gemm_rs --quiet"
@@ -41,14 +41,14 @@ def meet(monkeypatch: pytest.MonkeyPatch, ended: BaseException | None = None) ->
     """Launches are played: what is faster by its text wins by 10 %. They say who met."""
     met: list[set[str]] = []
 
-    def launch(meeting: Any, number: int, one: int, other: int, progress: object) -> float:
+    def launches(meeting: Any, number: int, one: int, other: int, count: int, progress: object) -> tuple[float, ...]:
         if ended is not None:
             raise ended
         sources = [meeting.sources[each].source for each in (one, other)]
         met.append(set(sources))
-        return 0.1 if sources[0] > sources[1] else -0.1
+        return (0.1 if sources[0] > sources[1] else -0.1,)
 
-    monkeypatch.setattr(settle, "launch", launch)
+    monkeypatch.setattr(meetings, "launches", launches)
     return met
 
 

@@ -119,6 +119,21 @@ def ended(report: EvalReport) -> tuple[str, str]:
     return failed.outcome.type, failed.outcome.message
 
 
+def ends_as_told(hostile: Hostile, run: Callable[[], EvalReport]) -> None:
+    """Fails where the evaluation does not end as the submission's docstring says."""
+    kind, _, pattern = hostile.expect.partition(":")
+    try:
+        report = run()
+        named, told = ended(report)
+        assert (report.figures is not None) == (named == "right" and hostile.mode != "test")
+        if report.figures is not None and "no gain" in kind:
+            named = "no gain" if report.figures.ratio.value < MOST_WITHOUT_GAIN else "gain"
+    except HarnessError as error:
+        named, told = "error", str(error)
+    assert re.fullmatch(re.sub("harmless|ranked", "right", kind), named), told
+    assert named in ("right", "no gain") or re.search(pattern.strip(), told), told
+
+
 def evaluated_by_kind(file: Path, _: str, problem: str, mode: Mode, **others: object) -> EvalReport:
     """An evaluation on CPU cores, as the command line plans it."""
     made = setting(Asked(problem=problem, suite="quick", device="cpu", ranks=OF_KINDS[problem]), CHECKOUT)
@@ -143,29 +158,22 @@ def ends(evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch) 
             pytest.skip("this kernel has no Landlock that stops it; every report says so")
         if hostile.name.startswith(NEED_NAMESPACES) and not sandbox.has_namespaces():
             pytest.skip("no namespaces are permitted here; every report says so")
-        kind, _, pattern = hostile.expect.partition(":")
         run = (
             functools.partial(evaluated_by_kind, FOLDER / f"{hostile.name}.py")
             if hostile.problem in OF_KINDS
             else evaluated
         )
-        try:
-            report = run(
+        ends_as_told(
+            hostile,
+            lambda: run(
                 hostile.source,
                 hostile.problem,
                 mode=hostile.mode,
                 timeout_s=TIMEOUT_S,
                 device=device,
                 benchmarks=1 if hostile.expect != "ranked" else None,  # what is done to the clock is done in each
-            )
-            named, told = ended(report)
-            assert (report.figures is not None) == (named == "right" and hostile.mode != "test")
-            if report.figures is not None and "no gain" in kind:
-                named = "no gain" if report.figures.ratio.value < MOST_WITHOUT_GAIN else "gain"
-        except HarnessError as error:
-            named, told = "error", str(error)
-        assert re.fullmatch(re.sub("harmless|ranked", "right", kind), named), told
-        assert named in ("right", "no gain") or re.search(pattern.strip(), told), told
+            ),
+        )
 
     return check
 

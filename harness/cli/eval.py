@@ -10,11 +10,14 @@ from typing import get_args
 
 from rich.text import Text
 
+from harness.agents.result import result_of
+from harness.agents.reward import Function
 from harness.board import report_json
 from harness.board.places import place_of
 from harness.cli import options, result_files
 from harness.cli.result_files import ResultFiles
 from harness.core.checkout import Checkout
+from harness.core.decode import encode
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import Mode, Submission
 from harness.core.words import clean_line, print_all
@@ -48,6 +51,8 @@ class Options:
     quiet: bool = False
     verbose: bool = False
     files: ResultFiles = field(default_factory=ResultFiles)
+    reward: Function = "log2_speedup"
+    lower: bool = False  # end of the interval, which is rewarded
     trace: str | None = None
     events: str | None = None  # the file that progress events are written to
     leader: bool = False  # whether it meets the best other entry of its board
@@ -60,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_setting(parser, cpu_suite="cpu")
     options.add_data(parser)
     result_files.add_for_ci(parser)
+    result_files.add_result(parser)
     options.add_evaluator(parser)
     options.add_nodes(parser)
     options.add_unconfined(parser)
@@ -141,6 +147,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
             quiet=namespace.quiet,
             verbose=namespace.verbose,
             files=result_files.of(namespace),
+            reward=namespace.reward,
+            lower=namespace.lower,
             trace=namespace.trace,
             events=namespace.events,
             leader=namespace.leader or namespace.until is not None,
@@ -169,7 +177,7 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
             terminal.show(ran.report, ran.standing, ran.place, new_console(), order.verbose)
         if met:
             print_all(new_console(), Text(f"{'beside':<9}{clean_line(met)}"))
-    _write(order.files, ran)
+    _write(order, ran)
     if ran.unrecorded is not None:
         raise ran.unrecorded
     return verdict.exit_code(ran.report)
@@ -197,8 +205,11 @@ def _beside(order: Options, ran: Ran, setting: Setting, submission: Submission, 
     return replace(ran, standing=found.board, place=place_of(found.board, entry)), found.text
 
 
-def _write(files: ResultFiles, ran: Ran) -> None:
+def _write(order: Options, ran: Ran) -> None:
     """The report in every form that was asked for."""
+    files = order.files
+    if files.result:
+        files.result.write(encode(result_of(ran.report, order.reward, order.lower, board=ran.standing)))
     if files.json:
         error = {"error": str(ran.unrecorded)} if ran.unrecorded else {}
         files.json.write(report_json.to_json(ran.report, ran.place) | error)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.agents import harbor, reward
 from harness.board import leaderboard, reports
 from harness.cli import options
 from harness.core.checkout import Checkout
@@ -14,7 +15,10 @@ from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line
 from harness.gpumode import task_folder
 from harness.kinds.registry import find, find_name
+from harness.kinds.settings import DEVICES
+from harness.machine import host
 from harness.problems.problem import OFFICIAL
+from harness.problems.shape_file import problem_names
 from harness.report.export import COLUMNS, FORMATS, LEADERBOARDS, Row, Type, leaderboards, rows
 
 DESCRIPTION = """Write runs and leaderboard as CSV, JSON lines or parquet: a row for each run and case, under the names
@@ -22,7 +26,7 @@ of GPU MODE's public dataset. --leaderboards writes the problems instead, as its
 needs the extra `parquet`.
 
 --task PROBLEM FOLDER writes a problem as a KernelBot problem folder: task.yml, its files, and an eval.py that runs this
-checkout."""
+checkout. --harbor FOLDER writes all problems, or PROBLEM, as Harbor tasks for agents (docs/agents.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +44,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_problem(parser, "only this problem's runs; with --task, the problem that is written")
     parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="with --task: a new folder to write")
     parser.add_argument("--task", action="store_true", help="write PROBLEM as a KernelBot problem folder")
-    parser.add_argument("--suite", metavar="S", help="with --task: the cases (default: official)")
+    parser.add_argument(
+        "--harbor", type=Path, metavar="FOLDER", help="write problems as Harbor tasks into a new folder, one each"
+    )
+    parser.add_argument(
+        "--suite", metavar="S", help="with --task and --harbor: the cases (default: official; on CPU cores cpu)"
+    )
+    parser.add_argument("--device", choices=DEVICES, help="with --harbor: the device (default: GPUs if there are any)")
+    parser.add_argument(
+        "--reward",
+        choices=reward.NAMES,
+        default=reward.NAMES[0],
+        help="with --harbor: the reward (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--image",
+        default="",
+        metavar="NAME",
+        help="with --harbor: built already are the images NAME-<problem> and NAME-<problem>-verifier",
+    )
     parser.add_argument("--leaderboards", action="store_true", help="the problems, in place of runs")
 
 
@@ -61,8 +83,12 @@ def target(form: str | None, out: Path | None) -> Target:
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`export`: writes the rows; what cannot be read is said on standard error."""
+    if namespace.task and namespace.harbor:
+        raise UsageError("--task and --harbor: name one")
     if namespace.task:
         return write_task(namespace, checkout)
+    if namespace.harbor:
+        return write_harbor(namespace, checkout)
     if namespace.folder or namespace.suite:
         raise UsageError(f"{namespace.folder or '--suite'}: only --task takes it; add that, or leave it out")
     to = target(namespace.format, namespace.out)
@@ -97,6 +123,30 @@ def write_task(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     task_folder.write(folder, task_folder.files_of(problem, problem.suite(namespace.suite or OFFICIAL)))
     print(f"{folder}: {problem.name} as a KernelBot problem folder, whose eval.py runs {checkout.root}")
     print(f"evaluate it        make eval PROBLEM={shlex.quote(str(folder))} EVAL=theirs")
+    return Exit.OK
+
+
+def write_harbor(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+    """`export --harbor`: a task for each problem that has the suite, or for the one that is named."""
+    if namespace.leaderboards or namespace.format or namespace.out or namespace.folder:
+        raise UsageError("--harbor writes tasks; leave --leaderboards, --format, --out and FOLDER out")
+    device = namespace.device or host.gpus().device
+    wanted = namespace.suite or (OFFICIAL if device != "cpu" else "cpu")
+    named = options.problem_of(namespace)
+    found = [find(name, checkout) for name in ([named] if named else problem_names(checkout))]
+    if any(problem.is_upstream for problem in found):
+        raise UsageError(f"--harbor: {named} is a folder of GPU MODE's; problems of this checkout are written")
+    suites = [(one, wanted if named or wanted in one.suites else OFFICIAL) for one in found]
+    harbor.write(
+        namespace.harbor,
+        suites,
+        harbor.Wanted(device=device, reward=namespace.reward, image=namespace.image),
+        checkout,
+    )
+    print(f"{namespace.harbor}: {len(suites)} Harbor tasks, suite {wanted} on {device}")
+    print(
+        f"try one            harbor run -p {shlex.quote(str(namespace.harbor / suites[0][0].name))} -a AGENT -m MODEL"
+    )
     return Exit.OK
 
 

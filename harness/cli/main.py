@@ -31,6 +31,8 @@ class Verb(Protocol):
 VERBS = {
     "eval": "evaluate a submission",
     "check": "test a submission without timing it",
+    "eval-many": "judge a population of candidates for one problem",
+    "score": "say what the results of eval-many come to",
     "compare": "compare files, or recorded runs, head to head",
     "competition": "evaluate all problems of a KernelBot competition file",
     "contest": "run a contest: teams, submissions, standings, awards",
@@ -45,6 +47,7 @@ VERBS = {
     "export": "write runs and leaderboard as CSV, JSON lines or parquet",
     "plot": "draw a recorded run as SVG or PNG",
     "serve": "answer popcorn-cli, and show the boards live",
+    "mcp": "serve tools to an agent over MCP",
     "agent": "run this node's ranks of an evaluation on several nodes",
     "problems": "list the problems and their suites",
     "new": "write the files of a new problem, which evaluate at once",

@@ -2,7 +2,9 @@
 
 import argparse
 import shlex
+from pathlib import Path
 
+from harness.agents.guide import agents_text
 from harness.cli import options
 from harness.cli.new import write
 from harness.core.checkout import Checkout, shown
@@ -11,7 +13,9 @@ from harness.kinds.registry import find
 from harness.kinds.solver_files import BUILD
 from harness.problems.skeleton import submission_text
 
-DESCRIPTION = "Write a submission that passes at once: most call the reference."
+DESCRIPTION = """Write a submission that passes at once: most call the reference. Beside it an AGENTS.md tells an agent
+what to write, how it is judged and which commands there are, unless there is one."""
+AGENTS = "AGENTS.md"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,5 +43,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         raise UsageError(f"{path} is there already; name another file")
     write(checkout, path, submission_text(problem))
     name = shlex.quote(shown(problem.folder)) if problem.is_upstream else problem.name
+    beside = Path(path).parent / AGENTS
+    if not (checkout.root / beside).exists():
+        write(checkout, str(beside), agents_text(problem, name, shlex.quote(path)))
     print(f"Next: `python -m harness check {name} {path}`")
     return Exit.OK

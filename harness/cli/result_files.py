@@ -1,4 +1,4 @@
-"""The files that a verb writes its result to: --json, --markdown, --junit and --csv, the same for all verbs.
+"""The files that a verb writes its result to: --json, --result, --markdown, --junit and --csv, the same for all verbs.
 
 Each file gets the whole result, or the error that ended the verb. `-` is standard output; nothing else is then printed
 there.
@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.agents import reward
+from harness.agents.result import refused
 from harness.board import report_json
-from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.decode import encode
+from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
 from harness.report import junit, markdown
 
 STDOUT = "-"  # as a file's name
@@ -88,6 +91,17 @@ class JsonFile(ResultFile):
         self.write(report_json.error_json(message, code))
 
 
+class AgentFile(JsonFile):
+    """The file of --result."""
+
+    what = "result"
+
+    def write_error(self, message: str, code: Exit) -> None:
+        """The error as a result."""
+        kind = BadSubmissionError if code == Exit.INVALID else HarnessError
+        self.write(encode(refused(kind(message), "")))
+
+
 class MarkdownFile(ResultFile):
     """The file of --markdown."""
 
@@ -119,6 +133,7 @@ class ResultFiles:
     """Those of a verb that has more than one; None for what was not asked for."""
 
     json: JsonFile | None = None
+    result: AgentFile | None = None
     markdown: MarkdownFile | None = None
     junit: JunitFile | None = None
     csv: CsvFile | None = None
@@ -126,7 +141,7 @@ class ResultFiles:
     @property
     def all(self) -> list[ResultFile]:
         """The files that were asked for."""
-        return [file for file in (self.json, self.markdown, self.junit, self.csv) if file is not None]
+        return [file for file in (self.json, self.result, self.markdown, self.junit, self.csv) if file is not None]
 
     @property
     def take_stdout(self) -> bool:
@@ -171,6 +186,27 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_result(parser: argparse.ArgumentParser) -> None:
+    """Where the result goes for a program that learns from it, and by which reward."""
+    parser.add_argument(
+        "--result",
+        type=AgentFile,
+        metavar="FILE",
+        help="write stages, verdict, figures, a hint and a reward to FILE as JSON (docs/agents.md)",
+    )
+    add_reward(parser)
+
+
+def add_reward(parser: argparse.ArgumentParser) -> None:
+    """By which function a ranked result is rewarded."""
+    parser.add_argument(
+        "--reward", choices=reward.NAMES, default=reward.NAMES[0], help="the reward's function (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--lower", action="store_true", help="reward the lower end of the speedup's interval in place of its value"
+    )
+
+
 def add_markdown(parser: argparse.ArgumentParser) -> None:
     """Where the result goes as Markdown."""
     parser.add_argument(
@@ -205,7 +241,7 @@ def add_old_format(parser: argparse.ArgumentParser, *forms: str) -> None:
 
 def of(namespace: argparse.Namespace) -> ResultFiles:
     """The files that a command line names."""
-    names = ("json", "markdown", "junit", "csv")
+    names = ("json", "result", "markdown", "junit", "csv")
     found: dict[str, Any] = {name: getattr(namespace, name, None) for name in names}
     return ResultFiles(**found)
 

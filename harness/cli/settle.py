@@ -15,6 +15,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line
 from harness.evaluation import settle
+from harness.evaluation.meetings import Meetings
 from harness.evaluation.settle import TOP
 from harness.kinds import settings
 from harness.kinds.kind import Progress
@@ -97,7 +98,7 @@ def settle_board(order: Options, checkout: Checkout) -> Exit:
             progress.note(clean_line(f"from round {number} of at most {rounds}{more}: {names}"))
             yield progress
 
-    found = settle.settled(before, rounds, here.head_to_head, settle.Meetings(meeting, rounds, shown))
+    found = settle.settled(before, rounds, here.head_to_head, Meetings(meeting, rounds, shown))
     meeting = settle.without(meeting, found.dropped)
     for why in meeting.left_out[len(meeting.left_out) - len(found.dropped) :]:
         console.print(Text(clean_line(f"left out: {why}")), soft_wrap=True)

@@ -16,7 +16,8 @@ from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
 from harness.core.records import Submission
 from harness.evaluation import settle
-from harness.evaluation.settle import Contenders, Fit, Shown
+from harness.evaluation.meetings import Meetings, Shown
+from harness.evaluation.settle import Contenders, Fit
 from harness.kinds.kind import Setting
 
 LAUNCHES = 4
@@ -70,7 +71,7 @@ def met(meeting: Contenders, board: Board, shown: Shown, checkout: Checkout, unt
     other, own = meeting.entries
     leads = places.ranking(board, own.group)[0].entry.identity
     before, rounds = settle.known(board, meeting), LAUNCHES if until is None else MOST_LAUNCHES
-    launches = settle.Meetings(meeting, rounds, shown)
+    launches = Meetings(meeting, rounds, shown)
     began = time.monotonic()
 
     def meet(number: int, one: int, opponent: int) -> float:

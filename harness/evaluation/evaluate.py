@@ -24,16 +24,17 @@ from harness.evaluation.controls import controlled
 from harness.evaluation.launches import launched
 from harness.judging import warnings
 from harness.judging.figures import figured
-from harness.kinds.kind import BROKE_ITS_JUDGE, Phase, Plan, Progress, Relaunching, Session
+from harness.kinds.kind import BROKE_ITS_JUDGE, Phase, Plan, Pool, Progress, Relaunching, Session
 from harness.kinds.registry import KINDS
 
 
-def evaluate(plan: Plan, progress: Progress) -> EvalReport:
-    """Carries out the plan. What the submission does wrong is in the report; HarnessError is raised for the rest."""
+def evaluate(plan: Plan, progress: Progress, pool: Pool | None = None) -> EvalReport:
+    """Carries out the plan, on what `pool` keeps if there is one. What the submission does wrong is in the report;
+    HarnessError is raised for the rest."""
     started = datetime.now(UTC)
     progress.expect(plan)
     cases = [case for phase in plan.phases for case in phase.cases]
-    with KINDS[plan.kind].session(plan, progress) as session:
+    with (pool or KINDS[plan.kind]).session(plan, progress) as session:
         prepared = session.prepare()
         results = (
             list(_results(plan, session, progress))

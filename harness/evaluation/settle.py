@@ -23,9 +23,8 @@ whoever repeats it until it says an order finds a wrong one no more often.
 import itertools
 import math
 import statistics
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -36,21 +35,16 @@ from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, HarnessError, UsageError
 from harness.core.records import Submission
 from harness.core.stats import CONFIDENCE, LaunchNoise, student_t, students_range
-from harness.evaluation import compare, verify
+from harness.evaluation import verify
 from harness.evaluation.leader import class_here
-from harness.kinds.kind import OpponentFailed, Order, Progress, Setting
-from harness.kinds.registry import plan_of
+from harness.kinds.kind import Setting
 from harness.machine import host
 
 FIRST_LOOK, FIRST_LOOK_AT_TWO = 4, 8
 TOP = 4
-TOGETHER = 4  # launches of two files that share their start
 ROLES_CHANCE = 2000  # settlements of equal files, in one of which two are held for a ratio that differs by role
 ROLES_APART = 0.1  # log; by 5 % in either role one group of ranks was favoured when the reference met itself
 DIGITS = 5  # of ratios that the board keeps, and of their squares
-
-
-Shown = Callable[[int, int, int], AbstractContextManager[Progress]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,50 +387,6 @@ def known(board: Board, meeting: Contenders) -> Tally:
             logs = tuple(ratios[sha256] - mean for sha256 in own)
             tally = replace(tally, logs=logs, squares=one.squares, rounds=one.rounds)
     return tally
-
-
-def launches(
-    meeting: Contenders, number: int, one: int, other: int, count: int, progress: Progress
-) -> tuple[float, ...]:
-    """The logs of at most `count` launches of two of them, from round `number` on; in odd rounds the first is measured
-    as the candidate, in even ones the second. What either returns is judged in every call. Raises Dropped for one that
-    fails twice."""
-    candidate, opponent = (one, other) if number % 2 else (other, one)
-    order = Order(
-        setting=replace(meeting.setting, launches=count),
-        submission=meeting.sources[candidate],
-        mode="benchmark",
-        author=host.login(),
-        opponent=meeting.sources[opponent],
-    )
-    plan = plan_of(order)
-    for is_last in (False, True):  # checks that compare times hold an honest launch now and then; twice is no chance
-        try:
-            found = compare.live(plan, compare.MARGIN, progress)
-            break
-        except (BadSubmissionError, compare.SideTimedOut) as error:
-            if is_last:
-                at_fault = opponent if isinstance(error.__context__, OpponentFailed) else candidate
-                raise Dropped(at_fault, error) from None
-    return tuple(log if candidate == one else -log for log in found.launches)
-
-
-class Meetings:
-    """Launches of two contenders, several at a time, since a launch is cheap where its zygotes are there already.
-    `shown` opens the progress of so many that begin with a round."""
-
-    def __init__(self, meeting: Contenders, rounds: int, shown: Shown) -> None:
-        self.meeting, self.rounds, self.shown = meeting, rounds, shown
-        self.waiting: dict[tuple[int, int], deque[float]] = {}
-
-    def __call__(self, number: int, one: int, other: int) -> float:
-        """The log of their launch in that round. Raises as `launches` does."""
-        waiting = self.waiting.setdefault((one, other), deque())
-        if not waiting:
-            count = min(TOGETHER, self.rounds - number + 1)
-            with self.shown(number, one, other) as progress:
-                waiting += launches(self.meeting, number, one, other, count, progress)
-        return waiting.popleft()
 
 
 def settlement(meeting: Contenders, found: Settled) -> Settlement:

@@ -66,6 +66,7 @@ class Setting:
     notes: tuple[Warning, ...] = ()  # for the report
     launches: int = 1  # of a ranked evaluation
     fresh_caches: bool = False  # nothing that earlier evaluations compiled is seen: no file can know that it ran before
+    import_s: float | None = None  # for ranks to import a submission, where that is less than usual
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +120,8 @@ class Plan:
     data: str = ""  # sha256 of the user's own data, if it runs on that
     nodes: int = 1
     notes: tuple[Warning, ...] = ()
-    fresh_caches: bool = False  # as in Setting
+    fresh_caches: bool = False  # as in Setting, and so is the next
+    import_s: float | None = None
     launches: int = 1  # in which benchmarks are measured, each with fresh processes
     has_controls: bool = False  # whether the reference is also timed beside itself
 
@@ -228,6 +230,14 @@ class Relaunching(Session, Protocol):
 
     def measure_again(self, case: Case) -> Measured | Failure:
         """The series that ranks, of a case that an earlier launch has measured; every output verified."""
+        ...
+
+
+class Pool(Protocol):
+    """What may be kept between the evaluations of one problem: a context that ends it all at its end."""
+
+    def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:
+        """As a kind's: one at a time. Nothing that a submission did is left for the next one to meet."""
         ...
 
 

@@ -132,7 +132,7 @@ class OpSession(Launching):
         ):
             self.launch = replace(staged, nodes=nodes)
             with contextlib.ExitStack() as self.launched:
-                self.start(None)
+                self.start(self.zygotes)
                 self.phases_s["start"] = time.monotonic() - began
                 try:
                     yield
@@ -142,6 +142,8 @@ class OpSession(Launching):
                     self.keep_logs()
                     self.lacking = tuple(self.ranks.lacking)
                     began = time.monotonic()
+                    if self.zygotes is not None:
+                        self.ranks.end(keep_zygotes=True)
             self.phases_s["end"] = time.monotonic() - began
 
     def files(self, role: wire.Role) -> dict[str, bytes]:
@@ -177,7 +179,7 @@ class OpSession(Launching):
             finally:
                 if printed := self.ranks.logs().get(log_name("candidate", 0)):
                     self.logs["compile"] = printed  # by compilers
-        with self._timed("import", START_S):
+        with self._timed("import", min(START_S, self.plan.import_s or START_S)):
             for group in calls.both("import"):
                 self.has_run = self.has_run or _entries(calls)[group] is not None
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)

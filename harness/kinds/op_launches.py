@@ -38,6 +38,7 @@ class Launching(Guarded):
         self.phases_s: dict[str, float] = {}
         self.logs: dict[str, str] = {}
         self.stepping: Stepping | None = None  # where the device's clock ranks
+        self.zygotes: Zygotes | None = None  # that a pool keeps
 
     def files(self, role: wire.Role) -> dict[str, bytes]:
         """What is staged for a rank of that role, by name."""

@@ -1,7 +1,8 @@
 """Every kind of problem, one line each, and how a name or a path becomes a problem."""
 
+import contextlib
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from harness.core.records import Submission
 from harness.gpumode.folder import FILE
 from harness.kinds.external import ExternalKind
 from harness.kinds.folder import FolderKind
-from harness.kinds.kind import TORCH, Kind, Order, Plan, Setting
+from harness.kinds.kind import TORCH, Kind, Order, Plan, Pool, Progress, Session, Setting
 from harness.kinds.known_folders import recalled, remember
 from harness.kinds.model import ModelKind
 from harness.kinds.op import OpKind
+from harness.kinds.op_pool import OpPool
 from harness.kinds.program import ProgramKind
 from harness.kinds.replay import ReplayKind
 from harness.kinds.train import TrainKind
@@ -33,6 +35,10 @@ KINDS: dict[str, Kind] = {
     "program": ProgramKind(),
     "train": TrainKind(),
     "model": ModelKind(),
+}
+POOLS: dict[type[Kind], Callable[[], contextlib.AbstractContextManager[Pool]]] = {
+    OpKind: OpPool,
+    FolderKind: OpPool,
 }
 
 
@@ -130,9 +136,34 @@ def kind_of(setting: Setting) -> Kind:
     return KINDS["external"] if setting.evaluator == "theirs" else own
 
 
+class EachAlone:
+    """The pool of a kind that keeps nothing: every session starts and ends all that it needs."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+
+    def __enter__(self) -> "EachAlone":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """There is nothing to end."""
+
+    def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:
+        """The kind's own."""
+        return self._kind.session(plan, progress)
+
+
+def pool_of(setting: Setting) -> contextlib.AbstractContextManager[Pool]:
+    """For many evaluations in that setting. Raises what `kind_of` does."""
+    kind = kind_of(setting)
+    return POOLS[type(kind)]() if type(kind) in POOLS else EachAlone(kind)
+
+
 def plan_of(order: Order) -> Plan:
     """What an evaluation will do, by the kind that evaluates it. Raises what that kind's `plan` does."""
-    return replace(kind_of(order.setting).plan(order), fresh_caches=order.setting.fresh_caches)
+    setting = order.setting
+    plan = kind_of(setting).plan(order)
+    return replace(plan, fresh_caches=setting.fresh_caches, import_s=setting.import_s)
 
 
 def read_submission(problem: Problem, path: Path | None, checkout: Checkout) -> Submission:

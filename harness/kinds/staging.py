@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.core.checkout import ROOT, Checkout, shown
+from harness.core.checkout import SHIPPED, Checkout, shown
 from harness.core.files import remove, replace_file
 from harness.core.records import Submission
 from harness.core.unseen import unseen
@@ -41,7 +41,8 @@ def write(folder: Path, files: Mapping[str, bytes]) -> None:
 def hidden(root: Path, *more: Path) -> tuple[Path, ...]:
     """What a submission to a problem of the checkout at `root` may not see: that checkout, this harness's, what these
     keep outside of themselves, and `more`."""
-    roots = (root, ROOT)
+    roots = (root, Checkout.here().root)
+    more = (*more, SHIPPED) if SHIPPED.is_dir() else more
     outside = (file for one in roots for file in unseen(Checkout(one)))
     return tuple(dict.fromkeys((*roots, *more, *outside)))
 

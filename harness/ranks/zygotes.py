@@ -64,6 +64,11 @@ class Zygotes:
             with theirs:
                 self.processes.append(_started(theirs, folder, threads, log, nodes))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether they were started and not ended."""
+        return bool(self.controls)
+
     def each_control(self) -> list[socket.socket]:
         """Their sockets, one a process."""
         return list(dict.fromkeys(self.controls.values()))

@@ -1,0 +1,245 @@
+"""A population of candidates for rms_norm, and what `eval-many` makes of it beside single evaluations.
+
+    python bench/population.py write candidates.jsonl [--part 10]
+    python bench/population.py measure candidates.jsonl [--suite cpu] [--singles 20] [--keep 1] [--timeout 60]
+
+`write` makes 200 candidates: 60 that are right in different ways, some of them slow on purpose, and 140 that are wrong,
+raise, crash, hang or are hostile. With `--part N` every Nth of each sort. `measure` judges all with `eval-many`, then
+`--singles` of them, spread over the sorts, by `eval` alone, and says whether verdicts are the same, how the ranks of
+the speedups correlate, and how many times as long single evaluations take. Nothing is recorded.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+ROOT = Path(__file__).resolve().parent.parent
+RIGHT = """\
+import torch
+
+
+def scale_of(value, eps):
+    return {scale}
+
+
+def once(data):
+    first, second, weight, grad, eps = data
+    results, sums = [], torch.zeros(first.shape[1], dtype=torch.{dtype}, device=first.device)
+    for at in range(0, first.shape[0], {rows}):
+        part = slice(at, at + {rows})
+        if grad is None:
+            total = first[part] + second[part]
+            value = total.to(torch.{dtype})
+            results.append(((value * scale_of(value, eps) * weight.to(value.dtype)).to(first.dtype), total))
+        else:
+            value, scale = first[part].to(torch.{dtype}), None
+            scale = scale_of(value, eps)
+            normed, given = value * scale, grad[part].to(value.dtype) * weight.to(value.dtype)
+            through = scale * (given - normed * (given * normed).mean(1, keepdim=True))
+            results.append(((through + second[part].to(value.dtype)).to(first.dtype),))
+            sums += (grad[part].to(value.dtype) * normed).sum(0)
+    if grad is None:
+        return torch.cat([one for one, _ in results]), torch.cat([one for _, one in results])
+    return torch.cat([one for (one,) in results]), sums.to(weight.dtype)
+
+
+def custom_kernel(data):
+    for _ in range({times}):
+        result = once(data)
+    return result
+"""
+SCALES = (
+    "torch.rsqrt(value.square().mean(1, keepdim=True) + eps)",
+    "(value.pow(2).mean(1, keepdim=True) + eps) ** -0.5",
+    "1 / torch.sqrt((value * value).sum(1, keepdim=True) / value.shape[1] + eps)",
+    "(torch.linalg.vector_norm(value, dim=1, keepdim=True).square() / value.shape[1] + eps).rsqrt()",
+    "(torch.einsum('mh,mh->m', value, value)[:, None] / value.shape[1] + eps).rsqrt()",
+)
+HOW = ((1 << 20, 1), (512, 1), (128, 1), (1 << 20, 2), (256, 2), (1 << 20, 3))  # rows at a time, times
+BASE = "import torch\nfrom reference import ref_kernel\n\n\ndef custom_kernel(data):\n"
+WRONG = (  # lines of the body; {n} counts from 1
+    "    one, two = ref_kernel(data)\n    return one * (1 + 0.02 * {n}), two\n",
+    "    one, two = ref_kernel(data)\n    one[: {n}] = 0\n    return one, two\n",
+    "    one, two = ref_kernel(data)\n    return two, one.clone() if {n} else one\n",
+    "    one, two = ref_kernel(data)\n    return one.float() + 0 * {n}, two\n",
+    "    one, two = ref_kernel((*data[:4], data[4] * 10 ** {n}))\n    return one, two\n",
+    "    one, two = ref_kernel(data)\n    return torch.full_like(one, {n}), two\n",
+    "    one, two = ref_kernel(data)\n    return one.to(torch.float8_e4m3fn).to(one.dtype) + 0 * {n}, two\n",
+    "    one, two = ref_kernel(data)\n    one[..., -{n}] = float('nan')\n    return one, two\n",
+)
+RAISES = (
+    "def custom_kernel(data):\n    raise ValueError('number {n}')\n",
+    "import torch\nimport no_such_module_{n}\n",
+    "def custom_kernel(data):\n    return data[{n} + 9]\n",
+    "calls = 0\n\n\ndef custom_kernel(data):\n    global calls\n    calls += 1\n    assert calls < {n}\n"
+    "    from reference import ref_kernel\n    return ref_kernel(data)\n",
+    "raise RuntimeError('at import, number {n}')\n",
+)
+UNREADABLE = ("def custom_kernel(data:\n    return {n}\n", "import torch\n  x = {n}\n")
+CRASHES = (
+    "import os\n\n\ndef custom_kernel(data):\n    os._exit({n})\n",
+    "import ctypes\n\n\ndef custom_kernel(data):\n    ctypes.string_at({n})\n",
+    "import os\n\n\ndef custom_kernel(data):\n    os.kill(os.getpid(), {n})\n",
+    "import os\n\nos._exit({n} + 20)\n",
+)
+HANGS = (
+    "def custom_kernel(data):\n    while {n}:\n        pass\n",
+    "import time\n\n\ndef custom_kernel(data):\n    time.sleep(3600 + {n})\n",
+    "import threading\n\n\ndef custom_kernel(data):\n    threading.Event().wait(3600 + {n})\n",
+    "import time\n\ntime.sleep(3600 + {n})\n",
+)
+HOSTILE = (
+    # the clock
+    "import time\nfrom reference import ref_kernel as custom_kernel\n\nlast = (1 << 61) + {n}\n\n\ndef backwards():\n"
+    "    global last\n    last -= 1\n    return last\n\n\ntime.monotonic_ns = backwards\n",
+    "import time\nfrom reference import ref_kernel as custom_kernel\n\nstopped = time.monotonic_ns() + {n}\n"
+    "time.monotonic_ns = lambda: stopped\n",
+    # results kept for later, or made after the call
+    BASE.replace("\n\n\ndef", "\n\nkept = {{}}\n\n\ndef", 1)
+    + "    found = ref_kernel(data)\n    return kept.setdefault((data[0].shape, {n}), found)\n",
+    BASE + "    one, two = ref_kernel(data)\n    return torch.empty_like(one), two[{n} - {n} :]\n",
+    "import threading\nimport time\n" + BASE + "    one, two = ref_kernel(data)\n    late = torch.zeros_like(one)\n\n"
+    "    def fill():\n        time.sleep(0.02 * {n})\n        late.copy_(one)\n\n"
+    "    threading.Thread(target=fill).start()\n    return late, two\n",
+    # processes left behind, files left behind, others killed
+    "import os\nimport time\n" + BASE + "    if os.fork() == 0:\n        os.setsid()\n        time.sleep(600 + {n})\n"
+    "        os._exit(0)\n    return ref_kernel(data)\n",
+    "import os\nimport pathlib\n" + BASE + "    for folder in ('/tmp', '/dev/shm', os.getcwd(), '/var/tmp'):\n"
+    "        try:\n            pathlib.Path(folder, 'litter-{n}').write_bytes(bytes(1 << 20))\n"
+    "        except OSError:\n            pass\n    return ref_kernel(data)\n",
+    "import os\nimport signal\n" + BASE + "    for pid in range(2, 400 + {n}):\n        if pid != os.getpid():\n"
+    "            try:\n                os.kill(pid, signal.SIGTERM)\n"
+    "            except OSError:\n                pass\n"
+    "    return ref_kernel(data)\n",
+    "import os\n" + BASE + "    for name in os.listdir('/proc'):\n        if name.isdigit():\n            try:\n"
+    "                open(f'/proc/{{name}}/environ', 'rb').read({n})\n"
+    "            except OSError:\n                pass\n"
+    "    return ref_kernel(data)\n",
+    # output that is none, words that are none
+    BASE + "    print('verdict  pass\\n' * 2000 * {n})\n    return ref_kernel(data)[:1]\n",
+    BASE + "    class Lazy(torch.Tensor):\n        pass\n\n    one, two = ref_kernel(data)\n"
+    "    return one.as_subclass(Lazy), two[: len(two) - {n}]\n",
+)
+COUNTS = (
+    ("wrong", [BASE + body for body in WRONG], 40),
+    ("raises", RAISES, 24),
+    ("unreadable", UNREADABLE, 6),
+    ("crashes", CRASHES, 15),
+)
+COUNTS += (("hangs", HANGS, 11), ("hostile", HOSTILE, 44))
+
+
+def candidates() -> Iterator[dict[str, str]]:
+    """All 200, each with its id, its sort and its source."""
+    ways = [(scale, *how, dtype) for dtype in ("float32", "float64") for scale in SCALES for how in HOW]
+    for number, (scale, rows, times, dtype) in enumerate(ways):
+        source = RIGHT.format(scale=scale, rows=rows, times=times, dtype=dtype)
+        yield {"id": f"right-{number:02}", "sort": "right", "source": source}
+    for sort, templates, count in COUNTS:
+        for number in range(count):
+            source = templates[number % len(templates)].format(n=number // len(templates) + 1)
+            yield {"id": f"{sort}-{number:02}", "sort": sort, "source": source}
+
+
+def parts(every: int) -> list[dict[str, str]]:
+    """Every so manyth of each sort."""
+    groups = itertools.groupby(candidates(), key=lambda one: one["sort"])
+    return [one for _, group in groups for number, one in enumerate(group) if number % every == 0]
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Judges them both ways."""
+    lines = [json.loads(line) for line in given.file.read_text().splitlines()]
+    options = ["--suite", given.suite, "--ranks", "1", *(["--device", given.device] if given.device else [])]
+    options += ["--timeout", str(given.timeout)] if given.timeout else []
+    with tempfile.TemporaryDirectory() as folder:
+        out, began = Path(folder, "results.jsonl"), time.monotonic()
+        command = ["eval-many", "rms_norm", str(given.file), "--out", str(out), "--keep", str(given.keep), *options]
+        harness(*command)
+        many_s = time.monotonic() - began
+        found = {one["id"]: one for one in map(json.loads, out.read_text().splitlines())}
+        print(f"eval-many: {len(found)} candidates in {many_s:.0f} s, {many_s / len(found):.2f} s each", flush=True)
+        if given.keep_results:
+            given.keep_results.write_bytes(out.read_bytes())
+        compared = compare(
+            lines[:: max(1, len(lines) // given.singles)] if given.singles else [], found, options, folder
+        )
+        shares = [many_s / len(found)] * len(compared)
+    alone_s = [seconds for seconds, _, _ in compared]
+    if compared:
+        unlike = [text for _, text, _ in compared if text]
+        print(f"singles: {len(compared)} in {sum(alone_s):.0f} s, {statistics.fmean(alone_s):.2f} s each")
+        print(f"single evaluations take {sum(alone_s) / sum(shares):.1f} times as long")
+        print(f"verdicts: {len(compared) - len(unlike)} of {len(compared)} the same {unlike}")
+        pairs = [pair for _, _, pair in compared if pair]
+        if len(pairs) > 2:
+            print(f"rank correlation of {len(pairs)} speedups: {rank_correlation(pairs):.3f}")
+
+
+def compare(chosen: list, found: dict, options: list[str], folder: str) -> list:
+    """Of each: seconds alone, what differs, and the two speedups where either way ranked it."""
+    compared = []
+    for one in chosen:
+        source, result = Path(folder, "candidate.py"), Path(folder, "one.json")
+        source.write_text(one["source"])
+        began = time.monotonic()
+        harness("eval", "rms_norm", str(source), "--no-record", "-q", "--result", str(result), *options)
+        alone_s, alone, other = time.monotonic() - began, json.loads(result.read_text()), found[one["id"]]
+        same = alone["verdict"] == other["verdict"]
+        text = "" if same else f"{one['id']}: {alone['verdict']} alone, {other['verdict']} among many"
+        speedups = [each["figures"] and each["figures"]["speedup"]["value"] for each in (alone, other)]
+        pair = tuple(speedups) if alone["ranked"] and other["ranked"] else None
+        compared.append((alone_s, text, pair))
+        print(f"  {one['id']:<14} {alone_s:6.1f} s alone  {alone['verdict']:<9} {speedups} {text}", flush=True)
+    return compared
+
+
+def harness(*words: str) -> None:
+    """Runs a verb; its exit code is the submission's."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-m", "harness", *words], env=environ, stdout=subprocess.DEVNULL, check=False)
+
+
+def rank_correlation(pairs: list) -> float:
+    """Spearman's."""
+    ranks = [[sorted(side).index(value) for value in side] for side in zip(*pairs, strict=True)]
+    return statistics.correlation(*ranks)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(required=True)
+    write = verbs.add_parser("write")
+    write.add_argument("file", type=Path)
+    write.add_argument("--part", type=int, default=1)
+    write.set_defaults(work=lambda given: given.file.write_text("".join(map(line, parts(given.part)))))
+    both = verbs.add_parser("measure")
+    both.add_argument("file", type=Path)
+    both.add_argument("--suite", default="cpu")
+    both.add_argument("--device")
+    both.add_argument("--timeout", type=float)
+    both.add_argument("--singles", type=int, default=20)
+    both.add_argument("--keep", type=float, default=1.0)
+    both.add_argument("--keep-results", type=Path)
+    both.set_defaults(work=measure)
+    given = parser.parse_args()
+    given.work(given)
+
+
+def line(one: dict[str, str]) -> str:
+    """As `eval-many` reads it."""
+    return json.dumps({"id": one["id"], "source": one["source"]}) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""The package's public face: `from harness import evaluate`. Stable: what is here changes only with a new version.
+
+Nothing here prints, reads the command line or handles signals. All of it may be called from any thread, one evaluation
+at a time on the same devices. docs/agents.md shows how to use it.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TypedDict, Unpack
+
+from harness.agents import candidates as reading
+from harness.agents.candidates import Candidate
+from harness.agents.judge import Judge, Silent, Terms
+from harness.agents.many import How, many
+from harness.agents.result import Result, refused
+from harness.agents.reward import Function
+from harness.core.checkout import Checkout
+from harness.core.events import CaseBegan, Event, PhaseBegan
+from harness.core.records import Mode
+from harness.kinds.kind import Progress
+from harness.kinds.settings import Asked
+
+OnEvent = Callable[[Event], object]
+
+
+class Options(TypedDict, total=False):
+    """What an evaluation may be asked for. `suite`, `ranks` and `device` are as of `eval`: left out, the official suite
+    and a rank on each GPU, or the suite `cpu` on CPU cores. `mode` "test" times nothing. `seconds` is about how long
+    each benchmark is measured, `timeout_s` the limit of each phase. Not `confined`, nothing is ranked. `reward` names
+    the function, `lower` takes the lower end of the speedup's interval. `root` is the checkout (default: this one)."""
+
+    suite: str | None
+    ranks: int | None
+    device: str | None
+    mode: Mode
+    seconds: float | None
+    timeout_s: float | None
+    confined: bool
+    reward: Function
+    lower: bool
+    root: Path | None
+
+
+def evaluate(
+    problem: str | Path, source: str | Path, *, on_event: OnEvent | None = None, **options: Unpack[Options]
+) -> Result:
+    """Evaluates one submission: `source` is its text, or a Path to its file. `problem` is a name, or a folder of GPU
+    MODE's. Records nothing. `on_event` is called with each event, in this thread.
+
+    Whatever the submission does wrong is in the result. Raises UsageError where the request cannot be met here,
+    BadFileError where a file of the problem is bad, and HarnessError where the harness or the machine fails.
+    """
+    with Pool(problem, on_event=on_event, patient=True, **options) as pool:
+        return pool.evaluate(source)
+
+
+def stream(problem: str | Path, source: str | Path, **options: Unpack[Options]) -> Iterator[Event | Result]:
+    """The same as an iterator: its events as they come, then the result. The evaluation goes on to its end where the
+    iterator is given up. Raises what `evaluate` does."""
+    found: queue.SimpleQueue[Event | Result | BaseException] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            found.put(evaluate(problem, source, on_event=found.put, **options))
+        except BaseException as error:  # raised below, in the caller's thread
+            found.put(error)
+
+    threading.Thread(target=work, daemon=True, name="evaluation").start()
+    while True:
+        one = found.get()
+        if isinstance(one, BaseException):
+            raise one
+        yield one
+        if isinstance(one, Result):
+            return
+
+
+@dataclass
+class Listening:
+    """Progress as events, for a function."""
+
+    told: OnEvent
+    clock: Callable[[], float]
+    began: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
+
+    def expect(self, plan: object) -> None:
+        """See Progress."""
+
+    def phase(self, name: str) -> None:
+        """See Progress."""
+        self.told(PhaseBegan(at_s=round(self.clock() - self.began, 3), name=name))
+
+    def case(self, label: str, index: int, count: int) -> None:
+        """See Progress."""
+        self.told(CaseBegan(at_s=round(self.clock() - self.began, 3), label=label, index=index, count=count))
+
+    def note(self, text: str) -> None:
+        """See Progress."""
+
+
+class Pool:
+    """Evaluates many submissions to one problem on processes that are kept: a context, whose end ends them.
+
+    After a candidate that passes or is wrong only its own processes are replaced; each candidate runs in processes, a
+    sandbox and a folder of its own. `patient`: a candidate may hang as long as in an evaluation by itself, and else 50
+    times as long as the reference takes for the tests, at least 10 s. Raises what `evaluate` does.
+    """
+
+    def __init__(
+        self,
+        problem: str | Path,
+        *,
+        on_event: OnEvent | None = None,
+        patient: bool = False,
+        **options: Unpack[Options],
+    ) -> None:
+        root = options.get("root")
+        self._checkout = Checkout(Path(root)) if root else Checkout.here()
+        asked = Asked(
+            problem=str(problem),
+            suite=options.get("suite"),
+            ranks=options.get("ranks"),
+            device=options.get("device"),
+            seconds=options.get("seconds"),
+            timeout_s=options.get("timeout_s"),
+            confined=options.get("confined", True),
+        )
+        self.terms = Terms(
+            asked=asked,
+            mode=options.get("mode", "leaderboard"),
+            reward=options.get("reward", "log2_speedup"),
+            lower=options.get("lower", False),
+            patient=patient,
+        )
+        progress: Progress = Listening(on_event, time.monotonic) if on_event else Silent()
+        self._judge = Judge(self.terms, self._checkout, progress)
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._judge.close()
+
+    def evaluate(self, source: str | Path, id: str = "") -> Result:
+        """The result of one candidate, on the whole suite. Raises what `evaluate` does."""
+        one = self._candidate(source, id or "submission")
+        found = self._refused(one) if one.why else self._judge.judge_or_raise(one.submission)
+        return replace(found, id=id, code=one.code)
+
+    def map(
+        self,
+        sources: Iterable[str | Path | tuple[str, str]],
+        *,
+        keep: float = 1.0,
+        least: int = 4,
+        jobs: int | None = None,
+        out: Path | None = None,
+    ) -> Iterator[Result]:
+        """The results of a population, in any order, as they come. A source is a text, a Path, or a pair of id and
+        text; without an id it has its number. `keep` below 1: only that part of the candidates that pass, and at least
+        `least`, is measured on the whole suite, after all were measured on quick shapes; the others are not ranked.
+        `jobs`: on how many GPUs candidates are judged side by side (default: all, for problems of one GPU). `out`: the
+        file that results are written to at once; one that is there is gone on with. Errors that are no candidate's
+        fault are results of verdict "error"."""
+        found = [self._numbered(source, number) for number, source in enumerate(sources)]
+        yield from many(self._judge, found, How(keep=keep, least=least, jobs=jobs, out=out))
+
+    def _numbered(self, source: str | Path | tuple[str, str], number: int) -> Candidate:
+        if isinstance(source, tuple):
+            return self._candidate(source[1], source[0])
+        return self._candidate(source, str(source) if isinstance(source, Path) else str(number))
+
+    def _candidate(self, source: str | Path, name: str) -> Candidate:
+        problem = self._judge.setting.problem
+        if isinstance(source, Path):
+            return reading.of_file(source, name, problem, self._checkout)
+        return reading.of_text(source, name, problem, self._checkout)
+
+    def _refused(self, one: Candidate) -> Result:
+        assert one.why is not None
+        name = self._judge.setting.problem.name
+        return refused(one.why, name, one.submission, function=self.terms.reward, lower=self.terms.lower)

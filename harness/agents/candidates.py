@@ -1,0 +1,118 @@
+"""Candidates: the submissions of a population, read from files, folders or JSON lines, and what is known of them unrun.
+
+Python is parsed and nothing of it runs. Candidates that do the same have the same `code` (problems.same_code).
+"""
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.core.checkout import Checkout
+from harness.core.errors import BadFileError, BadSubmissionError, UsageError
+from harness.core.records import Submission
+from harness.kinds.registry import read_submission
+from harness.problems.problem import Problem
+from harness.problems.same_code import same_code
+from harness.problems.submission import SUFFIXES, digest
+
+ID_CHARS = 200
+JSONL = (".jsonl", ".ndjson")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A submission under the caller's name for it. `why` says why it cannot be one: then it has no text of ours."""
+
+    id: str
+    submission: Submission
+    code: str
+    why: BadSubmissionError | None = None
+
+
+def read_all(places: Sequence[Path], problem: Problem, checkout: Checkout) -> list[Candidate]:
+    """The candidates in these files, folders (all submissions in and below them) and JSONL files, in order. Raises
+    UsageError for a place without one and for two candidates of one id, BadFileError for a line that is none."""
+    found: list[Candidate] = []
+    for place in places:
+        if place.is_dir():
+            files = sorted(
+                path for path in place.rglob("*") if path.suffix in SUFFIXES[problem.lang] and path.is_file()
+            )
+            found += [of_file(path, str(path.relative_to(place)), problem, checkout) for path in files]
+        elif place.suffix in JSONL:
+            found += [of_text(text, name, problem, checkout) for name, text in lines_of(place)]
+        else:
+            found.append(of_file(place, str(place), problem, checkout))
+    if not found:
+        raise UsageError(
+            f"{' '.join(map(str, places))}: no submission there; name files, a folder of them, or a .jsonl"
+        )
+    seen: set[str] = set()
+    for one in found:
+        if one.id in seen:
+            raise UsageError(f"two candidates are called '{one.id}'; give each an id of its own")
+        seen.add(one.id)
+    return found
+
+
+def of_file(path: Path, name: str, problem: Problem, checkout: Checkout) -> Candidate:
+    """The candidate in that file. Raises UsageError where there is no such file."""
+    try:
+        submission = read_submission(problem, path, checkout)
+    except BadSubmissionError as error:
+        return _none(name, path.read_bytes().decode(errors="replace"), error)
+    return Candidate(id=name, submission=submission, code=same_code(submission.source, submission.modules))
+
+
+def of_text(text: str, name: str, problem: Problem, checkout: Checkout) -> Candidate:
+    """The candidate with that text, which needs no file. It has no local modules."""
+    with tempfile.TemporaryDirectory(prefix="kernel-eval-text-") as folder:
+        path = Path(folder, "submission" + SUFFIXES[problem.lang][0])
+        path.write_bytes(text.encode(errors="replace"))
+        try:
+            submission = read_submission(problem, path, checkout)
+        except BadSubmissionError as error:
+            return _none(name, text, BadSubmissionError(str(error).replace(str(path), name)))
+    submission = replace(submission, path=name, name=name)
+    return Candidate(id=name, submission=submission, code=same_code(submission.source, submission.modules))
+
+
+def _none(name: str, text: str, error: BadSubmissionError) -> Candidate:
+    submission = Submission(path=name, name=name, source="", sha256=digest(text, ()))
+    return Candidate(id=name, submission=submission, code=submission.sha256[:16], why=error)
+
+
+def lines_of(path: Path) -> Iterator[tuple[str, str]]:
+    """Id and text of each line: `{"id": "7", "source": "..."}`; `code` is taken for `source`, and the line's number
+    where there is no id. Raises UsageError where the file cannot be read, BadFileError with the line's place."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}; name another file") from None
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield _line(line, number, path)
+
+
+def _line(line: str, number: int, path: Path) -> tuple[str, str]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise BadFileError(f'{path}:{number}: expected {{"id": "...", "source": "..."}}')
+    name, text = value.get("id", number), value.get("source", value.get("code"))
+    name = str(name) if isinstance(name, int) else name
+    if not isinstance(text, str) or not isinstance(name, str):
+        raise BadFileError(f"{path}:{number}: expected texts under `id` and `source`")
+    if not 1 <= len(name) <= ID_CHARS or not name.isprintable():
+        raise BadFileError(f"{path}:{number}: expected an id of 1 to {ID_CHARS} printable characters")
+    return name, text
+
+
+def firsts(candidates: Iterable[Candidate]) -> dict[str, str]:
+    """Of each candidate, by its id, the id of the first one that does the same."""
+    by_code: dict[str, str] = {}
+    return {one.id: by_code.setdefault(one.code, one.id) for one in candidates}

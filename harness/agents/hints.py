@@ -1,0 +1,67 @@
+"""One hint: what whoever wrote a submission should do next, by the verdict and what it rests on."""
+
+from typing import TYPE_CHECKING
+
+from harness.core.records import CaseResult, EvalReport, Held
+from harness.core.words import case_label, clean_line, percent_text, times_text
+from harness.judging import verdict
+
+if TYPE_CHECKING:
+    from harness.agents.result import CaseFigure, Result
+
+BY_CHECK = {
+    "clock": "finish all work before the call returns: its times do not fit what trusted processes saw",
+    "cache": "compute every result anew: calls on an input that was seen before are faster",
+    "roofline": "do all of the work in every call: it is faster than the machine's peak rates permit",
+    "communication": "use the other ranks' data of this call: a rank finished before data that it needs was there",
+    "broke its judge": "return plain tensors of the right dtype, shape and device: what it returned broke its judge",
+    "training": "train on every sample, in order: what the run did does not fit its log",
+    "convergence": "train by the rules: it reaches the quality in fewer samples than the data permits",
+    "bound": "return a solution of this instance: its cost is below a proved lower bound",
+}
+
+
+def next_of(result: "Result", report: EvalReport) -> str:
+    """The hint, one sentence or two."""
+    failed = verdict.first_failure(report)
+    if failed is not None:
+        return _after(failed, result)
+    if result.verdict == "error":
+        return "the evaluation ended early: try again"
+    if result.figures is None:
+        return f"it is right: `python -m harness eval {report.problem} FILE` times it"
+    if not result.ranked and result.reward.why:
+        return f"it is right, but not ranked: {result.reward.why}"
+    return _faster(result.figures.cases, report)
+
+
+def _after(failed: CaseResult, result: "Result") -> str:
+    outcome, where = failed.outcome, f"{failed.case.kind} {clean_line(case_label(failed))}"
+    if isinstance(outcome, Held):
+        return BY_CHECK.get(outcome.check, "make it do its work as the reference does: its result is not believed")
+    if result.stages.compile.status == "fail":
+        return "make the file import: the traceback is in evidence.detail"
+    hints = {
+        "wrong": f"compare with ref_kernel on {where}: evidence.message names the first difference",
+        "raised": f"correct what raises on {where}: the traceback is in evidence.detail",
+        "crashed": f"correct what ends the process on {where}: what it printed last is in evidence.detail",
+        "timed_out": f"find what waits or loops on {where}: every rank's stack is in evidence.detail",
+    }
+    return hints[outcome.type]
+
+
+def _faster(cases: "tuple[CaseFigure, ...]", report: EvalReport) -> str:
+    """The shape that has most to gain: the farthest from its limit, or else the smallest speedup."""
+    known = [(one.limit / (one.limited_value or one.value), one) for one in cases if one.limit is not None]
+    if known:
+        part, worst = min(known, key=lambda pair: pair[0])
+        reason = f"reaches {percent_text(part)} of its limit"
+    else:
+        ratios = [(one.speedup.value, one) for one in cases if one.speedup is not None]
+        if not ratios:
+            return "it is ranked: try something faster"
+        ratio, worst = min(ratios, key=lambda pair: pair[0])
+        reason = f"is {times_text(ratio)} the reference"
+    number = cases.index(worst)
+    profile = f"`python -m harness eval {report.problem} FILE --mode profile --benchmark {number}`"
+    return f"{worst.label} has most to gain, as it {reason}: {profile} shows what takes the time"

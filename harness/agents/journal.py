@@ -1,0 +1,137 @@
+"""The results of a population on disk: a line of JSON for each, written as it comes, so that a kill loses none.
+
+Beside RESULTS, while it is not complete, lies RESULTS.screened: what candidates came to on the quick shapes that wait
+for the others. Every line is on the disk before anything else happens. A line that a kill cut off is removed.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+from harness.agents.result import Result
+from harness.core.decode import DecodeError, decode, encode
+from harness.core.errors import BadFileError, UsageError
+from harness.core.files import locked_alone
+
+
+class Journal:
+    """The lines of one population; a context, within which lines are added. `results` and `screened` have those that
+    are there, by id."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.beside = path, path.with_name(f"{path.name}.screened")
+        self.results: dict[str, Result] = {}
+        self.screened: dict[str, Result] = {}
+        self._files: list[int] = []
+        self._lock = contextlib.ExitStack()
+
+    def __enter__(self) -> "Journal":
+        """Raises UsageError where the files cannot be written or another process writes them, BadFileError for lines
+        that are no results."""
+        try:
+            self.path.touch()  # with the user's rights, which a lock file has not
+            self._lock.enter_context(locked_alone(self.path))
+            for place, lines in ((self.path, self.results), (self.beside, self.screened)):
+                self._files.append(os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666))
+                lines.update((one.id, one) for one in _read(self._files[-1], place))
+        except BlockingIOError:
+            raise UsageError(f"--out {self.path}: another process writes it; wait for it, or name another") from None
+        except OSError as error:
+            self._close()
+            raise UsageError(f"--out {self.path}: cannot be written: {error.strerror}; name another file") from None
+        except BadFileError:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._close()
+        if error is None:
+            self.beside.unlink(missing_ok=True)  # complete
+
+    def add(self, result: Result) -> None:
+        """A result, which is final."""
+        self.results[result.id] = result
+        _append(self._files[0], result)
+
+    def add_screened(self, result: Result) -> None:
+        """What a candidate came to on the quick shapes."""
+        self.screened[result.id] = result
+        _append(self._files[1], result)
+
+    def check(self, sha256s: dict[str, str], suite: str, device: str, ranks: int, problem: str) -> None:
+        """Raises UsageError where the lines are another population's: of other files under the same ids, or judged on
+        another suite or machine."""
+        for one in (*self.results.values(), *self.screened.values()):
+            if sha256s.get(one.id, one.sha256) != one.sha256:
+                raise UsageError(f"{self.path}: '{one.id}' is there with another text; name another --out")
+            if one.verdict == "rejected":
+                continue
+            if (one.problem, one.device, one.ranks) != (problem, device, ranks):
+                where = f"{one.problem} on {one.ranks} ranks of {one.device}"
+                raise UsageError(f"{self.path}: it has results of {where}; name another --out")
+            if one.ranked and one.suite != suite:
+                raise UsageError(f"{self.path}: it has results of suite {one.suite}; name another --out")
+
+    def _close(self) -> None:
+        for fd in self._files:
+            os.close(fd)
+        self._files.clear()
+        self._lock.close()
+
+
+class Nowhere(Journal):
+    """Keeps what a journal does, in memory alone."""
+
+    def __init__(self) -> None:
+        self.results, self.screened = {}, {}
+
+    def add(self, result: Result) -> None:
+        """See Journal."""
+        self.results[result.id] = result
+
+    def add_screened(self, result: Result) -> None:
+        """See Journal."""
+        self.screened[result.id] = result
+
+
+def read_results(paths: Iterable[Path]) -> list[Result]:
+    """All results in these files, each once. Raises UsageError where one cannot be read, BadFileError for a line that
+    is no result."""
+    found: list[Result] = []
+    for path in paths:
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error.strerror}; name a file of `eval-many`") from None
+        found += _decoded(data, path)
+    return found
+
+
+def _append(fd: int, result: Result) -> None:
+    """On the disk when this returns."""
+    os.write(fd, (json.dumps(encode(result)) + "\n").encode())
+    os.fsync(fd)
+
+
+def _read(fd: int, path: Path) -> list[Result]:
+    data = b""
+    while more := os.read(fd, 1 << 20):
+        data += more
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        os.ftruncate(fd, len(whole))
+    return _decoded(whole, path)
+
+
+def _decoded(data: bytes, path: Path) -> list[Result]:
+    found = []
+    for number, line in enumerate(data.decode(errors="replace").splitlines(), start=1):
+        try:
+            found.append(decode(Result, json.loads(line)))
+        except (DecodeError, ValueError, RecursionError) as error:
+            raise BadFileError(f"{path}:{number}: no result of this harness: {error}; name another file") from None
+    return found

@@ -1,0 +1,192 @@
+"""Judges one candidate after the other on ranks that are kept, and says what each comes to.
+
+A candidate's stages: `check`, on CPU ranks before any GPU; `screen`, the suite's tests and the quick shapes; `full`,
+all of the suite. `full` is what `eval` does, on kept ranks.
+"""
+
+import contextlib
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Literal
+
+from harness.agents.result import Result, refused, result_of
+from harness.agents.reward import Function
+from harness.board import leaderboard
+from harness.board.entries import Board
+from harness.core.checkout import Checkout
+from harness.core.errors import BadFileError, HarnessError, UsageError
+from harness.core.records import EvalReport, Mode, Submission
+from harness.evaluation.evaluate import evaluate
+from harness.judging import verdict
+from harness.kinds.kind import Order, Pool, Progress, Setting
+from harness.kinds.registry import plan_of, pool_of
+from harness.kinds.settings import Asked, setting
+from harness.machine import host
+from harness.problems.skeleton import submission_text
+from harness.problems.submission import digest
+
+Stage = Literal["check", "screen", "full"]
+QUICK = "quick"  # the suite of tiny shapes, which most problems have
+# How long a candidate's tests and its import may take: so many times what the reference's take, but not less than this.
+TIMES_REFERENCE, LEAST_S, IMPORT_S = 50.0, 10.0, 40.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """By what all candidates of a population are judged. `asked` names problem, suite, device and ranks; `patient`:
+    candidates may hang for as long as a single evaluation lets them."""
+
+    asked: Asked
+    mode: Mode = "leaderboard"
+    author: str = ""
+    reward: Function = "log2_speedup"
+    lower: bool = False
+    patient: bool = False
+
+
+class Silent:
+    """Progress that nobody follows."""
+
+    def expect(self, plan: object) -> None:
+        """See Progress."""
+
+    def phase(self, name: str) -> None:
+        """See Progress."""
+
+    def case(self, label: str, index: int, count: int) -> None:
+        """See Progress."""
+
+    def note(self, text: str) -> None:
+        """See Progress."""
+
+
+class Judge:
+    """A context; what it keeps ends with it. Raises HarnessError at its start where the terms cannot be met here, as
+    where the reference itself fails."""
+
+    def __init__(self, terms: Terms, checkout: Checkout, progress: Progress | None = None) -> None:
+        self.terms, self.checkout, self.progress = terms, checkout, progress or Silent()
+        self.setting = setting(terms.asked, checkout)
+        self.screening = screening_of(self.setting)
+        self.board = _board(checkout)
+        self._open = contextlib.ExitStack()
+        self._pools: dict[Stage, Pool] = {}
+        self._settings: dict[Stage, Setting] = {}
+
+    def __enter__(self) -> "Judge":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends what is kept; it starts again when it is needed."""
+        self._pools.clear()
+        self._open.close()
+
+    def judge(self, submission: Submission, stage: Stage = "full") -> Result:
+        """What the candidate comes to in that stage; an error that is not its fault is a result too."""
+        try:
+            return self.judge_or_raise(submission, stage)
+        except HarnessError as error:
+            return self._refused(error, submission)
+
+    def judge_or_raise(self, submission: Submission, stage: Stage = "full") -> Result:
+        """What the candidate comes to in that stage. An error that is not its fault is tried once more, with nothing
+        kept. Raises HarnessError where that fails too."""
+        try:
+            return self._judged(submission, stage)
+        except (UsageError, BadFileError):
+            raise
+        except HarnessError:
+            self.close()
+        try:
+            return self._judged(submission, stage)
+        except HarnessError:
+            self.close()
+            raise
+
+    def report(self, submission: Submission, stage: Stage = "full") -> EvalReport:
+        """The whole report of it. Raises HarnessError for what is not the submission's fault."""
+        mode: Mode = "test" if stage == "check" else self.terms.mode
+        made, author = self._setting(stage), self.terms.author or host.login()
+        order = Order(setting=made, submission=submission, mode=mode, author=author)
+        return evaluate(plan_of(order), self.progress, self._pool(stage, made))
+
+    def _judged(self, submission: Submission, stage: Stage) -> Result:
+        report = self.report(submission, stage)
+        is_final = stage == "full" and self.terms.mode == "leaderboard"
+        return result_of(report, self.terms.reward, self.terms.lower, is_final=is_final, board=self.board)
+
+    def _refused(self, error: HarnessError, submission: Submission) -> Result:
+        made = self.setting
+        return refused(
+            error,
+            made.problem.name,
+            submission,
+            suite=made.suite.name,
+            device=made.device,
+            ranks=made.world_size,
+            function=self.terms.reward,
+            lower=self.terms.lower,
+        )
+
+    def _pool(self, stage: Stage, made: Setting) -> Pool:
+        where: Stage = "check" if stage == "check" else "full"  # ranks of one device serve both of the other stages
+        if where not in self._pools:
+            self._pools[where] = self._open.enter_context(pool_of(made))
+        return self._pools[where]
+
+    def _setting(self, stage: Stage) -> Setting:
+        if stage not in self._settings:
+            made = self.setting
+            if stage == "check":
+                made = setting(replace(self.terms.asked, device="cpu", suite=None, cpu_suite=QUICK), self.checkout)
+            elif stage == "screen":
+                made = self.screening or made
+            self._settings[stage] = made if self.terms.patient else self._impatient(made, stage)
+        return self._settings[stage]
+
+    def _impatient(self, made: Setting, stage: Stage) -> Setting:
+        """With limits by what the reference takes. Raises HarnessError where the reference fails."""
+        text = _reference(made)
+        if text is None:
+            return made
+        submission = Submission(path="reference.py", name="the reference", source=text, sha256=digest(text, ()))
+        order = Order(setting=made, submission=submission, mode="test", author="")
+        report = evaluate(plan_of(order), self.progress, self._pool(stage, made))
+        if (failed := verdict.first_failure(report)) is not None:
+            raise HarnessError(
+                f"the reference of {made.problem.name} fails here: {verdict.message(failed.outcome)}; evaluate it "
+                "alone to see why"
+            )
+        limit_s = max(LEAST_S, TIMES_REFERENCE * report.phases_s.get("test", made.suite.test_timeout_s))
+        suite = replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, limit_s))
+        return replace(made, suite=suite, import_s=IMPORT_S)
+
+
+def screening_of(made: Setting) -> Setting | None:
+    """The setting of the stage `screen`: the suite's own tests, and the quick shapes in the place of its benchmarks;
+    None where that would be no less."""
+    if made.suite.name == QUICK or QUICK not in made.problem.suites:
+        return None
+    quick = made.problem.with_world_size(made.problem.suite(QUICK), made.world_size)
+    quick = replace(quick, tests=made.suite.tests, test_timeout_s=made.suite.test_timeout_s)
+    return replace(made, suite=quick)
+
+
+def _reference(made: Setting) -> str | None:
+    """The submission that calls the reference, where a problem's first submission does."""
+    try:
+        text = submission_text(made.problem)
+    except HarnessError:
+        return None
+    return text if "ref_kernel" in text else None
+
+
+def _board(checkout: Checkout) -> Board:
+    """What launches were measured to differ by here; without a board, what is usual."""
+    try:
+        return leaderboard.load(checkout.leaderboard)
+    except HarnessError:
+        return Board()

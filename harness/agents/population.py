@@ -1,0 +1,145 @@
+"""A population judged in stages: what is unreadable or a copy is never run, what is wrong never timed for long.
+
+The order: parse; copies by normalised source; `check` on CPU ranks, if asked for; `screen`, the suite's tests and the
+quick shapes; `full`, for the best part of those that pass (successive halving). With `keep` 1 every candidate that
+passes gets the full suite, and none is screened.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from harness.agents.candidates import Candidate, firsts
+from harness.agents.journal import Journal
+from harness.agents.judge import Stage
+from harness.agents.result import Result, refused
+from harness.agents.reward import Function
+from harness.core.records import Submission
+from harness.core.words import percent_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A candidate to be judged in a stage."""
+
+    id: str
+    stage: Stage
+    submission: Submission
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What became of a task."""
+
+    id: str
+    stage: Stage
+    result: Result
+
+
+class Hands(Protocol):
+    """Who carries out tasks: this process, or one for each GPU."""
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+        """Each task once, in any order, as they are done."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cascade:
+    """Which stages there are. `keep`: which part of those that pass the quick shapes gets the full suite, at least
+    `least` of them. `has_screen`: there are quick shapes beside the suite. `has_check`: CPU ranks come first."""
+
+    keep: float = 0.25
+    least: int = 4
+    has_screen: bool = True
+    has_check: bool = False
+    reward: Function = "log2_speedup"
+    lower: bool = False
+
+    @property
+    def first(self) -> Stage:
+        """The stage in which a candidate is first on the device."""
+        return "screen" if self.has_screen and self.keep < 1 else "full"
+
+
+def judged(
+    candidates: Sequence[Candidate], hands: Hands, cascade: Cascade, journal: Journal, problem: str
+) -> Iterator[Result]:
+    """The results that the journal has not yet, as they come; each is in the journal before it is handed out."""
+    first_of = firsts(candidates)
+    copies: dict[str, list[Candidate]] = {}
+    for one in candidates:
+        if first_of[one.id] != one.id:
+            copies.setdefault(first_of[one.id], []).append(one)
+    originals = {one.id: one for one in candidates if first_of[one.id] == one.id}
+
+    def settled(result: Result) -> Iterator[Result]:
+        """The result, and that of every copy."""
+        one = originals[result.id]
+        alike = [replace(result, code=one.code)]
+        alike += [
+            replace(alike[0], id=copy.id, file=copy.submission.name, sha256=copy.submission.sha256, copy_of=result.id)
+            for copy in copies.get(result.id, ())
+        ]
+        for found in alike:
+            if found.id not in journal.results:
+                journal.add(found)
+                yield found
+
+    for one in originals.values():
+        if one.why is not None:
+            no = refused(one.why, problem, one.submission, function=cascade.reward, lower=cascade.lower)
+            yield from settled(replace(no, id=one.id))
+        elif one.id in journal.results:  # a kill may have come between it and its copies
+            yield from settled(journal.results[one.id])
+    left = [one for one in originals.values() if one.why is None and one.id not in journal.results]
+    if cascade.has_check:
+        passed = []
+        for done in hands.run([_task(one, "check") for one in left if one.id not in journal.screened]):
+            if done.result.verdict == "pass":
+                passed.append(done.id)
+            else:
+                yield from settled(_named(done))
+        left = [one for one in left if one.id in passed or one.id in journal.screened]
+    if cascade.first == "screen":
+        for done in hands.run([_task(one, "screen") for one in left if one.id not in journal.screened]):
+            if done.result.verdict == "pass" and done.result.figures is not None:
+                journal.add_screened(_named(done))
+            else:
+                yield from settled(_named(done))
+        best = survivors(
+            [journal.screened[one.id] for one in originals.values() if one.id in journal.screened], cascade
+        )
+        for result in journal.screened.values():
+            if result.id not in best and result.id in originals:
+                yield from settled(_left_out(result, cascade))
+        left = [one for one in left if one.id in best]
+    for done in hands.run([_task(one, "full") for one in left if one.id not in journal.results]):
+        yield from settled(_named(done))
+
+
+def survivors(screened: Sequence[Result], cascade: Cascade) -> set[str]:
+    """The ids of the best, by speedup on the quick shapes."""
+    count = min(len(screened), max(cascade.least, math.ceil(cascade.keep * len(screened))))
+    ordered = sorted(screened, key=lambda one: (-_speedup(one), one.id))
+    return {one.id for one in ordered[:count]}
+
+
+def _speedup(result: Result) -> float:
+    found = result.figures.speedup if result.figures else None
+    return found.value if found else 0.0
+
+
+def _task(one: Candidate, stage: Stage) -> Task:
+    return Task(id=one.id, stage=stage, submission=one.submission)
+
+
+def _named(done: Done) -> Result:
+    return replace(done.result, id=done.id)
+
+
+def _left_out(result: Result, cascade: Cascade) -> Result:
+    part = percent_text(cascade.keep)
+    hint = f"it is right, but not among the fastest {part} on the quick shapes: `--keep 1` measures every candidate"
+    return replace(result, next=hint)

@@ -1,0 +1,184 @@
+"""Who carries out the tasks of a population: this process, or worker processes, one for each GPU.
+
+A worker is `python -m harness.agents.workers`: it gets its terms and then tasks as lines of JSON, and answers each with
+a line. It ends when its standard input does, also where this process was killed. A worker that dies is started anew,
+and its task tried once more.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+from harness.agents.judge import Judge, Terms
+from harness.agents.population import Done, Task
+from harness.agents.result import refused
+from harness.core.checkout import ROOT, Checkout
+from harness.core.decode import decode, encode
+from harness.core.errors import HarnessError
+from harness.kinds.settings import Asked
+from harness.machine import host
+
+TRIES = 2
+
+
+class Here:
+    """This process, one task after the other."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+        """See Hands."""
+        for task in tasks:
+            yield Done(id=task.id, stage=task.stage, result=self.judge.judge(task.submission, task.stage))
+
+
+@dataclass(eq=False)
+class Worker:
+    """A worker process, and what it has to do now."""
+
+    process: "subprocess.Popen[bytes]"
+    environ: Mapping[str, str]
+    task: Task | None = None
+    tries: int = 0
+    unread: bytearray = field(default_factory=bytearray)
+
+    @property
+    def ends(self) -> tuple[IO[bytes], IO[bytes]]:
+        """Its standard input and output."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        return self.process.stdin, self.process.stdout
+
+
+class Workers:
+    """Several processes, a context: leaving it ends them. `environs` has what each one's environment has more."""
+
+    def __init__(self, terms: Terms, checkout: Checkout, environs: Iterable[Mapping[str, str]]) -> None:
+        self._terms, self._checkout, self._environs = terms, checkout, list(environs)
+        self._workers: list[Worker] = []
+
+    def __enter__(self) -> "Workers":
+        self._workers = [self._started(environ) for environ in self._environs]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self._workers:
+            worker.ends[0].close()
+        for worker in self._workers:
+            worker.process.wait()
+            worker.ends[1].close()
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+        """See Hands."""
+        waiting = deque(tasks)
+        with selectors.DefaultSelector() as selector:
+            for worker in self._workers:
+                selector.register(worker.ends[1], selectors.EVENT_READ, worker)
+            while waiting or any(worker.task for worker in self._workers):
+                for worker in self._workers:
+                    if worker.task is None and waiting:
+                        worker.task, worker.tries = waiting.popleft(), 0
+                        self._tell(worker)
+                for key, _ in selector.select():
+                    worker = key.data
+                    data = os.read(worker.ends[1].fileno(), 1 << 20)
+                    worker.unread += data
+                    if not data:
+                        selector.unregister(worker.ends[1])
+                        yield from self._again(worker)
+                        selector.register(worker.ends[1], selectors.EVENT_READ, worker)
+                    elif worker.unread.endswith(b"\n"):
+                        found = decode(Done, json.loads(worker.unread))
+                        worker.unread.clear()
+                        worker.task = None
+                        yield found
+
+    def _again(self, worker: Worker) -> Iterator[Done]:
+        """The worker has ended: another takes its place, and its task if that was not tried too often."""
+        code, task = worker.process.wait(), worker.task
+        for end in worker.ends:
+            with contextlib.suppress(OSError):  # what was not read by it
+                end.close()
+        worker.process, worker.unread = self._started(worker.environ).process, bytearray()
+        if task is None:
+            return
+        if worker.tries < TRIES:
+            self._tell(worker)
+            return
+        worker.task = None
+        error = HarnessError(f"the process that judged it ended with code {code}, twice")
+        result = refused(error, self._terms.asked.problem, task.submission)
+        yield Done(id=task.id, stage=task.stage, result=result)
+
+    def _tell(self, worker: Worker) -> None:
+        worker.tries += 1
+        with contextlib.suppress(BrokenPipeError):  # which reading will find
+            worker.ends[0].write(_line(worker.task))
+            worker.ends[0].flush()
+
+    def _started(self, environ: Mapping[str, str]) -> Worker:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "harness.agents.workers"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), **environ},
+            start_new_session=True,  # Ctrl-C is this process's to handle
+        )
+        worker = Worker(process, environ)
+        with contextlib.suppress(BrokenPipeError):
+            worker.ends[0].write(_line({"root": str(self._checkout.root), "terms": _terms_json(self._terms)}))
+            worker.ends[0].flush()
+        return worker
+
+
+def environs_of(device: str, ranks: int, jobs: int | None) -> list[dict[str, str]]:
+    """What each worker's environment has more: a GPU of its own, where the problem takes one and there are several. One
+    worker for problems of several ranks and on CPU cores, where candidates beside each other would spoil times."""
+    if device == "cpu" or ranks > 1:
+        return [{}]
+    count, variable = host.gpus().count, host.VISIBLE_DEVICES[device][0]
+    visible = [name for name in os.environ.get(variable, "").split(",") if name] or list(map(str, range(count)))
+    return [{variable: name} for name in visible[: min(count, jobs or count)]]
+
+
+def _line(value: object) -> bytes:
+    return (json.dumps(encode(value)) + "\n").encode()
+
+
+def _terms_json(terms: Terms) -> dict[str, Any]:
+    asked = {name: str(value) if isinstance(value, Path) else value for name, value in vars(terms.asked).items()}
+    return {**vars(terms), "asked": asked}
+
+
+def _terms_of(value: dict[str, Any]) -> Terms:
+    asked: dict[str, Any] = dict(value["asked"])
+    asked |= {name: Path(asked[name]) for name in ("file", "data") if asked[name]}
+    return Terms(**{**value, "asked": Asked(**asked)})
+
+
+def main() -> None:
+    """The worker."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever else prints
+    first = json.loads(sys.stdin.buffer.readline())
+    with Judge(_terms_of(first["terms"]), Checkout(Path(first["root"]))) as judge:
+        for line in sys.stdin.buffer:
+            task = decode(Task, json.loads(line))
+            result = judge.judge(task.submission, task.stage)
+            out.write(_line(Done(id=task.id, stage=task.stage, result=replace(result, id=task.id))))
+            out.flush()
+
+
+if __name__ == "__main__":
+    host.interrupt_on_signals()
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        main()

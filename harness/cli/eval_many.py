@@ -1,0 +1,159 @@
+"""The verb `eval-many`: a population of candidates, judged in stages, results as they come."""
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from harness.agents.candidates import read_all
+from harness.agents.judge import Judge, Terms
+from harness.agents.many import How, many
+from harness.agents.result import Result
+from harness.agents.score import speedup
+from harness.cli import options, result_files
+from harness.core.checkout import Checkout
+from harness.core.errors import Exit, UsageError
+from harness.core.words import clean_line, speedup_text
+from harness.kinds.settings import setting
+from harness.report.console import new_console
+
+DESCRIPTION = """Judge many candidates for one problem: files, folders of them, or JSON lines with `id` and `source`.
+Copies are judged once; all candidates run their tests and the quick shapes, and the fastest of those that pass the
+whole suite. --keep 1 measures every one of them. Each result is written to --out as a line of JSON at once; the same
+command goes on where it was interrupted. `score` says what the results come to. Nothing is recorded on the board."""
+OUT = Path("results.jsonl")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the verb `eval-many`."""
+    parser.add_argument("problem", metavar="PROBLEM", help="its name (see `problems`), or a problem folder")
+    parser.add_argument(
+        "places", nargs="+", type=Path, metavar="PLACE", help="files, folders of files, or .jsonl files"
+    )
+    options.add_setting(parser, cpu_suite="cpu")
+    options.add_seconds(parser)
+    options.add_unconfined(parser)
+    result_files.add_reward(parser)
+    parser.add_argument(
+        "--out", type=Path, default=OUT, metavar="FILE", help="the results, a line of JSON each (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--keep",
+        type=float,
+        default=0.25,
+        metavar="PART",
+        help="which part of the candidates that pass the quick shapes gets the whole suite (default: %(default)s); 1 "
+        "gives it to all, without the quick shapes",
+    )
+    parser.add_argument("--least", type=int, default=4, metavar="N", help="but at least N of them (default: 4)")
+    parser.add_argument(
+        "--check-on-cpu", action="store_true", help="test candidates on CPU ranks before they get to a GPU"
+    )
+    parser.add_argument(
+        "--patient",
+        action="store_true",
+        help="let candidates hang for as long as `eval` does, not 50 times the reference",
+    )
+    parser.add_argument("--jobs", type=int, metavar="N", help="judge on N GPUs side by side (default: all)")
+    options.add_quiet(parser, "the summary")
+
+
+def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+    """`eval-many`: judges, writes and shows."""
+    files = result_files.of(namespace)
+    asked = options.asked(namespace, file=None)
+    how = How(
+        keep=namespace.keep,
+        least=namespace.least,
+        check=namespace.check_on_cpu,
+        jobs=namespace.jobs,
+        out=namespace.out,
+    )
+    if namespace.out.suffix in result_files.KEPT or namespace.out.is_dir():
+        raise UsageError(f"--out {namespace.out}: results are lines of JSON; name a .jsonl file")
+    terms = Terms(asked=asked, reward=namespace.reward, lower=namespace.lower, patient=namespace.patient)
+    candidates = read_all(namespace.places, setting(asked, checkout).problem, checkout)
+    console = new_console(stderr=True)
+    with Judge(terms, checkout) as judge:
+        tally = Tally(len(candidates), namespace.out)
+        for result in _shown(many(judge, candidates, how), tally, console, namespace.quiet):
+            tally.add(result)
+    if files.json:
+        files.json.write(tally.json())
+    if not files.take_stdout:
+        print(f"{tally.text()}\nscore it           python -m harness score {namespace.out}")
+    return Exit.OK
+
+
+class Tally:
+    """How far the population is."""
+
+    def __init__(self, total: int, out: Path) -> None:
+        self.total, self.out, self.judged = total, out, 0
+        self.before = out.read_bytes().count(b"\n") if out.is_file() else 0
+        self.verdicts: dict[str, int] = {}
+        self.ranked = 0
+        self.best: tuple[float, str] = (0.0, "")
+        self.began_s = time.monotonic()
+
+    def add(self, result: Result) -> None:
+        """One more is judged."""
+        self.judged += 1
+        self.verdicts[result.verdict] = self.verdicts.get(result.verdict, 0) + 1
+        self.ranked += result.ranked
+        if result.ranked and not result.copy_of and (value := speedup(result)) is not None:
+            self.best = max(self.best, (value, result.id))
+
+    def text(self) -> str:
+        """In a line."""
+        words = ", ".join(f"{count} {word}" for word, count in sorted(self.verdicts.items()))
+        best = f", best {speedup_text(self.best[0])} {clean_line(self.best[1])}" if self.best[1] else ""
+        took_s = time.monotonic() - self.began_s
+        before = f", {self.before} before" if self.before else ""
+        return f"{self.out}: {self.judged} of {self.total} judged in {took_s:.0f} s ({words or 'none'}){before}{best}"
+
+    def json(self) -> dict[str, object]:
+        """As `--json` has it."""
+        return {
+            "schema": 1,
+            "candidates": self.total,
+            "judged": self.judged,
+            "verdicts": self.verdicts,
+            "ranked": self.ranked,
+            "best": {"id": self.best[1], "speedup": self.best[0]} if self.best[1] else None,
+            "seconds": round(time.monotonic() - self.began_s, 3),
+            "results": str(self.out),
+        }
+
+    def __rich__(self) -> Text:
+        return Text(self.text(), no_wrap=True, overflow="crop")
+
+
+def _shown(results: Iterator[Result], tally: Tally, console: Console, quiet: bool) -> Iterator[Result]:
+    """The results; each is shown as a line, with the tally below them on a terminal."""
+    if quiet:
+        yield from results
+        return
+    live = Live(tally, console=console, transient=True, refresh_per_second=4) if console.is_terminal else None
+    if live:
+        live.start()
+    try:
+        for result in results:
+            yield result
+            console.print(Text(line_of(result, tally)), soft_wrap=True)
+    finally:
+        if live:
+            live.stop()
+
+
+def line_of(result: Result, tally: Tally) -> str:
+    """`[ 12.3 s]  3/200  pass  1.83x  candidate-7`."""
+    took = f"[{time.monotonic() - tally.began_s:6.1f} s] {tally.before + tally.judged:>4}/{tally.total}"
+    figure = speedup_text(speedup(result)) if result.ranked else f"({speedup_text(speedup(result))})"
+    copy = f"  a copy of {clean_line(result.copy_of)}" if result.copy_of else ""
+    shown = figure if result.verdict == "pass" else "-"
+    return f"{took}  {result.verdict:<9}  {shown:>8}  {clean_line(result.id)}{copy}"

@@ -1,0 +1,70 @@
+"""Every kind of problem has a pool: ranks are kept where that is known to be safe, and else each session is alone."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from conftest import Silent
+from factories import report
+
+from harness.agents.guide import agents_text, instruction
+from harness.core.checkout import Checkout
+from harness.core.errors import UsageError
+from harness.evaluation.evaluate import evaluate
+from harness.kinds.kind import Plan, Progress, Session
+from harness.kinds.op_pool import OpPool
+from harness.kinds.plan import make_plan
+from harness.kinds.registry import KINDS, EachAlone, find, pool_of, read_submission
+from harness.kinds.replay import replay_of
+from harness.kinds.settings import Asked, setting
+from harness.problems.shape_file import problem_names
+
+HERE = Checkout.here()
+
+
+@pytest.mark.parametrize("name", problem_names(HERE))
+def test_every_problem_has_a_pool_and_an_instruction(name: str) -> None:
+    made = setting(Asked(problem=name, device="cpu"), HERE)
+    pool = pool_of(made)
+    assert isinstance(pool, OpPool if made.problem.kind in ("op", "folder") else EachAlone)
+    with pool:
+        pass  # nothing was started
+    told = instruction(made.problem, "/app/submission.py")
+    assert made.problem.name in told
+    assert "/app/submission.py" in told
+    assert all(case.label in told for case in made.problem.suite("official").benchmarks)
+    assert f"check {name} my.py" in agents_text(made.problem, name, "my.py")
+
+
+def test_a_pool_that_keeps_nothing_opens_the_kinds_own_sessions() -> None:
+    plan = replay_of(report(), find("gemm_rs", HERE))
+    pool = EachAlone(KINDS[plan.kind])
+    found = [evaluate(plan, Silent(), pool) for _ in range(2)]
+    assert [one.results for one in found] == [report().results] * 2
+
+
+def test_an_evaluation_is_carried_out_on_the_pool_that_it_is_given() -> None:
+    plan, opened = replay_of(report(), find("gemm_rs", HERE)), []
+
+    class Counting:
+        @contextlib.contextmanager
+        def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
+            opened.append(plan)
+            with KINDS[plan.kind].session(plan, progress) as session:
+                yield session
+
+    evaluate(plan, Silent(), Counting())
+    assert opened == [plan]
+
+
+def test_what_runs_on_several_nodes_has_no_pool() -> None:
+    made = setting(Asked(problem="a2a", device="cpu", ranks=2, suite="quick"), HERE)
+    submission = read_submission(made.problem, None, HERE)
+    plan = make_plan(made.problem, made.suite, submission, "test", "cpu", 2, "tester")
+    with (
+        OpPool() as pool,
+        pytest.raises(UsageError, match="one machine"),
+        pool.session(replace(plan, nodes=2), Silent()),
+    ):
+        pass
