@@ -154,6 +154,7 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         benchmarks: int | None = None,
         launches: int = 1,
         opponent: Submission | None = None,
+        controls: bool = False,
     ) -> EvalReport:
         found = find(problem, Checkout.here())
         cases = found.suite(suite if suite in found.suites else "official")
@@ -168,6 +169,7 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         plan = make_plan(
             found, cases, submission_of(source), mode, device, ranks, "tester", opponent=opponent, launches=launches
         )
+        plan = dataclasses.replace(plan, has_controls=plan.has_controls or controls)
         if burst:  # as on GPUs, but for the device's clock
             budget = dataclasses.replace(plan.budget, burst=True)
             plan = dataclasses.replace(plan, budget=budget, clocks=("wall", "gpumode"))

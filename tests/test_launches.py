@@ -62,7 +62,7 @@ def test_every_launch_measures_every_benchmark_in_fresh_processes(
 
     monkeypatch.setattr(Ranks, "_start", start)
     report = evaluated(SEEN, mode="leaderboard", launches=3)
-    assert len(seen) >= 4, "three launches, and one in which the reference stands in"
+    assert len(seen) == 3
     assert not seen[0][0] & seen[1][0] | seen[1][0] & seen[2][0], "ranks are new"
     assert seen[0][1] == seen[1][1] == seen[2][1], "zygotes are not"
     for outcome in outcomes(report):
@@ -72,7 +72,21 @@ def test_every_launch_measures_every_benchmark_in_fresh_processes(
     assert report.figures is not None
     assert report.figures.ratio is not None
     assert report.figures.ratio.launches == 3
-    assert report.logs["candidate rank 0"].count("launch") >= 3
+    assert report.logs["candidate rank 0"].count("launch") == 3
+
+
+def test_the_reference_is_also_timed_beside_itself(evaluated: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
+    stood_in: list[bool] = []
+    real = OpSession.again
+
+    def again(self: OpSession, is_control: bool = False) -> Any:
+        stood_in.append(is_control)
+        return real(self, is_control)
+
+    monkeypatch.setattr(OpSession, "again", again)
+    report = evaluated(HONEST, mode="leaderboard", controls=True)
+    assert stood_in[0]
+    assert all(isinstance(one, Measured) for one in outcomes(report)), report.results
 
 
 def test_what_fails_in_a_later_launch_fails(evaluated: Evaluate) -> None:
@@ -116,7 +130,7 @@ def test_the_samples_of_launches_lie_one_behind_the_other() -> None:
 @pytest.mark.parametrize(("problem", "launches"), [("a2a", 4), ("llama", 1), ("llama_pretrain", 1)])
 def test_what_is_no_time_of_a_call_is_measured_in_one_launch(problem: str, launches: int) -> None:
     """And without the reference beside itself."""
-    asked = Asked(problem=problem, suite="quick", device="cpu", ranks=2 if problem == "a2a" else None, launches=4)
+    asked = Asked(problem=problem, suite="cpu", device="cpu", ranks=2 if problem == "a2a" else None, launches=4)
     made = setting(asked, CHECKOUT)
     submission = read_submission(made.problem, None, CHECKOUT)
     plan = kind_of(made).plan(Order(setting=made, submission=submission, mode="leaderboard", author="tester"))

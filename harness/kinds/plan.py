@@ -27,6 +27,9 @@ PHASES: dict[Mode, tuple[Literal["test", "benchmark", "profile"], ...]] = {
     "profile": ("profile",),
 }
 IN_FLIGHT_BYTES = 32 << 30  # of a device: ten inputs of 0.5 GiB, with the copies that three groups have of each
+# Of a shape, from which on an evaluation also times the reference beside itself: shorter ones are there to see whether a
+# submission works, and their times vary by more than it could tell.
+CONTROLLED_S = 1.0
 MIN_SAMPLES_OF_SEVERAL = 8  # in each of several launches
 MOST_KEPT_BYTES = 16 << 30  # of a device: so that ranks seldom give memory back, which the next call would feel
 
@@ -111,6 +114,7 @@ def make_plan(
     """The plan of one evaluation on this machine. One that ranks, or that times two files head to head, may have
     several launches, on one machine. Raises UsageError where the ranks cannot fit."""
     launches = launches if (mode == "leaderboard" or opponent is not None) and nodes == 1 else 1
+    is_timed_long = suite.benchmark_s >= CONTROLLED_S
     problem.check_runnable()
     local_size = world_size // nodes
     host.check_memory(local_size)
@@ -136,7 +140,7 @@ def make_plan(
             block=block(device),
         ),
         launches=launches,
-        has_controls=device == "cpu" and mode == "leaderboard" and opponent is None and nodes == 1,
+        has_controls=device == "cpu" and mode == "leaderboard" and opponent is None and nodes == 1 and is_timed_long,
         secret=secrets.randbits(SECRET_BITS),
         threads=max(1, cores() // local_size),
         # The same for the rank of either side: a process keeps for life what its cores are worth to its device.
