@@ -27,8 +27,8 @@ PHASES: dict[Mode, tuple[Literal["test", "benchmark", "profile"], ...]] = {
     "profile": ("profile",),
 }
 IN_FLIGHT_BYTES = 32 << 30  # of a device: ten inputs of 0.5 GiB, with the copies that three groups have of each
-# Of a shape, from which on an evaluation also times the reference beside itself: shorter ones are there to see whether a
-# submission works, and their times vary by more than it could tell.
+# Of a shape, from which on an evaluation also times the reference beside itself: shorter ones are there to see whether
+# a submission works, and their times vary by more than it could tell.
 CONTROLLED_S = 1.0
 MIN_SAMPLES_OF_SEVERAL = 8  # in each of several launches
 MOST_KEPT_BYTES = 16 << 30  # of a device: so that ranks seldom give memory back, which the next call would feel
