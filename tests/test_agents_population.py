@@ -18,9 +18,10 @@ from harness.agents import score_view
 from harness.agents.candidates import Candidate, of_text, read_all
 from harness.agents.journal import Journal, Nowhere, read_results
 from harness.agents.judge import Judge, Terms, screening_of
+from harness.agents.made import result_of
 from harness.agents.many import How
 from harness.agents.population import Cascade, Done, Task, judged, survivors
-from harness.agents.result import Result, result_of
+from harness.agents.result import Result
 from harness.agents.score import pass_at, score_of
 from harness.agents.workers import Workers
 from harness.core.checkout import ROOT, Checkout

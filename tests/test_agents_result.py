@@ -9,7 +9,8 @@ import pytest
 from factories import CRASHED, FAILURES, HELD, RAISED, TIMES, failed_benchmark, failed_test, report, results
 
 from harness.agents.hints import BY_CHECK
-from harness.agents.result import Result, refused, result_of, rewarded
+from harness.agents.made import refused, result_of, rewarded
+from harness.agents.result import Result
 from harness.agents.reward import log2_speedup, sol_score
 from harness.agents.schema import json_schema
 from harness.core.checkout import ROOT

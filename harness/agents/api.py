@@ -16,8 +16,9 @@ from typing import TypedDict, Unpack
 from harness.agents import candidates as reading
 from harness.agents.candidates import Candidate
 from harness.agents.judge import Judge, Silent, Terms
+from harness.agents.made import refused
 from harness.agents.many import How, many
-from harness.agents.result import Result, refused
+from harness.agents.result import Result
 from harness.agents.reward import Function
 from harness.core.checkout import Checkout
 from harness.core.events import CaseBegan, Event, PhaseBegan

@@ -1,13 +1,9 @@
 """One hint: what whoever wrote a submission should do next, by the verdict and what it rests on."""
 
-from typing import TYPE_CHECKING
-
+from harness.agents.result import CaseFigure, Result
 from harness.core.records import CaseResult, EvalReport, Held
 from harness.core.words import case_label, clean_line, percent_text, times_text
 from harness.judging import verdict
-
-if TYPE_CHECKING:
-    from harness.agents.result import CaseFigure, Result
 
 BY_CHECK = {
     "clock": "finish all work before the call returns: its times do not fit what trusted processes saw",
@@ -21,7 +17,7 @@ BY_CHECK = {
 }
 
 
-def next_of(result: "Result", report: EvalReport) -> str:
+def next_of(result: Result, report: EvalReport) -> str:
     """The hint, one sentence or two."""
     failed = verdict.first_failure(report)
     if failed is not None:
@@ -35,7 +31,7 @@ def next_of(result: "Result", report: EvalReport) -> str:
     return _faster(result.figures.cases, report)
 
 
-def _after(failed: CaseResult, result: "Result") -> str:
+def _after(failed: CaseResult, result: Result) -> str:
     outcome, where = failed.outcome, f"{failed.case.kind} {clean_line(case_label(failed))}"
     if isinstance(outcome, Held):
         return BY_CHECK.get(outcome.check, "make it do its work as the reference does: its result is not believed")

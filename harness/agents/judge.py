@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Literal
 
-from harness.agents.result import Result, refused, result_of
+from harness.agents.made import refused, result_of
+from harness.agents.result import Result
 from harness.agents.reward import Function
 from harness.board import leaderboard
 from harness.board.entries import Board

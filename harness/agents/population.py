@@ -13,7 +13,8 @@ from typing import Protocol
 from harness.agents.candidates import Candidate, firsts
 from harness.agents.journal import Journal
 from harness.agents.judge import Stage
-from harness.agents.result import Result, refused
+from harness.agents.made import refused
+from harness.agents.result import Result
 from harness.agents.reward import Function
 from harness.core.records import Submission
 from harness.core.words import percent_text

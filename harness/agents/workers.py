@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from harness.agents.judge import Judge, Terms
+from harness.agents.made import refused
 from harness.agents.population import Done, Task
-from harness.agents.result import refused
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError

@@ -10,7 +10,7 @@ from typing import get_args
 
 from rich.text import Text
 
-from harness.agents.result import result_of
+from harness.agents.made import result_of
 from harness.agents.reward import Function
 from harness.board import report_json
 from harness.board.places import place_of

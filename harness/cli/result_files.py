@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.agents import reward
-from harness.agents.result import refused
+from harness.agents.made import refused
 from harness.board import report_json
 from harness.core.decode import encode
 from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError

@@ -1,0 +1,246 @@
+"""Results made of reports: what a program gets of an evaluation."""
+
+from dataclasses import replace
+
+from harness.agents.hints import next_of
+from harness.agents.result import (
+    DETAIL_CHARS,
+    MESSAGE_CHARS,
+    CaseFigure,
+    Evidence,
+    Figures,
+    Interval,
+    Result,
+    Stage,
+    Stages,
+    Status,
+    Verdict,
+)
+from harness.agents.reward import FUNCTIONS, Function, Reward
+from harness.board.entries import Board
+from harness.board.places import noise_of, one_launch
+from harness.core.errors import BadSubmissionError, HarnessError
+from harness.core.records import (
+    CaseResult,
+    Crashed,
+    Estimate,
+    EvalReport,
+    Held,
+    Measured,
+    Outcome,
+    Raised,
+    Submission,
+    TimedOut,
+)
+from harness.core.stats import median
+from harness.core.words import both_ends, case_label, clean, clean_line
+from harness.judging import verdict
+from harness.judging.warnings import text_of
+
+# Phases of every kind of problem before its first case, and behind its last.
+AROUND = {"start", "reference", "peaks of this machine", "compile", "build", "import", "clock", "end"}
+
+
+def result_of(
+    report: EvalReport,
+    function: Function = "log2_speedup",
+    lower: bool = False,
+    is_final: bool = True,
+    board: Board | None = None,
+) -> Result:
+    """The result of an evaluation. `is_final`: its suite is the one that was asked for, else nothing is ranked. `board`
+    has entries whose launches show how much launches differ; without it the usual noise is assumed."""
+    failed = verdict.first_failure(report)
+    status = verdict.status(report)
+    figures = _figures(report, board or Board())
+    ranked = status == "pass" and figures is not None and report.confined and not report.data and is_final
+    result = Result(
+        problem=report.problem,
+        suite=report.suite,
+        device=report.device,
+        ranks=report.world_size,
+        verdict=_verdict(failed.outcome) if failed else "pass" if status == "pass" else "error",
+        ranked=ranked,
+        stages=_stages(report),
+        reward=Reward(value=0.0, function=function, lower=lower, why=_unranked(report, is_final)),
+        next="",
+        figures=figures,
+        evidence=_evidence(report, failed) if failed else None,
+        warnings=tuple(clean_line(text_of(one)) for one in report.warnings),
+        run_id=report.run_id,
+        file=report.submission.name,
+        sha256=report.submission.sha256,
+        seconds=round(sum(report.phases_s.values()), 3),
+    )
+    if ranked and figures is not None:
+        result = replace(result, reward=rewarded(figures, function, lower))
+    return replace(result, next=next_of(result, report))
+
+
+def refused(
+    error: HarnessError,
+    problem: str,
+    submission: Submission | None = None,
+    *,
+    suite: str = "",
+    device: str = "",
+    ranks: int = 0,
+    function: Function = "log2_speedup",
+    lower: bool = False,
+) -> Result:
+    """The result where there is no report: the file cannot be a submission, or the harness or the machine failed."""
+    is_files = isinstance(error, BadSubmissionError)
+    message = both_ends(clean(str(error)), MESSAGE_CHARS)
+    none = Stage(status="not_run")
+    return Result(
+        problem=problem,
+        suite=suite,
+        device=device,
+        ranks=ranks,
+        verdict="rejected" if is_files else "error",
+        ranked=False,
+        stages=Stages(compile=Stage(status="fail", message=message) if is_files else none, correct=none, fast=none),
+        reward=Reward(value=0.0, function=function, lower=lower, why="it did not run"),
+        next="correct the file as the message says" if is_files else "the harness or the machine failed: try again",
+        evidence=Evidence(where="before it ran", message=message),
+        file=submission.name if submission else "",
+        sha256=submission.sha256 if submission else "",
+    )
+
+
+def rewarded(figures: Figures, function: Function, lower: bool) -> Reward:
+    """The reward of a ranked result with these figures."""
+    speedup = figures.speedup
+    if speedup is None:
+        return Reward(value=0.0, function=function, lower=lower, why="the problem has no reference that is timed")
+    if lower and speedup.low is None:
+        return Reward(value=0.0, function=function, lower=lower, why="no interval: measure longer")
+    share = speedup.low / speedup.value if lower and speedup.low is not None else 1.0
+    times = [
+        (one.limited_value or one.value, one.limited_baseline or one.baseline or one.value, one.limit)
+        for one in figures.cases
+    ]
+    value, why = FUNCTIONS[function](speedup.value, share, times)
+    return Reward(value=value, function=function, lower=lower, why=why)
+
+
+def _verdict(outcome: Outcome) -> Verdict:
+    words: dict[str, Verdict] = {
+        "wrong": "wrong",
+        "raised": "raised",
+        "crashed": "crashed",
+        "timed_out": "timed_out",
+        "held": "held",
+    }
+    return words[outcome.type]
+
+
+def _unranked(report: EvalReport, is_final: bool) -> str:
+    """Why nothing was earned, or ""."""
+    if verdict.first_failure(report) is not None or verdict.status(report) != "pass":
+        return "it did not pass"
+    if report.figures is None:
+        return f"mode {report.mode} times nothing"
+    if not report.confined:
+        return "it ran outside the sandbox"
+    if report.data:
+        return "it ran on the user's own data"
+    return "" if is_final else f"measured on suite {report.suite} alone, and left out there"
+
+
+def _stages(report: EvalReport) -> Stages:
+    has_worked = not report.phases_s or bool(report.phases_s.keys() - AROUND)
+    failed = verdict.first_failure(report)
+    in_compile = failed is not None and not has_worked
+    message = _message(failed.outcome) if failed else ""
+    before = sum(seconds for name, seconds in report.phases_s.items() if name in AROUND - {"end"})
+    compiled = Stage(status="fail", message=message) if in_compile else Stage(status="pass", done=1, total=1)
+    correct = [one for one in report.results if not in_compile and _is_right(one)]
+    fast = [one for one in report.results if one.case.kind == "benchmark"]
+    measured = [one for one in fast if isinstance(one.outcome, Measured)]
+    spoils_times = failed is not None and failed.case.kind == "benchmark" and _is_right(failed)
+    times: Status = "pass" if fast and len(measured) == len(fast) and not failed else "not_run"
+    return Stages(
+        compile=replace(compiled, seconds=round(before, 3)),
+        correct=Stage(
+            status="not_run" if in_compile else "fail" if failed and not spoils_times else "pass",
+            done=len(correct),
+            total=len(report.results),
+            seconds=round(report.phases_s.get("test", 0.0), 3),
+            message="" if in_compile or spoils_times else message,
+        ),
+        fast=Stage(
+            status="fail" if spoils_times else times,
+            done=len(measured),
+            total=len(fast),
+            seconds=round(report.phases_s.get("benchmark", 0.0), 3),
+            message=message if spoils_times else "",
+        ),
+    )
+
+
+def _is_right(result: CaseResult) -> bool:
+    """Whether the case's checked calls were right: it passed, or failed behind them, as what is held by its times."""
+    outcome = result.outcome
+    if verdict.case_status(result) == "fail":
+        return isinstance(outcome, Held) and result.verdicts is not None and result.verdicts.strict.passed
+    return verdict.case_status(result) == "pass"
+
+
+def _message(outcome: Outcome) -> str:
+    return both_ends(clean(verdict.message(outcome)), MESSAGE_CHARS)
+
+
+def _evidence(report: EvalReport, failed: CaseResult) -> Evidence:
+    outcome = failed.outcome
+    detail = ""
+    if isinstance(outcome, Raised):
+        detail = outcome.traceback
+    elif isinstance(outcome, Crashed):
+        detail = outcome.log_tail or report.printed(failed, outcome.rank)
+    elif isinstance(outcome, TimedOut):
+        detail = "\n".join(outcome.stacks)
+    where = f"{failed.case.kind}: {clean_line(case_label(failed))}"
+    return Evidence(where=where, message=_message(outcome), detail=both_ends(clean(detail), DETAIL_CHARS))
+
+
+def _interval(found: Estimate | None) -> Interval | None:
+    if found is None:
+        return None
+    low, high = found.ci or (None, None)
+    return Interval(value=found.value, low=low, high=high)
+
+
+def _figures(report: EvalReport, board: Board) -> Figures | None:
+    found = report.figures
+    if found is None or report.environment is None:
+        return None
+    noise = noise_of(board, report.problem, report.environment.machine_class, report.device)
+    return Figures(
+        speedup=_interval(one_launch(found.ratio, noise)) if found.ratio else None,
+        fraction=_interval(found.fraction),
+        score=found.score.value,
+        score_unit=found.score.unit,
+        score_better=found.score.better,
+        cases=tuple(_case(one) for one in report.results if one.figures is not None),
+    )
+
+
+def _case(result: CaseResult) -> CaseFigure:
+    figures, measured = result.figures, result.outcome
+    assert figures is not None
+    assert isinstance(measured, Measured)
+    bounded = measured.against_bound
+    return CaseFigure(
+        label=clean_line(case_label(result)),
+        params=result.case.params,
+        metric=figures.metric.name,
+        unit=figures.metric.unit,
+        value=figures.value,
+        baseline=figures.baseline,
+        speedup=_interval(figures.ratio),
+        limit=result.bound.value if result.bound else None,
+        limited=bounded.metric.name if result.bound else "",
+        limited_value=median(bounded.own) if result.bound and bounded.own else None,
+        limited_baseline=median(bounded.baseline) if result.bound and bounded.baseline else None,
+    )
