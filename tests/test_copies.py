@@ -68,6 +68,7 @@ def test_a_copy_under_other_names_is_marked_and_never_ahead_of_whom_its_original
         rounds=4,
         resolves=0.02,
         problem_version=VERSION,
+        both_judged=True,
         files=(
             SettledFile(author="dora", file="d", sha256="d" * 64, ratio=1.2),
             SettledFile(author="alice", file="a", sha256="a" * 64, ratio=1.0),
