@@ -22,21 +22,7 @@ RIGHT = "from reference import ref_kernel\n\n\ndef custom_kernel(data):\n    ret
 WRONG = "import torch\n\n\ndef custom_kernel(data):\n    return torch.zeros_like(data[1].x)\n"
 RAISES = "def custom_kernel(data):\n    raise ValueError('not today')\n"
 # What a submission does to others: to its judges, to processes, files, memory and the cache.
-FAMILIES = (
-    "break",
-    "burn",
-    "edit",
-    "fill",
-    "forged",
-    "hog",
-    "kill",
-    "leave",
-    "persist",
-    "slow",
-    "stop",
-    "take",
-    "wake",
-)
+FAMILIES = ("break", "kill", "leave", "persist", "take")
 TRIED = [one for one in tried_on("cpu") if one.problem == "a2a" and one.name.partition("_")[0] in FAMILIES]
 
 
