@@ -108,11 +108,9 @@ def test_zygotes_that_do_not_answer_between_two_launches_end_the_evaluation(
     real = OpSession.again
     monkeypatch.setattr("harness.ranks.zygotes.GOODBYE_S", 0.5)
 
-    def again(self: OpSession) -> Any:
-        zygote = self.ranks.zygotes.processes[0].pid
-        os.kill(zygote, signal.SIGSTOP)
-
-        return real(self)
+    def again(self: OpSession, is_control: bool = False) -> Any:
+        os.kill(self.ranks.zygotes.processes[0].pid, signal.SIGSTOP)
+        return real(self, is_control)
 
     monkeypatch.setattr(OpSession, "again", again)
     with pytest.raises(HarnessError, match="did not answer"):

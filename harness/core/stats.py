@@ -295,10 +295,14 @@ class OverLaunches:
 MEDIANS, QUARTILES = 1.2533, 1.349
 
 
+def values_of(cases: Sequence[CaseLogs]) -> list[float]:
+    """What each launch says of these cases: the mean over them of its medians."""
+    return [statistics.fmean(map(median, launch)) for launch in zip(*(case.by_launch for case in cases), strict=True)]
+
+
 def over_own_launches(cases: Sequence[CaseLogs], usual: LaunchNoise | None) -> OverLaunches:
     """The mean over the launches of one evaluation, see `estimate`."""
-    by_launch = list(zip(*(case.by_launch for case in cases), strict=True))
-    values = [statistics.fmean(map(median, launch)) for launch in by_launch]
+    by_launch, values = list(zip(*(case.by_launch for case in cases), strict=True)), values_of(cases)
     usual = usual or LaunchNoise(sd=0.0, freedom=0)
     freedom = len(values) - 1 + usual.freedom
     seen = (len(values) - 1) * statistics.variance(values) + usual.freedom * usual.sd**2

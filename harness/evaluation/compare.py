@@ -49,7 +49,7 @@ from harness.core.records import (
     TimedOut,
     Warning,
 )
-from harness.core.stats import CONFIDENCE, LaunchNoise, ratios_of
+from harness.core.stats import CONFIDENCE, LaunchNoise, ratios_of, values_of
 from harness.core.words import clean, clean_line
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
@@ -314,14 +314,8 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
         b=Side(name=b.name, sha256=b.sha256),
         rows=tuple(rows),
         warnings=(*report.warnings, *same_text(a, b), *part_of_score(report)),
-        launches=_by_launch([measured.ranked for _, measured in verdict.measured_cases(report)]),
+        launches=tuple(values_of([ratios_of(measured.ranked) for _, measured in verdict.measured_cases(report)])),
     )
-
-
-def _by_launch(cases: Sequence[Series]) -> tuple[float, ...]:
-    """log(A / B) in each launch, the mean over cases."""
-    logs = zip(*(ratios_of(case).by_launch for case in cases), strict=True)
-    return tuple(statistics.fmean(map(statistics.median, launch)) for launch in logs)
 
 
 def exit_code(comparisons: Sequence[Comparison], fail_if: Sequence[str]) -> int:

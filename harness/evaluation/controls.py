@@ -11,10 +11,10 @@ goes, and meets either of them.
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 
-from harness.core.records import Case, CaseResult, Failure, Held, Measured, Passed, Series
+from harness.core.records import CaseResult, Held, Measured
 from harness.core.stats import median
+from harness.evaluation.launches import Failed, one_more, with_outcome
 from harness.kinds.kind import Plan, Progress, Relaunching
 
 CASES = 3  # that are looked at, those whose reference takes the least time: nothing is slowed down more cheaply
@@ -26,59 +26,32 @@ PAIRS = 8
 
 def controlled(plan: Plan, session: Relaunching, progress: Progress, results: Sequence[CaseResult]) -> list[CaseResult]:
     """The results; held where the reference was slower beside the submission in every pair of launches."""
-    found = list(results)
-    measured = [(at, one.outcome) for at, one in enumerate(found) if isinstance(one.outcome, Measured)]
-    if not measured or len(measured) < sum(one.case.kind == "benchmark" for one in found):
-        return found
+    measured = [(at, one.outcome) for at, one in enumerate(results) if isinstance(one.outcome, Measured)]
+    if not measured or len(measured) < sum(one.case.kind == "benchmark" for one in results):
+        return list(results)
     measured = sorted(measured, key=lambda one: median(one[1].ranked.baseline))[:CASES]
-    cases = [found[at].case for at, _ in measured]
-    beside = [_times(outcome.ranked) for _, outcome in measured]
+    places, cases = [at for at, _ in measured], [results[at].case for at, _ in measured]
+    beside: list[Measured] | Failed = [outcome for _, outcome in measured]
     logs: list[float] = []
     for number in range(PAIRS):
         if number:
-            if not isinstance(again := _launch(plan, session, progress, cases, is_control=False), list):
-                return _with(found, measured[0][0], again)
-            beside = again
-        if not isinstance(alone := _launch(plan, session, progress, cases, is_control=True), list):
-            return found  # the reference fails beside itself: nothing is known of the submission
+            beside = one_more(plan, session, progress, cases)
+        if isinstance(beside, Failed):
+            return with_outcome(results, places[beside.number], beside.outcome)
+        alone = one_more(plan, session, progress, cases, is_control=True)
+        if isinstance(alone, Failed):
+            return list(results)  # the reference fails beside itself: nothing is known of the submission
         logs.append(statistics.fmean(map(_slower, beside, alone)))
         if logs[-1] <= SLOWER:
-            return found
+            return list(results)
     times = " ".join(f"{math.exp(log):.2f}" for log in logs)
     evidence = (
         f"the reference took {times} times as long beside the submission as beside itself, in {PAIRS} pairs of "
         "launches in turn"
     )
-    return _with(found, measured[0][0], Held(check="reference", evidence=evidence))
+    return with_outcome(results, places[0], Held(check="reference", evidence=evidence))
 
 
-def _launch(
-    plan: Plan, session: Relaunching, progress: Progress, cases: Sequence[Case], is_control: bool
-) -> list[tuple[float, ...]] | Failure:
-    """The reference's times in each of these cases, in a launch of its own."""
-    prepared = session.again(is_control)
-    if not isinstance(prepared, Passed):
-        return prepared
-    [phase] = [phase for phase in plan.phases if phase.then == "measure"]
-    times = []
-    with session.phase(phase):
-        for number, case in enumerate(cases):
-            progress.case(case.label, number, len(cases))
-            outcome = session.measure_again(case)
-            if not isinstance(outcome, Measured):
-                return outcome
-            times.append(_times(outcome.ranked))
-    return times
-
-
-def _times(series: Series) -> tuple[float, ...]:
-    return series.baseline
-
-
-def _slower(beside: Sequence[float], alone: Sequence[float]) -> float:
-    """log(beside / alone)."""
-    return math.log(median(beside) / median(alone))
-
-
-def _with(results: list[CaseResult], at: int, outcome: Failure) -> list[CaseResult]:
-    return [*results[:at], replace(results[at], outcome=outcome), *results[at + 1 :]]
+def _slower(beside: Measured, alone: Measured) -> float:
+    """log(the reference's time beside the submission / beside itself)."""
+    return math.log(median(beside.ranked.baseline) / median(alone.ranked.baseline))

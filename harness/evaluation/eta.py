@@ -35,14 +35,14 @@ class Eta:
         phase_s: float,
         case_s: float,
         took_s: Mapping[str, Sequence[float]],
-        launch: int = 1,
     ) -> float | None:
         """About how many seconds are left; None if the running case has taken so long that the estimate is worthless.
 
         Case `index` (from 0) of `phase` has been running for `case_s` seconds. In a phase without cases only `phase_s`
-        counts, the seconds since the evaluation began. `took_s` has the seconds of the finished cases by phase. From
-        the second `launch` on, what is no phase of the plan is its start.
+        counts, the seconds since the evaluation began. `took_s` has the seconds of the finished cases by phase, from
+        which follows which launch runs.
         """
+        launch = 1 + len(took_s.get(list(self.cases)[-1], ())) // self._repeated if self.cases else 1
         again_s = self._again_s(took_s)
         launches_s = max(0, self.launches - launch) * (AGAIN_S[self._kind] + self._repeated * again_s)
         if launch > 1:

@@ -4,11 +4,11 @@ Launches of one source differ by more than their samples show: where memory lies
 began. So the launch is the unit by which an evaluation knows its figure (core.stats.estimate).
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
-from harness.core.records import CaseResult, Failure, Measured, Passed
+from harness.core.records import Case, CaseResult, Failure, Measured, Passed
 from harness.kinds.kind import Plan, Progress, Relaunching
 
 
@@ -16,33 +16,50 @@ def launched(plan: Plan, session: Relaunching, progress: Progress, results: Sequ
     """The results with the samples of further launches, where all of the first were right. What fails in a later launch
     is the case's outcome, and the end."""
     found = list(results)
-    measured = [at for at, one in enumerate(found) if one.case.kind == "benchmark"]
-    if not measured or not all(isinstance(found[at].outcome, Measured) for at in measured):
+    places = [at for at, one in enumerate(found) if one.case.kind == "benchmark"]
+    launches = [[one for at in places if isinstance(one := found[at].outcome, Measured)]]
+    if not places or len(launches[0]) < len(places):
         return found
-    by_launch = {at: [found[at].outcome] for at in measured}
-    for at, outcome in _further(plan, session, progress, found, measured):
-        if not isinstance(outcome, Measured):
-            return [*found[:at], replace(found[at], outcome=outcome), *found[at + 1 :]]
-        by_launch[at].append(outcome)
-    for at, outcomes in by_launch.items():
-        found[at] = replace(found[at], outcome=joined([one for one in outcomes if isinstance(one, Measured)]))
+    for _ in range(1, plan.launches):
+        outcomes = one_more(plan, session, progress, [found[at].case for at in places])
+        if not isinstance(outcomes, list):
+            return with_outcome(found, places[outcomes.number], outcomes.outcome)
+        launches.append(outcomes)
+    for at, measured in zip(places, zip(*launches, strict=True), strict=True):
+        found[at] = replace(found[at], outcome=joined(measured))
     return found
 
 
-def _further(
-    plan: Plan, session: Relaunching, progress: Progress, results: Sequence[CaseResult], measured: Sequence[int]
-) -> Iterator[tuple[int, Measured | Failure]]:
-    """The outcomes of the launches to come, each with its case's place among the results."""
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """A launch that ended at case `number` of those that were to be measured."""
+
+    number: int
+    outcome: Failure
+
+
+def one_more(
+    plan: Plan, session: Relaunching, progress: Progress, cases: Sequence[Case], is_control: bool = False
+) -> list[Measured] | Failed:
+    """These cases in another launch, up to the first that fails."""
+    prepared = session.again(is_control)
+    if not isinstance(prepared, Passed):
+        return Failed(number=0, outcome=prepared)
     [phase] = [phase for phase in plan.phases if phase.then == "measure"]
-    for _ in range(1, plan.launches):
-        prepared = session.again()
-        if not isinstance(prepared, Passed):
-            yield measured[0], prepared
-            return
-        with session.phase(phase):
-            for number, at in enumerate(measured):
-                progress.case(results[at].case.label, number, len(measured))
-                yield at, session.measure_again(results[at].case)
+    measured = []
+    with session.phase(phase):
+        for number, case in enumerate(cases):
+            progress.case(case.label, number, len(cases))
+            outcome = session.measure_again(case)
+            if not isinstance(outcome, Measured):
+                return Failed(number=number, outcome=outcome)
+            measured.append(outcome)
+    return measured
+
+
+def with_outcome(results: Sequence[CaseResult], at: int, outcome: Failure) -> list[CaseResult]:
+    """The results with that outcome in one's place."""
+    return [*results[:at], replace(results[at], outcome=outcome), *results[at + 1 :]]
 
 
 def joined(launches: Sequence[Measured]) -> Measured:

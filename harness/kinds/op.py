@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -225,17 +224,17 @@ class OpSession(Launching):
     def measure(self, case: Case) -> Measured | Failure:
         """Samples of every clock, every output verified."""
         self.goes_on("measure")
-        return self._within_limits(
-            lambda: op_measure.measure(self.calls, self.stepping, case, self.bound(case), self.peaks, self.watch.timing)
-        )
+        return self._sampled(case, again=False)
 
     def measure_again(self, case: Case) -> Measured | Failure:
         """Samples of the ranked clock."""
         self.begin(case)
         self.goes_on("measure")
-        measure = partial(op_measure.measure_again, self.calls, self.stepping, case, self.bound(case), self.peaks)
-        found = self.as_planned(lambda: self._within_limits(lambda: measure(self.watch.timing)))
-        return cast("Measured | Failure", found)
+        return cast("Measured | Failure", self.as_planned(lambda: self._sampled(case, again=True)))
+
+    def _sampled(self, case: Case, again: bool) -> Measured | Failure:
+        where = self.calls, self.stepping, case, self.bound(case)
+        return self._within_limits(lambda: op_measure.measure(*where, self.peaks, self.watch.timing, again))
 
     def _within_limits(self, measure: Callable[[], Measured | Failure]) -> Measured | Failure:
         """What that measures; once more with peaks that are measured again, where it makes these doubtful. That a

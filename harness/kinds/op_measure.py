@@ -42,13 +42,17 @@ def measure(
     bound: Bound | None,
     peaks: Peaks | None,
     sampling: Sampling,
+    again: bool = False,
 ) -> Measured | Failure:
     """The case's samples, unless something about them is impossible. What a busy machine may look like is looked at
     twice, and counts when it is seen twice: the second time with samples of its own. `stepping` makes the calls that
-    rank on GPUs. `sampling` is entered while calls are timed."""
-    samples = _credible(calls, stepping, case, sampling, calls.plan.clocks)
+    rank on GPUs. `sampling` is entered while calls are timed. `again`: on the ranked clock alone, since an earlier
+    launch has looked at the case in full."""
+    samples = _credible(calls, stepping, case, sampling, calls.plan.clocks[:1] if again else calls.plan.clocks)
     if not isinstance(samples, clocks.Samples):
         return samples
+    if again:
+        return _believed(samples.measured(), bound, peaks)
     for group in calls.in_order("cached", calls.at):
         for _ in range(2):
             found = _cached(calls, stepping, case, group)
@@ -63,19 +67,6 @@ def measure(
     if memory is not None:
         measured = replace(measured, series=(*measured.series, memory))
     return _believed(measured, bound, peaks)
-
-
-def measure_again(
-    calls: Calls,
-    stepping: Stepping | None,
-    case: Case,
-    bound: Bound | None,
-    peaks: Peaks | None,
-    sampling: Sampling,
-) -> Measured | Failure:
-    """The same on the ranked clock alone, for a case that an earlier launch has looked at in full."""
-    samples = _credible(calls, stepping, case, sampling, calls.plan.clocks[:1])
-    return _believed(samples.measured(), bound, peaks) if isinstance(samples, clocks.Samples) else samples
 
 
 def _credible(

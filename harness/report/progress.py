@@ -18,7 +18,6 @@ from harness.core.words import clean, clean_line
 from harness.evaluation.eta import Eta, eta_of, eta_text
 from harness.kinds.kind import Plan, Progress
 
-LAUNCH = "launch "  # that a phase's name begins with, where fresh processes are started
 SPINNER = "|/-\\"
 
 
@@ -31,7 +30,7 @@ class ProgressLine:
         self._console, self._silent, self._clock = console, silent, clock
         self._began = self._expected = self._case_began = clock()
         self._phase = self._case = self._label = ""
-        self._index, self._launch = 0, 1
+        self._index = 0
         self._took_s: dict[str, list[float]] = {}
         self._eta: Eta | None = None
         self._live: Live | None = None
@@ -48,13 +47,12 @@ class ProgressLine:
 
     def expect(self, plan: Plan) -> None:
         """The events that follow belong to this plan's evaluation."""
-        self._eta, self._took_s, self._launch = eta_of(plan), {}, 1
+        self._eta, self._took_s = eta_of(plan), {}
         self._expected, self._case = self._clock(), ""
 
     def phase(self, name: str) -> None:
         """The next phase begins."""
         self._case_is_done()
-        self._launch += name.startswith(LAUNCH)
         self._phase, self._case, self._label, self._index = name, "", "", 0
         left = self._left()
         self._line(f"[{self._clock() - self._began:5.1f} s] {name}{left and ', '}{left}")
@@ -91,7 +89,7 @@ class ProgressLine:
             return ""
         now = self._clock()
         times_s = (now - self._expected, now - self._case_began)
-        left_s = self._eta.left_s(self._phase, self._index, *times_s, self._took_s, self._launch)
+        left_s = self._eta.left_s(self._phase, self._index, *times_s, self._took_s)
         return "longer than expected" if left_s is None else f"{eta_text(left_s)} left"
 
     def _line(self, text: str) -> None:
