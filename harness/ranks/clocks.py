@@ -59,11 +59,10 @@ SAMPLE_US: dict[Clock, Callable[[Sequence[CallSample]], float]] = {
 
 
 class Samples:
-    """The samples of one case so far, on each of `clocks`, in blocks of so many. On the host's
-    clocks ranks' times are claims: `witnesses` say what they count. `in_pairs`: what passes around a call is known from
-    the baseline's on the same input, as on GPUs, and not from idle calls. `is_trusted`: the baseline runs our
-    reference. The first of the clocks ranks; where that is the device's, its calls are stepped, and `device` has what
-    the parent saw of them."""
+    """The samples of one case so far, on each of `clocks`, in blocks of so many. On the host's clocks ranks' times are
+    claims: `witnesses` say what they count. `in_pairs`: what passes around a call is known from the baseline's on the
+    same input, as on GPUs, and not from idle calls. `is_trusted`: the baseline runs our reference. The first of the
+    clocks ranks; where that is the device's, its calls are stepped, and `device` has what the parent saw of them."""
 
     def __init__(
         self,
