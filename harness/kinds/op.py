@@ -233,8 +233,11 @@ class OpSession(Launching):
         return cast("Measured | Failure", self.as_planned(lambda: self._sampled(case, again=True)))
 
     def _sampled(self, case: Case, again: bool) -> Measured | Failure:
-        where = self.calls, self.stepping, case, self.bound(case)
-        return self._within_limits(lambda: op_measure.measure(*where, self.peaks, self.watch.timing, again))
+        def work() -> Measured | Failure:  # with the bound and the peaks of the moment, which may be measured again
+            limits = self.bound(case), self.peaks
+            return op_measure.measure(self.calls, self.stepping, case, *limits, self.watch.timing, again)
+
+        return self._within_limits(work)
 
     def _within_limits(self, measure: Callable[[], Measured | Failure]) -> Measured | Failure:
         """What that measures; once more with peaks that are measured again, where it makes these doubtful. That a
