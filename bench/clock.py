@@ -34,9 +34,9 @@ from harness.core.records import EvalReport, Measured, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds import staging
-from harness.kinds.op_calls import Calls
-from harness.kinds.op_stepped import Stepping
-from harness.kinds.plan import make_plan
+from harness.kinds.op.calls import Calls
+from harness.kinds.op.plan import make_plan
+from harness.kinds.op.stepped import Stepping
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.machine.gpus import gpu_names

@@ -25,7 +25,7 @@ from harness.core.metrics import CLOCKS
 from harness.core.records import EvalReport, Measured, Series, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds.plan import make_plan
+from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.machine.gpus import gpu_names

@@ -36,8 +36,9 @@ from harness.core.errors import HarnessError
 from harness.core.records import Estimate, EvalReport, Measured, Mode, Passed, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds import op_check, op_measure
-from harness.kinds.plan import make_plan
+from harness.kinds.op import check as op_check
+from harness.kinds.op import measure as op_measure
+from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.machine.gpus import gpu_names

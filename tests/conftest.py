@@ -23,7 +23,7 @@ from harness.core.checkout import ROOT, Checkout
 from harness.core.records import EvalReport, Mode, Submission
 from harness.core.words import count_text
 from harness.evaluation.evaluate import evaluate
-from harness.kinds.plan import make_plan
+from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import peaks_cache
 from harness.machine.host import descendants, gpus

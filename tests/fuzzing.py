@@ -44,10 +44,12 @@ from harness.gpumode import folder as folder_file
 from harness.gpumode import result_lines
 from harness.judging.correctness import Expected
 from harness.judging.warnings import text_of
-from harness.kinds import external
+from harness.kinds.external import kind as external
+from harness.kinds.folder import rank_check as folder_check
+from harness.kinds.train import rank as quality_trusted
 from harness.machine import hardware, peaks_cache, tune
 from harness.problems import merge, shape_file, submission
-from harness.ranks import channel, exchange, folder_check, payload, quality_trusted, strict_check, trace, wire
+from harness.ranks import channel, exchange, payload, strict_check, trace, wire
 from harness.ranks.output_bounds import MAX_RANK
 from harness.ranks.shared_buffer import FileBuffer
 from harness.ranks.trusted import bounded

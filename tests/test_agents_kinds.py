@@ -13,8 +13,8 @@ from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.evaluation.evaluate import evaluate
 from harness.kinds.kind import Plan, Progress, Session
-from harness.kinds.op_pool import OpPool
-from harness.kinds.plan import make_plan
+from harness.kinds.op.plan import make_plan
+from harness.kinds.op.pool import OpPool
 from harness.kinds.registry import KINDS, EachAlone, find, pool_of, read_submission
 from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting

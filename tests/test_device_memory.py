@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from harness.core.records import Case
-from harness.kinds import op_measure
-from harness.kinds.op_calls import Calls
+from harness.kinds.op import measure as op_measure
+from harness.kinds.op.calls import Calls
 from harness.ranks import device, program, trusted, wire
 from harness.ranks.clocks import Budget
 from harness.ranks.wire import KEPT_BYTES

@@ -7,7 +7,8 @@ import pytest
 from harness.core.checkout import Checkout
 from harness.core.records import Mode, Submission
 from harness.evaluation.eta import Eta, eta_of, eta_text
-from harness.kinds.plan import PHASES, make_plan
+from harness.kinds.op.plan import make_plan
+from harness.kinds.phases import PHASES
 from harness.problems.shape_file import find
 
 PLAN = Eta(

@@ -16,8 +16,8 @@ from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadSubmissionError, Exit
 from harness.core.records import Submission
 from harness.judging.scoring import GPU_MODE, SCORINGS
-from harness.kinds.op import OpSession, _staged
-from harness.kinds.plan import make_plan
+from harness.kinds.op.kind import OpSession, _staged
+from harness.kinds.op.plan import make_plan
 from harness.problems import submission
 from harness.problems.merge import addressed, merged
 from harness.problems.shape_file import find, problem_names

@@ -48,13 +48,14 @@ from harness.core.stats import median
 from harness.evaluation import compare, compare_runs, rejudge, verify
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode import result_lines
-from harness.judging import correctness, logits
+from harness.judging import correctness
 from harness.judging.figures import figured
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
 from harness.kinds.kind import Order
-from harness.kinds.model import ModelSession, series_of, with_new
-from harness.kinds.own_kernels import defined, is_own, share, shares
+from harness.kinds.model import rank_logits as logits
+from harness.kinds.model.kind import ModelSession, series_of, with_new
+from harness.kinds.model.own_kernels import defined, is_own, share, shares
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting

@@ -8,7 +8,8 @@ import pytest
 from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, UsageError
 from harness.core.records import Submission
-from harness.kinds.plan import PHASES, make_plan, phases
+from harness.kinds.op.plan import make_plan
+from harness.kinds.phases import PHASES, phases
 from harness.machine import host
 from harness.problems.shape_file import find
 from harness.problems.submission import read_submission
@@ -40,7 +41,7 @@ def test_the_leaderboard_mode_tests_before_it_ranks() -> None:
 
 def test_ranks_spin_only_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, spin in ((2, False), (24, False), (25, True)):
-        monkeypatch.setattr("harness.kinds.plan.cores", lambda cores=cores: cores)
+        monkeypatch.setattr("harness.kinds.op.plan.cores", lambda cores=cores: cores)
         plan = plan_of()
         assert plan.spin is spin
         assert bool(plan.cores) is spin, "with fewer cores every rank runs where there is room"

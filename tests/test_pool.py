@@ -12,8 +12,8 @@ from test_hostile import ended, ends_as_told, tried_on
 from harness.core.checkout import Checkout
 from harness.core.records import EvalReport, Mode
 from harness.evaluation.evaluate import evaluate
-from harness.kinds.op_pool import OpPool
-from harness.kinds.plan import make_plan
+from harness.kinds.op.plan import make_plan
+from harness.kinds.op.pool import OpPool
 from harness.kinds.registry import find
 from harness.machine.host import descendants
 

@@ -46,7 +46,6 @@ from harness.core.metric_words import TIMES as TIMES_WORDS
 from harness.core.records import (
     Bound,
     CaseResult,
-    CheckerName,
     Crashed,
     EvalReport,
     Metric,
@@ -66,7 +65,7 @@ from harness.core.words import both_ends, clean, clean_line, name_lines, rate_te
 from harness.evaluation.evaluate import evaluate
 from harness.judging.checkers import CHECKERS
 from harness.judging.figures import SeriesFigures, series_figures
-from harness.kinds.plan import make_plan
+from harness.kinds.op.plan import make_plan
 from harness.kinds.replay import replay_of
 from harness.problems.shape_file import find
 from harness.report import board_view, problems, terminal
@@ -769,8 +768,8 @@ ADVICE = {
 }
 
 
-@pytest.mark.parametrize("checker", get_args(CheckerName))
-def test_after_a_wrong_test_the_checker_says_what_to_compare_with(checker: CheckerName) -> None:
+@pytest.mark.parametrize("checker", get_args(str))
+def test_after_a_wrong_test_the_checker_says_what_to_compare_with(checker: str) -> None:
     """Advice for an operator is of no use to a solver, a model or a training run."""
     found = replace(failed_test(Wrong(message="off")), checker=checker, mode="test")
     played = evaluate(replay_of(found, GEMM_RS), Silent())

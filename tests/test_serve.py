@@ -29,7 +29,7 @@ from harness.cli import serve as verb
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import UsageError
 from harness.core.records import Passed, Profile, RankProfile
-from harness.kinds import programs
+from harness.kinds.external import programs
 from harness.kinds.settings import Asked
 from harness.problems.shape_file import find, problem_names
 from harness.problems.submission import MAX_BYTES

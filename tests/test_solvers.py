@@ -41,10 +41,10 @@ from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
 from harness.kinds.kind import Order, Plan
+from harness.kinds.program.build import ProgramPlan, unfit
+from harness.kinds.program.task import Task, check_here, load_instance, load_task
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
-from harness.kinds.solver_build import ProgramPlan, unfit
-from harness.kinds.solver_task import Task, check_here, load_instance, load_task
 from harness.problems.shape_file import find
 from harness.report import board_view, comparison, export, history, page_data, plot
 from harness.report import decision as decision_shown
@@ -518,7 +518,7 @@ def test_what_a_failed_solver_printed_is_shown_and_the_advice_is_for_solvers(tmp
 
 
 def test_an_answer_below_a_proved_bound_is_held(tmp_path: Path, monkeypatch) -> None:
-    from harness.kinds import solver_run
+    from harness.kinds.program import run as solver_run
 
     monkeypatch.setattr(solver_run, "_cost", lambda *_: 7)
     [result] = evaluated(program(tmp_path, f"{THRIFTY}print(answer)")).results

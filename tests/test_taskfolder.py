@@ -25,14 +25,16 @@ from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import cases_text, read
 from harness.judging import verdict
 from harness.judging.warnings import TEXTS, text_of
-from harness.kinds import op_measure
-from harness.kinds.plan import make_plan
+from harness.kinds.folder import rank as folder_trusted
+from harness.kinds.folder import rank_check as folder_check
+from harness.kinds.folder.rank import FolderTrusted
+from harness.kinds.op import measure as op_measure
+from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine.host import gpus
 from harness.problems.submission import directives
 from harness.process import compile_cache, cuda_shim_site
-from harness.ranks import folder_check, folder_trusted, launch, output_bounds, payload
-from harness.ranks.folder_trusted import FolderTrusted
+from harness.ranks import launch, output_bounds, payload
 from harness.ranks.shared_buffer import FileBuffer, LoadedFile
 
 FOLDERS = Path(__file__).parent / "folders"

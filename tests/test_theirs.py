@@ -43,7 +43,7 @@ from harness.evaluation.evaluate import evaluate
 from harness.gpumode import result_lines
 from harness.gpumode.folder import read
 from harness.judging import verdict
-from harness.kinds import external
+from harness.kinds.external import kind as external
 from harness.kinds.kind import Order, Setting
 from harness.kinds.registry import kind_of
 from harness.machine import host

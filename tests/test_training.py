@@ -29,16 +29,18 @@ from harness.evaluation import compare
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
-from harness.kinds import train_rules
 from harness.kinds.kind import Order
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting
-from harness.kinds.train import TrainPlan, TrainSession
-from harness.kinds.train_run import Evaluation, Run, Runs, idle_period, mllog_text
+from harness.kinds.train import rank as quality_trusted
+from harness.kinds.train import rank_run as training
+from harness.kinds.train import rules as train_rules
+from harness.kinds.train.kind import TrainPlan, TrainSession
+from harness.kinds.train.run import Evaluation, Run, Runs, idle_period, mllog_text
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find
-from harness.ranks import payload, quality_trusted, training, wire
+from harness.ranks import payload, wire
 from harness.report import board_view, history, page_data, terminal
 
 CHECKOUT = Checkout(ROOT)

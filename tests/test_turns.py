@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness.core.records import EvalReport, Measured
-from harness.kinds.op_calls import Calls
+from harness.kinds.op.calls import Calls
 from harness.machine.host import descendants, state
 from harness.process import freezer
 from harness.process.freezer import Freezer

@@ -48,7 +48,7 @@ from harness.gpumode.result_lines import (
 )
 from harness.judging import verdict
 from harness.judging.warnings import text_of
-from harness.kinds.plan import make_plan
+from harness.kinds.op.plan import make_plan
 from harness.kinds.settings import check_seconds
 from harness.machine import host
 from harness.problems.problem import MAX_INT, OFFICIAL, Marks, Problem, Suite, check_ranks

@@ -10,12 +10,14 @@ from harness.core.records import Verdicts
 class Checker:
     """`note` says what the rule is, where that is not the strict one; `needs_path` whether the problem is named by the
     path of its folder, `longest` how many times its limit a phase may take: if it is more than 1, the time in which
-    inputs are made and outputs judged does not count towards the limit. `after_wrong` is what to try once a test has
-    shown that an output is wrong. `tally` puts verdicts into words."""
+    inputs are made and outputs judged does not count towards the limit. `trusted` is the program of the ranks that
+    judge, as `module:class`, where ranks do. `after_wrong` is what to try once a test has shown that an output is
+    wrong. `tally` puts verdicts into words."""
 
+    name: str
+    trusted: str = ""
     note: str = ""
     needs_path: bool = False
-    name: str = "strict"
     has_published: bool = False  # whether the published tolerance is judged beside it
     none: str = "none: no output was judged"
     longest: float = 1.0
@@ -36,9 +38,10 @@ class Checker:
 
 
 CHECKERS = {
-    "strict": Checker(has_published=True),
+    "strict": Checker(name="strict", trusted="harness.ranks.trusted:Trusted", has_published=True),
     "folder": Checker(
         name="folder",
+        trusted="harness.kinds.folder.rank:FolderTrusted",
         longest=4.0,
         needs_path=True,
         note="the folder's own check_implementation; looser than the strict checker: its tolerance, no hardened inputs",
@@ -57,6 +60,7 @@ CHECKERS = {
     ),
     "quality": Checker(
         name="quality",
+        trusted="harness.kinds.train.rank:QualityTrusted",
         judges_baseline=True,
         note="trusted ranks evaluate the weights of every run on held-out data, which no submission gets",
         none="no test was run; every run's weights were evaluated",
@@ -64,6 +68,7 @@ CHECKERS = {
     ),
     "logits": Checker(
         name="logits",
+        trusted="harness.kinds.model.rank:LogitsTrusted",
         has_published=True,
         note="logits of every step against a more precise model that follows the same tokens; greedy tokens",
         after_wrong="compare the logits with those of the problem's reference.py; --json FILE has every verdict.",

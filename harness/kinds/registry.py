@@ -11,17 +11,17 @@ from harness.core.decode import did_you_mean
 from harness.core.errors import BadFileError, UsageError
 from harness.core.records import Submission
 from harness.gpumode.folder import FILE
-from harness.kinds.external import ExternalKind
-from harness.kinds.folder import FolderKind
+from harness.kinds.external.kind import ExternalKind
+from harness.kinds.folder.kind import FolderKind
+from harness.kinds.folder.known import recalled, remember
 from harness.kinds.kind import TORCH, Kind, Order, Plan, Pool, Progress, Session, Setting
-from harness.kinds.known_folders import recalled, remember
-from harness.kinds.model import ModelKind
-from harness.kinds.op import OpKind
-from harness.kinds.op_pool import OpPool
-from harness.kinds.program import ProgramKind
+from harness.kinds.model.kind import ModelKind
+from harness.kinds.op.kind import OpKind
+from harness.kinds.op.pool import OpPool
+from harness.kinds.program.kind import ProgramKind
 from harness.kinds.replay import ReplayKind
-from harness.kinds.train import TrainKind
-from harness.kinds.vendor import VendorKind
+from harness.kinds.train.kind import TrainKind
+from harness.kinds.vendor.kind import VendorKind
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find as find_named
 from harness.problems.shape_file import problem_names

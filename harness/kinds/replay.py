@@ -15,7 +15,6 @@ from harness.core.records import (
     Bound,
     Case,
     CaseResult,
-    CheckerName,
     EvalReport,
     Failure,
     Measured,
@@ -25,7 +24,7 @@ from harness.core.records import (
     Submission,
 )
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
-from harness.kinds.plan import phases
+from harness.kinds.phases import phases
 from harness.problems.problem import Problem
 
 
@@ -65,7 +64,7 @@ def replay_of(report: EvalReport, problem: Problem) -> ReplayPlan:
 class ReplayKind:
     """Registered like any other kind; no folder is of it."""
 
-    checkers: tuple[CheckerName, ...] = ()
+    checkers: tuple[str, ...] = ()
     takes_tools = False
 
     def claims(self, place: Path) -> bool:

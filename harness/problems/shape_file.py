@@ -20,7 +20,7 @@ from typing import Any, Literal, get_type_hints
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, UsageError
-from harness.core.records import Case, CheckerName, Cost, Kind, Param, Params, Ranking
+from harness.core.records import Case, Cost, Kind, Param, Params, Ranking
 from harness.core.yaml_file import read_yaml
 from harness.machine import hardware
 from harness.problems.problem import (
@@ -110,7 +110,7 @@ class _ProblemFile(_SuiteFile):
     gpus: tuple[str, ...] = ()
     upstream: dict[str, tuple[str, ...]] = field(default_factory=dict)
     kind: str = "op"  # of kinds.registry, which knows the names
-    checker: CheckerName = "strict"
+    checker: str = "strict"
     device: Literal["cpu"] | None = None
     data: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()

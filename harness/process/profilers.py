@@ -1,8 +1,8 @@
 """The vendors' profilers: how they are found, what the profiled process is told and says, and the figures of its
 kernels. TOOLS has one entry a tool.
 
-A tool is put around one process, harness/ranks/profiled.py, which marks the call that counts: by cudaProfilerStart and
-Stop, and by an NVTX (roctx) range named profiler_tool.RANGE. Knows no torch and no problems.
+A tool is put around one process, harness/kinds/vendor/rank.py, which marks the call that counts: by cudaProfilerStart
+and Stop, and by an NVTX (roctx) range named profiler_tool.RANGE. Knows no torch and no problems.
 """
 
 import os

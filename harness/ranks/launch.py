@@ -21,7 +21,6 @@ from typing import cast
 
 from harness.core.decode import decode
 from harness.core.errors import HarnessError
-from harness.core.records import CheckerName
 from harness.process import cgroup, sandbox
 from harness.ranks import failure, wire
 from harness.ranks.barrier import Barrier, make_barrier
@@ -77,7 +76,7 @@ class Launch:
     caches: Mapping[wire.Role, Path] = field(default_factory=dict)
     hidden: tuple[Path, ...] = ()
     judges: tuple[Path, ...] = ()
-    checker: CheckerName = "strict"
+    checker: str = "strict"
     cuda_is_cpu: bool = False
     confined: bool = True
     kept_bytes: int = wire.KEPT_BYTES

@@ -4,6 +4,7 @@ import faulthandler
 import importlib
 import inspect
 import os
+import pkgutil
 import signal
 import sys
 import time
@@ -12,16 +13,13 @@ from typing import Any
 
 import torch
 
+from harness.judging.checkers import CHECKERS
 from harness.problems.problem import ADAPTER
 from harness.process import cuda_shim
 from harness.ranks import torch_settings, trace, wire
 from harness.ranks.captured import Captured
-from harness.ranks.folder_trusted import FolderTrusted
-from harness.ranks.logits_trusted import LogitsTrusted
 from harness.ranks.program import Program
-from harness.ranks.quality_trusted import QualityTrusted
 from harness.ranks.stopwatch import Keep, Kernel, Sample
-from harness.ranks.trusted import Trusted
 
 SUBMITTED = "submission.py"
 
@@ -91,15 +89,6 @@ class Untrusted(Program):
         return start_ns, end_ns, None, keep(result)
 
 
-# The trusted ranks' program is their checker's.
-CHECKERS: dict[str, type[Program]] = {
-    "strict": Trusted,
-    "folder": FolderTrusted,
-    "quality": QualityTrusted,
-    "logits": LogitsTrusted,
-}
-
-
 def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
     """The life of a rank's process."""
     if order.cores:
@@ -108,7 +97,9 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the parent asks for stacks at a deadline
     if order.cuda_is_cpu:
         cuda_shim.install()
-    program = CHECKERS[order.checker] if order.group == "trusted" else Untrusted
+    program: type[Program] = Untrusted
+    if order.group == "trusted":
+        program = pkgutil.resolve_name(CHECKERS[order.checker].trusted)  # of one kind alone: not for ranks to know
     program(order, fds).serve()
 
 

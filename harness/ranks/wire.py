@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.core.decode import DecodeError
-from harness.core.records import CheckerName, Clock, Params, Verdicts
+from harness.core.records import Clock, Params, Verdicts
 from harness.ranks.output_bounds import Bounded
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
@@ -53,7 +53,7 @@ class RankOrder:
     cache: str
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
-    checker: CheckerName = "strict"
+    checker: str = "strict"
     judged: bool = True
     cuda_is_cpu: bool = False
     confined: bool = True
