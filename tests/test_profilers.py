@@ -18,8 +18,8 @@ from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import KernelFigures
 from harness.kinds import settings
 from harness.kinds.settings import Asked
-from harness.kinds.vendor import kind as vendor
-from harness.kinds.vendor.rank import counted
+from harness.kinds.vendor_tool import kind as vendor
+from harness.kinds.vendor_tool.rank import counted
 from harness.machine.host import gpus
 from harness.process import child, profilers
 from harness.process.child import Ended

@@ -21,7 +21,7 @@ from harness.kinds.op.pool import OpPool
 from harness.kinds.program.kind import ProgramKind
 from harness.kinds.replay import ReplayKind
 from harness.kinds.train.kind import TrainKind
-from harness.kinds.vendor.kind import VendorKind
+from harness.kinds.vendor_tool.kind import VendorKind
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find as find_named
 from harness.problems.shape_file import problem_names

@@ -1,7 +1,7 @@
 """The vendors' profilers: how they are found, what the profiled process is told and says, and the figures of its
 kernels. TOOLS has one entry a tool.
 
-A tool is put around one process, harness/kinds/vendor/rank.py, which marks the call that counts: by cudaProfilerStart
+A tool is put around one process, kinds/vendor_tool/rank.py, which marks the call that counts: by cudaProfilerStart
 and Stop, and by an NVTX (roctx) range named profiler_tool.RANGE. Knows no torch and no problems.
 """
 

@@ -1,7 +1,7 @@
 """A profile by a vendor's tool: each rank's process runs under the tool, which says what each kernel of a call did.
 
 A tool does not work inside the sandbox, and it changes how kernels run. So such a run is neither confined nor timed,
-and no trusted process judges it (harness/kinds/vendor/rank.py).
+and no trusted process judges it (harness/kinds/vendor_tool/rank.py).
 """
 
 import contextlib
@@ -226,7 +226,7 @@ class VendorSession:
         """Runs the case on all ranks at once, each by its command."""
         port = free_port()
         runs = [self._stage(case, rank, top, port, counts) for rank in range(self.plan.world_size)]
-        inner = [sys.executable, "-P", "-m", "harness.kinds.vendor.rank", profilers.JOB]
+        inner = [sys.executable, "-P", "-m", "harness.kinds.vendor_tool.rank", profilers.JOB]
         limit_s = self.plan.suite.benchmark_timeout_s
         with ThreadPoolExecutor(len(runs)) as pool:
             ended = pool.map(lambda run: run_child(command(run, inner), run.work, self.environ, limit_s), runs)

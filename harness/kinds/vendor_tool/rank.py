@@ -1,4 +1,4 @@
-"""What a vendor's profiler is put around: `python -m harness.kinds.vendor.rank JOB`, in a rank's staged folder.
+"""What a vendor's profiler is put around: `python -m harness.kinds.vendor_tool.rank JOB`, in a rank's staged folder.
 
 It makes one input, calls the submission until it is warm, checks the last result by the problem's check_implementation,
 and marks one more call for the profiler (harness/process/profilers.py). Nothing is timed, and nothing is confined:
