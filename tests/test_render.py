@@ -63,8 +63,8 @@ from harness.core.records import (
 )
 from harness.core.words import both_ends, clean, clean_line, name_lines, rate_text
 from harness.evaluation.evaluate import evaluate
-from harness.judging.checkers import CHECKERS
 from harness.judging.figures import SeriesFigures, series_figures
+from harness.kinds.checkers import CHECKERS
 from harness.kinds.op.plan import make_plan
 from harness.kinds.replay import replay_of
 from harness.problems.shape_file import find

@@ -424,7 +424,7 @@ class EvalReport:
     # Of a rank of each group, as its ranks say: what its allocator had of a device, or what it had resident on CPUs.
     peak_memory_bytes: dict[str, int] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)  # the end of what each process printed, by a name for people
-    checker: str = "strict"  # of judging.checkers: who judged outputs, by which rule
+    checker: str = "strict"  # of kinds.checkers: who judged outputs, by which rule
     confined: bool = True  # False: the submission ran outside the sandbox
     data: str = ""  # sha256 of the user's own data, if it ran on that; such a run is not ranked
 

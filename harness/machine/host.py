@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-import harness
 from harness.core.errors import UsageError
 from harness.core.machine_records import Environment, class_of_gpus
+from harness.core.version import __version__
 
 RANK_BYTES = 130 << 20  # what one rank of all groups takes beside its tensors; docs/measurements.md, start-up
 RANK_FILES, MORE_FILES = 12, 24  # both ends of a socket and a pipe for a rank of each group; and what all share
@@ -159,7 +159,7 @@ def environment(device_model: str, world_size: int, nodes: int = 1) -> Environme
         torch=_version("torch") or "none",
         triton=_version("triton"),
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
-        harness=harness.__version__,
+        harness=__version__,
         machine=machine_id(),
     )
 

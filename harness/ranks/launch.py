@@ -60,10 +60,10 @@ def drawn() -> dict[wire.Role, wire.GroupName]:
 class Launch:
     """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
     `folder` is theirs: each starts in `group/rank` below it. `names` says which group has which role; outputs of the
-    roles in `judged` are. `caches` are for what compilers make, where a role has one that outlives the run. `hidden`,
-    `checker`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder; `judges` are folders that trusted
-    ranks see and no others. `nodes` has a connection to the agent of each node that runs ranks; without, all run
-    here."""
+    roles in `judged` are, by trusted ranks that run `judge`. `caches` are for what compilers make, where a role has one
+    that outlives the run. `hidden`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder; `judges` are
+    folders that trusted ranks see and no others. `nodes` has a connection to the agent of each node that runs ranks;
+    without, all run here."""
 
     world_size: int
     device: str
@@ -76,7 +76,7 @@ class Launch:
     caches: Mapping[wire.Role, Path] = field(default_factory=dict)
     hidden: tuple[Path, ...] = ()
     judges: tuple[Path, ...] = ()
-    checker: str = "strict"
+    judge: str = wire.TRUSTED
     cuda_is_cpu: bool = False
     confined: bool = True
     kept_bytes: int = wire.KEPT_BYTES
@@ -122,7 +122,7 @@ class Launch:
             cache=str(self.caches.get(role, self.folder / self.names[role] / "cache")),
             hidden=tuple(map(str, self.hidden if is_judge else dict.fromkeys((*self.hidden, *self.judges)))),
             shown=tuple(map(str, self.judges)) if is_judge else (),
-            checker=self.checker,
+            program=self.judge if is_judge else wire.UNTRUSTED,
             judged=role in self.judged,
             cuda_is_cpu=self.cuda_is_cpu,
             confined=self.confined,

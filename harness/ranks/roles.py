@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from harness.judging.checkers import CHECKERS
 from harness.problems.problem import ADAPTER
 from harness.process import cuda_shim
 from harness.ranks import torch_settings, trace, wire
@@ -97,10 +96,7 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the parent asks for stacks at a deadline
     if order.cuda_is_cpu:
         cuda_shim.install()
-    program: type[Program] = Untrusted
-    if order.group == "trusted":
-        program = pkgutil.resolve_name(CHECKERS[order.checker].trusted)  # of one kind alone: not for ranks to know
-    program(order, fds).serve()
+    pkgutil.resolve_name(order.program)(order, fds).serve()
 
 
 def staged_kernel(workdir: str) -> Kernel:

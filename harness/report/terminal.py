@@ -49,10 +49,10 @@ from harness.core.words import (
     us_text,
 )
 from harness.judging import verdict
-from harness.judging.checkers import CHECKERS
 from harness.judging.figures import means, resolution
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
+from harness.kinds.checkers import CHECKERS
 from harness.process.ncu import PERCENTS
 from harness.report import metrics
 from harness.report.bars import ASCII, UNICODE, Axis, Marks, mean_of

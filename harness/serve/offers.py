@@ -15,9 +15,9 @@ from harness.core.errors import HarnessError, UsageError
 from harness.core.records import Mode, Submission
 from harness.engine.registry import LOCAL
 from harness.gpumode.task_folder import task_of, unfit
-from harness.judging.checkers import CHECKERS
 from harness.judging.scoring import SCORINGS
 from harness.kinds import settings
+from harness.kinds.checkers import CHECKERS
 from harness.kinds.kind import Order, Setting
 from harness.kinds.registry import find as find_problem
 from harness.kinds.registry import kind_of

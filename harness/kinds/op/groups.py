@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from harness.core.records import Case, Failure
-from harness.judging.checkers import CHECKERS
+from harness.kinds.checkers import CHECKERS
 from harness.kinds.kind import OpponentFailed
 from harness.kinds.op.deadline import Deadline
 from harness.kinds.op.plan import OpPlan

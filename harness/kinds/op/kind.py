@@ -28,8 +28,8 @@ from harness.core.records import (
     Warning,
 )
 from harness.judging import warnings
-from harness.judging.checkers import CHECKERS
 from harness.kinds import staging
+from harness.kinds.checkers import CHECKERS
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
 from harness.kinds.op import check as op_check
@@ -348,7 +348,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
             # The judges' and the opponent's files too.
             hidden=staging.hidden(plan.problem.root, top),
             judges=plan.hidden,
-            checker=plan.problem.checker,
+            judge=CHECKERS[plan.problem.checker].trusted,
             judged=judged_roles(plan),
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.core.records import Verdicts
+from harness.ranks.wire import TRUSTED
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Checker:
 
 
 CHECKERS = {
-    "strict": Checker(name="strict", trusted="harness.ranks.trusted:Trusted", has_published=True),
+    "strict": Checker(name="strict", trusted=TRUSTED, has_published=True),
     "folder": Checker(
         name="folder",
         trusted="harness.kinds.folder.rank:FolderTrusted",
