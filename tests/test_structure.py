@@ -180,7 +180,7 @@ def test_only_what_runs_in_ranks_imports_torch_or_a_wings_rank_files() -> None:
     ("call", "homes"),
     [
         ("flock(", {"core/files.py", "engine/child.py"}),  # the child runs without the harness
-        ("killpg(", {"machine/processes.py"}),
+        ("killpg(", {"core/processes.py"}),
     ],
 )
 def test_locks_and_the_ends_of_groups_are_written_once(call: str, homes: set[str]) -> None:

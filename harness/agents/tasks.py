@@ -23,8 +23,8 @@ from harness.core.checkout import ROOT
 from harness.core.errors import UsageError
 from harness.core.events import CaseBegan, event_of
 from harness.core.files import read_text
+from harness.core.processes import PR_SET_PDEATHSIG
 from harness.core.words import clean, clean_line
-from harness.process.sandbox import PR_SET_PDEATHSIG
 
 TASKS, WAITING = 200, 64  # kept at most, and waiting at most
 END_S = 20.0  # for an evaluation to end its ranks

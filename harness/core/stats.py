@@ -384,3 +384,8 @@ def _mean(session: Sequence[Launch], launch: LaunchNoise) -> tuple[float, float]
     weights = [1 / (one.error**2 + (0.0 if one.covers else launch.sd**2)) for one in session]
     total = math.fsum(weights)
     return math.fsum(weight * one.log for weight, one in zip(weights, session, strict=True)) / total, 1 / total
+
+
+def block(device: str) -> int:
+    """How many samples are taken together on that device."""
+    return 4 if device == "cpu" else 7

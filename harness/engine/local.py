@@ -16,6 +16,7 @@ from pathlib import Path
 
 from harness.core import files
 from harness.core.decode import encode
+from harness.core.processes import end_group, end_tree
 from harness.engine.base import (
     ERR,
     FOLDER,
@@ -33,7 +34,6 @@ from harness.engine.base import (
     Unwatched,
 )
 from harness.engine.folders import JobFolders
-from harness.machine.processes import end_group, end_tree
 
 CHILD = Path(__file__).with_name("child.py")
 ORDER = "order.json"

@@ -22,6 +22,7 @@ from harness.kinds.program.kind import ProgramKind
 from harness.kinds.replay import ReplayKind
 from harness.kinds.train.kind import TrainKind
 from harness.kinds.vendor_tool.kind import VendorKind
+from harness.machine import hardware
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find as find_named
 from harness.problems.shape_file import problem_names
@@ -106,8 +107,9 @@ def beside(file: Path, checkout: Checkout) -> Problem | None:
 
 
 def checked(problem: Problem) -> Problem:
-    """The problem of a shape file. Raises BadFileError where the file names a kind that there is not, or a checker that
-    its kind has not."""
+    """The problem of a shape file. Raises BadFileError where the file names a kind that there is not, a checker that
+    its kind has not, or a GPU without known peaks."""
+    place = shown(problem.shapes_path, problem.root)
     kinds = {name: kind.checkers for name, kind in KINDS.items() if kind.checkers}
     for key, said, known in (
         ("kind", problem.kind, tuple(kinds)),
@@ -116,9 +118,13 @@ def checked(problem: Problem) -> Problem:
         if said not in known:
             whose = f"kind '{problem.kind}' has no" if key == "checker" else "no"
             raise BadFileError(
-                f"{shown(problem.shapes_path, problem.root)}: $.{key}: {whose} {key} '{said}'"
-                f"{did_you_mean(said, known)} (known: {', '.join(known)})"
+                f"{place}: $.{key}: {whose} {key} '{said}'{did_you_mean(said, known)} (known: {', '.join(known)})"
             )
+    if problem.published:
+        try:
+            hardware.peaks(problem.published.gpu)
+        except UsageError as error:
+            raise BadFileError(f"{place}: $.published_on: {error}") from None
     return problem
 
 

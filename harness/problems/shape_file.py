@@ -22,7 +22,6 @@ from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, UsageError
 from harness.core.records import Case, Cost, Kind, Param, Params, Ranking
 from harness.core.yaml_file import read_yaml
-from harness.machine import hardware
 from harness.problems.problem import (
     DEFAULT_BENCHMARK_S,
     MAX_INT,
@@ -260,10 +259,6 @@ def _check_short(short: dict[str, str], params_type: type[Any]) -> None:
 def _published(file: _ProblemFile) -> Published | None:
     if file.published_on is None or file.published_by is None:
         return None
-    try:
-        hardware.peaks(file.published_on)
-    except UsageError as error:
-        raise DecodeError("$.published_on", str(error)) from None
     return Published(gpu=file.published_on, what=file.published_by)
 
 

@@ -17,15 +17,12 @@ from harness.engine.registry import LOCAL
 from harness.gpumode.task_folder import task_of, unfit
 from harness.judging.scoring import SCORINGS
 from harness.kinds import settings
-from harness.kinds.checkers import CHECKERS
 from harness.kinds.kind import Order, Setting
 from harness.kinds.registry import find as find_problem
 from harness.kinds.registry import kind_of
 from harness.kinds.settings import Asked
 from harness.problems.problem import Problem, folded
 from harness.problems.shape_file import problem_names
-from harness.process import compile_cache
-from harness.ranks.launch import START_S
 from harness.serve.service import Leaderboard
 from harness.serve.store import Row
 from harness.serve.worker import Command, Files
@@ -151,10 +148,7 @@ def leaderboards(
             refused.append(error)
             continue
         gpu = "CPU" if setting.device == "cpu" else f"{setting.device.upper()}x{setting.world_size}"
-        suite = setting.suite
         scoring = SCORINGS[setting.problem.ranking_by]
-        limits_s = suite.test_timeout_s + max(suite.benchmark_timeout_s, suite.ranked_timeout_s)
-        limits_s *= CHECKERS[setting.problem.checker].longest
         found.append(
             Leaderboard(
                 id=number,
@@ -163,7 +157,7 @@ def leaderboards(
                 description=setting.problem.description,
                 gpus=tuple(dict.fromkeys((gpu, *options.gpus))),
                 task=_task(setting),
-                deadline_s=START_S + compile_cache.COMPILE_S + limits_s,
+                deadline_s=settings.longest_s(setting),
                 closes=offer.closes.isoformat() if offer.closes else None,
                 score_unit=scoring.unit,
                 more_is_better=scoring.better == "more",

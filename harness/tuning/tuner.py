@@ -14,9 +14,9 @@ from harness.core.decode import DecodeError
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import replace_file
 from harness.core.machine_records import Peaks
+from harness.core.processes import end_tree
 from harness.machine import hardware
 from harness.machine.gpus import gpu_names
-from harness.machine.processes import end_tree
 from harness.problems.problem import Problem
 from harness.tuning import records, table
 from harness.tuning.records import Order, Result

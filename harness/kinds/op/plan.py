@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.records import Clock, Mode, Submission, Warning
+from harness.core.stats import block
 from harness.kinds.kind import SECRET_BITS, Plan
 from harness.kinds.phases import phases
 from harness.machine import host
 from harness.machine.host import cores
 from harness.problems.problem import Problem, Suite
 from harness.ranks.barrier import KEY_BITS
-from harness.ranks.clocks import MIN_SAMPLES, Budget, block
+from harness.ranks.clocks import MIN_SAMPLES, Budget
 
 ON_NODES: tuple[Clock, ...] = ("wall",)  # devices start together by one page of memory, which nodes do not share
 CLOCKS: dict[str, tuple[Clock, ...]] = {

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import psutil
 
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 KILLED_S = 5.0  # for killed processes to be gone
 POLL_S = 0.02
 
