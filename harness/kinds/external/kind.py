@@ -45,7 +45,7 @@ from harness.gpumode.folder import TaskProblem, cases_text, read
 from harness.gpumode.result_lines import number, parse, profile_text
 from harness.kinds import staging
 from harness.kinds.conditions import conditions
-from harness.kinds.external.programs import LANGUAGES, Program
+from harness.kinds.external.programs import LANGUAGES, EvaluatorProgram
 from harness.kinds.external.validation import validated
 from harness.kinds.gpu_only import refuse_gpu_only
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
@@ -95,7 +95,7 @@ class ExternalPlan(Plan):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
+class EvaluatorRun:
     """One run of eval.py, or of the program `name`. `code` is None where its time was up. `told` are its result lines,
     the last of a key."""
 
@@ -106,9 +106,9 @@ class Ran:
     name: str = "eval.py"
 
 
-def told_by(ended: Ended, name: str) -> Ran:
+def told_by(ended: Ended, name: str) -> EvaluatorRun:
     """The run with its result lines read."""
-    return Ran(code=ended.code, told=parse(ended.result), stdout=ended.stdout, stderr=ended.stderr, name=name)
+    return EvaluatorRun(code=ended.code, told=parse(ended.result), stdout=ended.stdout, stderr=ended.stderr, name=name)
 
 
 class ExternalKind:
@@ -170,7 +170,7 @@ class ExternalKind:
             yield ExternalSession(plan, progress, folder, cache)
 
 
-def check_codes(ran: Ran, mode: EvalMode, name: str) -> None:
+def check_codes(ran: EvaluatorRun, mode: EvalMode, name: str) -> None:
     """Raises BadFileError or UsageError where eval.py says by its exit code that it was not asked as it wants."""
     said = ran.stderr.strip()[-TAIL_CHARS:]
     if ran.code == 113:
@@ -192,7 +192,7 @@ class ExternalSession:
         self.at = 0
         self.logged: dict[str, str] = {}  # the log of each phase's last run, by the phase's name
         self.validation: tuple[Warning, ...] = ()  # its verdict, once the submission has been ranked
-        self.program: Program
+        self.program: EvaluatorProgram
 
     def prepare(self) -> Passed | Failure:
         """Builds what is run: compiles the program, or what the submission compiles at its import."""
@@ -210,7 +210,7 @@ class ExternalSession:
         if compiles:
             self.logs["compile"] = built.log
             self.phases_s["compile"] = time.monotonic() - began
-        if not isinstance(built.program, Program):
+        if not isinstance(built.program, EvaluatorProgram):
             return built.program
         self.program = built.program
         for name in files.keys() - self.program.files.keys():  # sources of what was compiled
@@ -314,7 +314,7 @@ class ExternalSession:
         limits = {"test": suite.test_timeout_s, "leaderboard": suite.ranked_timeout_s}
         return limits.get(mode, suite.benchmark_timeout_s)
 
-    def _ran(self, mode: EvalMode, placed: tuple[Params, ...], files: Mapping[str, bytes]) -> Ran:
+    def _ran(self, mode: EvalMode, placed: tuple[Params, ...], files: Mapping[str, bytes]) -> EvaluatorRun:
         """One run of the program with these files."""
         self._stage(files)
         cases = self.folder / "cases.txt"
@@ -323,7 +323,7 @@ class ExternalSession:
         ended = run_child(command, self._staged, self.environ, self._limit_s(mode))
         return told_by(ended, Path(self.program.command[-1]).name)
 
-    def _refused(self, ran: Ran, outcome: Outcome, control: str) -> UsageError:
+    def _refused(self, ran: EvaluatorRun, outcome: Outcome, control: str) -> UsageError:
         """That the folder does not run here, in a line that begins with the reason."""
         plan = self.plan
         last = ran.stderr.strip().rpartition("\n")[2]  # of a traceback: the exception
@@ -378,12 +378,12 @@ class ExternalSession:
         return tuple({**case, **ranks} if "world_size" in case else case for case in cases)
 
 
-def _how(ran: Ran) -> tuple[int | None, Mapping[str, str], str]:
+def _how(ran: EvaluatorRun) -> tuple[int | None, Mapping[str, str], str]:
     """How a run ended: its exit code, what it told, and the last line of its errors."""
     return ran.code, ran.told, ran.stderr.strip().rpartition("\n")[2]
 
 
-def outcomes_of(phase: EvalMode, count: int, ran: Ran, limit_s: float) -> list[Outcome]:
+def outcomes_of(phase: EvalMode, count: int, ran: EvaluatorRun, limit_s: float) -> list[Outcome]:
     """What became of each of `count` cases in one run. Where that did not pass, one of them at least has failed."""
     outcomes = [_outcome(phase, index, ran.told) for index in range(count)]
     done = ran.code == 0 and ran.told.get("check") == "pass" and not any(isinstance(one, NotRun) for one in outcomes)
@@ -417,7 +417,7 @@ def _outcome(phase: EvalMode, index: int, told: Mapping[str, str]) -> Outcome:
     return Measured(series=(Series(metric=THEIRS, own=(), summary=summary),))
 
 
-def _ended(phase: EvalMode, ran: Ran, limit_s: float) -> Wrong | Crashed | TimedOut:
+def _ended(phase: EvalMode, ran: EvaluatorRun, limit_s: float) -> Wrong | Crashed | TimedOut:
     """How a run ended that neither passed nor says which case failed."""
     error = ran.told.get("error", "")
     if ran.code in (0, 112) and error:

@@ -37,9 +37,9 @@ from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls, empty_samples_us
 from harness.kinds.op.deadline import JUDGING, MAKING
 from harness.kinds.op.launches import Launching, stage
-from harness.kinds.op.limits import Limits
+from harness.kinds.op.limits import CaseLimits
 from harness.kinds.op.plan import OpPlan, make_plan
-from harness.kinds.op.watch import Watch
+from harness.kinds.op.watch import MachineWatch
 from harness.machine import hardware, host
 from harness.nodes import start
 from harness.nodes.agent import has_own_network
@@ -116,7 +116,7 @@ class OpSession(Launching):
         super().__init__(plan, progress)
         self.device_model = ""
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
-        self.limits: Limits | None = None  # where the problem says what a call costs, once the device is known
+        self.limits: CaseLimits | None = None  # where the problem says what a call costs, once the device is known
         self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
         self.lacking: tuple[str, ...] = ()
 
@@ -125,7 +125,7 @@ class OpSession(Launching):
         """Ranks run within."""
         began, plan = time.monotonic(), self.plan
         self.progress.phase("start")
-        self.watch = Watch(plan)
+        self.watch = MachineWatch(plan)
         with (
             _staged(plan, self.files) as staged,
             start.joined(plan.nodes, has_own_network(plan.confined, plan.device), self.progress.note) as nodes,
@@ -166,7 +166,7 @@ class OpSession(Launching):
             if self.stepping is not None:
                 self.empty_call_samples_us["device"] = self.stepping.measure_empty()
             if self.plan.problem.cost_of is not None:
-                self.limits = Limits(self.plan, self.device_model, self.watch.load_per_core)
+                self.limits = CaseLimits(self.plan, self.device_model, self.watch.load_per_core)
                 if self.limits.peaks is None:
                     calls.open(groups.pop(0))
                     self.progress.phase("peaks of this machine")

@@ -39,10 +39,10 @@ from harness.kinds import staging
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import SECRET_BITS, Account, Checked, OpponentFailed, Order, Phase, Plan, Progress, Session
 from harness.kinds.phases import phases
-from harness.kinds.program.build import ProgramPlan, Side, Workshop
+from harness.kinds.program.build import BuiltProgram, ProgramPlan, Workshop
 from harness.kinds.program.files import BUILD, read_solver
 from harness.kinds.program.run import Judged, judged
-from harness.kinds.program.task import Instance, Task, check_here, load_instance, load_task
+from harness.kinds.program.task import Instance, TaskModule, check_here, load_instance, load_task
 from harness.problems import shape_file
 from harness.problems.problem import Problem, Suite
 
@@ -122,7 +122,7 @@ class ProgramSession:
 
     def __init__(self, plan: ProgramPlan, progress: Progress, folder: Path, cache: Path) -> None:
         self.plan, self.progress, self.folder = plan, progress, folder
-        self.task: Task = load_task(plan.problem)
+        self.task: TaskModule = load_task(plan.problem)
         self.workshop = Workshop(plan, progress, folder, cache)
         self.phases_s = self.workshop.phases_s
         self.logs = self.workshop.logs
@@ -133,7 +133,7 @@ class ProgramSession:
         self.runs = 0
         self.instance: Instance | None = None
         self.first: dict[str, Judged] = {}  # the checked runs of the case at hand, by role
-        self.sides: dict[str, Side] = {}  # by role
+        self.sides: dict[str, BuiltProgram] = {}  # by role
 
     # ---- before the first case
 
@@ -332,7 +332,7 @@ def _limit_s(case: Case) -> float:
     return float(case.params["limit_s"])  # type: ignore[arg-type]
 
 
-def _most_s(task: Task, case: Case) -> float:
+def _most_s(task: TaskModule, case: Case) -> float:
     """How long a run may take: the limit and its grace."""
     return _limit_s(case) + task.grace_s(_limit_s(case))
 

@@ -43,7 +43,7 @@ from harness.problems.submission import read_submission
 from harness.process import profilers
 from harness.process.child import Ended, run_child, signal_name
 from harness.process.profiler_tool import Tool
-from harness.process.profilers import TOOLS, Job, Said
+from harness.process.profilers import TOOLS, ProfilerJob, Said
 from harness.ranks.launch import free_port
 
 MAX_FILE_BYTES = 256 << 20  # of a report file that is kept
@@ -221,8 +221,8 @@ class VendorSession:
             return 0
 
     def _run_all(
-        self, case: Case, top: Path, command: Callable[["_Run", list[str]], list[str]], counts: bool = False
-    ) -> tuple[list["_Run"], list[Ended]]:
+        self, case: Case, top: Path, command: Callable[["_RankFolders", list[str]], list[str]], counts: bool = False
+    ) -> tuple[list["_RankFolders"], list[Ended]]:
         """Runs the case on all ranks at once, each by its command."""
         port = free_port()
         runs = [self._stage(case, rank, top, port, counts) for rank in range(self.plan.world_size)]
@@ -232,15 +232,15 @@ class VendorSession:
             ended = pool.map(lambda run: run_child(command(run, inner), run.work, self.environ, limit_s), runs)
             return runs, list(ended)
 
-    def _under_tool(self, run: "_Run", inner: list[str]) -> list[str]:
+    def _under_tool(self, run: "_RankFolders", inner: list[str]) -> list[str]:
         return self.tool.command(self.plan.program, run.out, inner, self.plan.launch_count)
 
-    def _stage(self, case: Case, rank: int, top: Path, port: int, counts: bool) -> "_Run":
+    def _stage(self, case: Case, rank: int, top: Path, port: int, counts: bool) -> "_RankFolders":
         plan, folder = self.plan, top / str(rank)
-        run = _Run(work=folder / "work", out=folder / "report")
+        run = _RankFolders(work=folder / "work", out=folder / "report")
         run.out.mkdir(parents=True)
         staging.write(run.work, plan.problem.staged() | staging.files_of(plan.problem, plan.submission))
-        job = Job(
+        job = ProfilerJob(
             rank=rank,
             world_size=plan.world_size,
             device=plan.device,
@@ -255,7 +255,7 @@ class VendorSession:
         (run.work / profilers.JOB).write_text(json.dumps(encode(job)))
         return run
 
-    def _failure(self, rank: int, run: "_Run", ended: Ended) -> Failure | None:
+    def _failure(self, rank: int, run: "_RankFolders", ended: Ended) -> Failure | None:
         """What went wrong in a rank's process. Raises HarnessError for what is the tool's or the machine's fault."""
         plan, printed = self.plan, ended.stdout + ended.stderr
         if ended.code is None:
@@ -283,7 +283,7 @@ class VendorSession:
         if (text := profilers.complaint(self.tool, printed)) is not None:
             raise HarnessError(f"{self.tool.program} did not profile: {text}")
 
-    def _profile(self, runs: list["_Run"]) -> Profile:
+    def _profile(self, runs: list["_RankFolders"]) -> Profile:
         kernels: list[KernelFigures] = []
         files: dict[str, bytes] = {}
         ranks = []
@@ -306,7 +306,7 @@ def _log_name(number: int, rank: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Run:
+class _RankFolders:
     """A rank's folders: where it works, and where the tool leaves its report."""
 
     work: Path
