@@ -28,6 +28,7 @@ from factories import (
     entry,
     failed_benchmark,
     failed_test,
+    ordered,
     report,
     results,
     timed,
@@ -472,7 +473,7 @@ def test_progress_says_about_how_long_it_will_take_where_it_knows_the_plan() -> 
     problem = find("a2a", Checkout.here())
     suite = replace(problem.with_world_size(problem.suite("cpu"), 1), benchmark_s=3.0)
     submission = Submission(path="x.py", name="x.py", source="", sha256="0" * 64)
-    plan = make_plan(problem, suite, submission, "leaderboard", "cpu", 1, "tester")
+    plan = make_plan(ordered(problem, suite, submission, "leaderboard", "cpu", 1))
     now = 0.0
 
     def steps(console: Console) -> None:

@@ -22,7 +22,6 @@ from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.core.metrics import THEIRS
 from harness.core.records import (
-    Bound,
     Case,
     Crashed,
     Failure,
@@ -34,7 +33,6 @@ from harness.core.records import (
     Passed,
     Profile,
     Series,
-    Submission,
     TimedOut,
     Warning,
     Wrong,
@@ -49,10 +47,10 @@ from harness.kinds.external.programs import LANGUAGES, EvaluatorProgram
 from harness.kinds.external.validation import validated
 from harness.kinds.gpu_only import refuse_gpu_only
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
-from harness.kinds.phases import phases
+from harness.kinds.phases import planned
+from harness.kinds.plain import PlainKind, PlainSession
 from harness.machine import host
 from harness.problems.problem import Problem
-from harness.problems.submission import read_submission
 from harness.process import compile_cache, cuda_shim_site
 from harness.process.child import Ended, run_child, signal_name
 
@@ -111,23 +109,12 @@ def told_by(ended: Ended, name: str) -> EvaluatorRun:
     return EvaluatorRun(code=ended.code, told=parse(ended.result), stdout=ended.stdout, stderr=ended.stderr, name=name)
 
 
-class ExternalKind:
+class ExternalKind(PlainKind):
     """A problem folder's own eval.py, asked for by `--eval theirs`; no folder is of this kind by itself."""
-
-    checkers: tuple[str, ...] = ()
-    takes_tools = False
-
-    def claims(self, place: Path) -> bool:
-        """None: kind `folder` reads such folders."""
-        return False
 
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem folder."""
         return read(place, checkout)
-
-    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """A file, with its local modules."""
-        return read_submission(path or problem.default_submission(), checkout.root, problem.lang)
 
     def plan(self, order: Order) -> Plan:
         """The runs of eval.py that make up the mode. Raises UsageError for a problem without an eval.py."""
@@ -143,20 +130,16 @@ class ExternalKind:
         suite = replace(setting.suite, benchmarks=setting.suite.benchmarks[-kept:])
         placed = problem.with_world_size(suite, setting.world_size)
         seed = task.seed if setting.seed is None else setting.seed
-        return ExternalPlan(
+        return planned(
+            ExternalPlan,
+            order,
             kind="external",
-            problem=problem,
             suite=placed,
-            submission=order.submission,
-            mode=order.mode,
-            device=setting.device,
-            world_size=setting.world_size,
-            author=order.author,
-            phases=phases(placed, order.mode),
-            ranking_by=problem.ranking_by,
             checker="theirs",
             secret=seed or 0,
+            opponent=None,
             confined=False,
+            nodes=1,
             notes=(Warning(code="theirs"), *notes),
             seed=seed,
             cuda_is_cpu=cuda_is_cpu,
@@ -179,13 +162,14 @@ def check_codes(ran: EvaluatorRun, mode: EvalMode, name: str) -> None:
         raise UsageError(f"{name}: its eval.py does not know the mode {mode} (exit 2): {said}")
 
 
-class ExternalSession:
+class ExternalSession(PlainSession):
     """The runs of eval.py. A phase of ours is one run or several, made when the first of its cases is asked for."""
 
+    plan: ExternalPlan
+
     def __init__(self, plan: ExternalPlan, progress: Progress, folder: Path, cache: Path) -> None:
-        self.plan, self.progress, self.folder = plan, progress, folder
-        self.phases_s: dict[str, float] = {}
-        self.logs: dict[str, str] = {}
+        super().__init__(plan, progress)
+        self.folder = folder
         self.environ = self._environ(folder, cache)
         self.outcomes: list[Outcome] = []  # of the phase's cases, once it has run
         self.profiles: list[str] = []  # of those that were profiled
@@ -261,14 +245,6 @@ class ExternalSession:
         """eval.py's profile is a text."""
         return Profile(ranks=(), trace_json="", text=self.profiles[self.at - 1])
 
-    def close(self) -> Passed | Failure:
-        """Nothing runs between two modes."""
-        return Passed()
-
-    def bound(self, case: Case) -> Bound | None:
-        """A folder does not say what a call costs."""
-        return None
-
     def logs_of(self, case: Case) -> tuple[str, ...]:
         """What eval.py and the submission, which share a process, printed in the run that the case was last part of."""
         name = self.logged.get(case.kind)
@@ -276,7 +252,7 @@ class ExternalSession:
 
     def account(self) -> Account:
         """What eval.py printed is among the logs; the verdict of a validation is a note."""
-        return replace(staging.account(self.plan, self.phases_s, self.logs), warnings=self.validation)
+        return replace(super().account(), warnings=self.validation)
 
     def _run(self, mode: EvalMode, label: str, placed: tuple[Params, ...]) -> list[Outcome]:
         """One run of eval.py, and what became of each of its cases. Where one has failed, the run is made again with

@@ -40,13 +40,13 @@ from harness.kinds.op.launches import Launching, stage
 from harness.kinds.op.limits import CaseLimits
 from harness.kinds.op.plan import OpPlan, make_plan
 from harness.kinds.op.watch import MachineWatch
+from harness.kinds.plain import PlainKind
 from harness.machine import hardware, host
 from harness.nodes import start
 from harness.nodes.agent import has_own_network
 from harness.problems import shape_file
 from harness.problems.problem import Problem
 from harness.problems.reference_copy import is_reference
-from harness.problems.submission import read_submission
 from harness.process import compile_cache
 from harness.ranks import wire
 from harness.ranks.group import Group
@@ -56,7 +56,7 @@ from harness.ranks.zygotes import OTHERS
 T = TypeVar("T")
 
 
-class OpKind:
+class OpKind(PlainKind):
     """The checkout's own problems."""
 
     checkers: tuple[str, ...] = ("strict",)
@@ -70,31 +70,13 @@ class OpKind:
         """The problem whose reference folder that is. Raises BadFileError where its files are bad."""
         return shape_file.find(place.name, Checkout(place.resolve().parent.parent))
 
-    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """A file, with its local modules."""
-        return read_submission(path or problem.default_submission(), checkout.root, problem.lang)
-
     def plan(self, order: Order) -> Plan:
         """Our ranks' plan. Raises UsageError where the ranks cannot fit on this machine."""
         setting = order.setting
         if setting.nodes > 1 and order.mode == "profile":
             raise UsageError(f"--nodes {setting.nodes}: traces are read on one machine; profile there")
         cuda_is_cpu, notes = conditions(setting, order.submission)
-        plan = make_plan(
-            setting.problem,
-            setting.suite,
-            order.submission,
-            order.mode,
-            setting.device,
-            setting.world_size,
-            order.author,
-            opponent=order.opponent,
-            cuda_is_cpu=cuda_is_cpu,
-            confined=setting.confined,
-            notes=notes,
-            nodes=setting.nodes,
-            launches=setting.launches,
-        )
+        plan = make_plan(order, cuda_is_cpu, notes)
         text = setting.problem.staged().get("reference.py", b"").decode(errors="replace")
         if order.opponent is None and is_reference(order.submission.source, text):
             plan = replace(plan, is_reference=True, notes=(*notes, Warning(code="reference")))
