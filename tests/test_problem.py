@@ -609,6 +609,17 @@ def test_a_kind_a_checker_and_a_gpu_that_no_shape_file_may_name(
     assert f"bad      shapes/{name}.yaml: {says}" in capsys.readouterr().out
 
 
+def test_a_score_that_ignores_its_metrics_unit_is_refused(root: Path) -> None:
+    """`ranking_by: geom` read tokens a second as microseconds: 1,306 of them were a score of 1.261 ms."""
+    edit(root / "shapes" / "llama.yaml", "ranking_by: product", "ranking_by: geom")
+    said = (
+        "shapes/llama.yaml: $.ranking_by: 'geom' scores values in us, and this problem's are in tokens/s: write product"
+    )
+    with pytest.raises(BadFileError, match="write product") as caught:
+        registry.find("llama", checkout.Checkout(root))
+    assert str(caught.value) == said
+
+
 @pytest.mark.parametrize("name", ["iopddl", "llama_lora", "llama_pretrain"])
 def test_a_vendors_profiler_is_no_tool_for_what_is_no_kernel(name: str) -> None:
     found = registry.find(name, checkout.Checkout(checkout.ROOT))

@@ -28,12 +28,10 @@ from harness.core.records import (
     Held,
     Measured,
     Outcome,
-    Raised,
     Submission,
-    TimedOut,
 )
 from harness.core.stats import median
-from harness.core.words import both_ends, case_label, clean, clean_line
+from harness.core.words import both_ends, clean, clean_line
 from harness.judging import verdict
 from harness.judging.warnings import text_of
 
@@ -193,14 +191,10 @@ def _message(outcome: Outcome) -> str:
 
 def _evidence(report: EvalReport, failed: CaseResult) -> Evidence:
     outcome = failed.outcome
-    detail = ""
-    if isinstance(outcome, Raised):
-        detail = outcome.traceback
-    elif isinstance(outcome, Crashed):
-        detail = outcome.log_tail or report.printed(failed, outcome.rank)
-    elif isinstance(outcome, TimedOut):
-        detail = "\n".join(outcome.stacks)
-    where = f"{failed.case.kind}: {clean_line(case_label(failed))}"
+    detail = "\n".join(verdict.left(outcome))
+    if isinstance(outcome, Crashed):
+        detail = detail or report.printed(failed, outcome.rank)
+    where = f"{failed.case.kind}: {clean_line(failed.case.title)}"
     return Evidence(where=where, message=_message(outcome), detail=both_ends(clean(detail), DETAIL_CHARS))
 
 
@@ -232,7 +226,7 @@ def _case(result: CaseResult) -> CaseFigure:
     assert isinstance(measured, Measured)
     bounded = measured.against_bound
     return CaseFigure(
-        label=clean_line(case_label(result)),
+        label=clean_line(result.case.title),
         params=result.case.params,
         metric=figures.metric.name,
         unit=figures.metric.unit,

@@ -13,6 +13,7 @@ from harness.kinds.registry import find_name
 from harness.problems.shape_file import communication_words
 from harness.report import board_view
 from harness.report.console import new_console
+from harness.report.render import terminal
 
 DESCRIPTION = "Show the local leaderboard."
 
@@ -45,5 +46,5 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     for file in files.all:
         file.write_text(board_view.BOARD_TEXTS[file.what](found, problem, standings, namespace.by))
     if not files.take_stdout:
-        board_view.show_board(found, new_console(), problem, standings, communication, namespace.by)
+        terminal.show(board_view.document_of(found, problem, standings, communication, namespace.by), new_console())
     return Exit.OK

@@ -20,6 +20,7 @@ from harness.evaluation.verify import EXITS, LAUNCHES, decision_of, launches
 from harness.kinds import settings
 from harness.report import bundles as view
 from harness.report.console import new_console
+from harness.report.render import terminal
 
 DESCRIPTION = """Make, check and reproduce bundles. A bundle is a result as one archive or folder that somebody else can
 audit and run again: source, report with every sample, problem version, system description, software, command, logs and
@@ -141,7 +142,7 @@ def make(order: MakeOptions, checkout: Checkout) -> Exit:
     if order.json:
         order.json.write(view.made_json(made, str(out), made.files[MANIFEST]))
     if not (order.json and order.json.is_stdout):
-        view.show_made(made, shown(out), made.files[MANIFEST], new_console())
+        terminal.show(view.made_document(made, shown(out), made.files[MANIFEST]), new_console())
     return Exit.OK
 
 
@@ -169,7 +170,7 @@ def check(bundle: Path, json: JsonFile | None, checkout: Checkout) -> Exit:
     if json:
         json.write(view.checked_json(found))
     if not (json and json.is_stdout):
-        view.show_checked(found, new_console())
+        terminal.show(view.checked_document(found), new_console())
     return Exit.OK if found.is_whole else Exit.BAD_FILE
 
 
@@ -185,7 +186,5 @@ def reproduce(order: ReproduceOptions, checkout: Checkout) -> Exit:
     if order.json:
         order.json.write(view.reproduced_json(found, ready, decision, ran))
     if not (order.json and order.json.is_stdout):
-        if not order.quiet:
-            view.show_launches(ready, decision, ran, new_console())
-        view.show_word(decision, new_console())
+        terminal.show(view.reproduced_document(ready, decision, ran), new_console(), order.quiet)
     return EXITS[decision.word]

@@ -10,7 +10,7 @@ from harness.cli import options, result_files
 from harness.cli.result_files import ResultFiles
 from harness.core.checkout import Checkout, shown
 from harness.core.errors import Exit, UsageError
-from harness.core.metric_words import MEMORY, TIMES
+from harness.core.metrics import UNITS
 from harness.core.records import Submission
 from harness.evaluation.compare import FAIL_IF, MARGIN, Comparison, exit_code, live, rule
 from harness.evaluation.compare_runs import recorded
@@ -21,15 +21,15 @@ from harness.kinds.registry import plan_of, read_submission
 from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.shape_file import problem_names
-from harness.report import junit, markdown
-from harness.report.comparison import show, show_summary, to_json
+from harness.report.comparison import document_of, to_json
 from harness.report.console import new_console
 from harness.report.progress import ProgressLine
+from harness.report.render import FORMATS, terminal
 
 DESCRIPTION = f"""Compare files, or recorded runs, head to head. Two files are checked, and measured in turn on the same
 inputs. Of two recorded runs, the recorded measurements are compared. Nothing is recorded.
 
-{rule(MARGIN, TIMES)} Of solvers, costs are compared: B is CHEAPER or DEARER."""
+{rule(MARGIN, UNITS["us"])} Of solvers, costs are compared: B is CHEAPER or DEARER."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fail-if",
         action="append",
         default=[],
-        choices=[word for word in FAIL_IF if word not in (MEMORY.better, MEMORY.worse)],
+        choices=[*FAIL_IF],
         help=f"exit with {Exit.FAIL_IF:d} if the summary's word for B is this one (solvers' costs: cheaper, dearer); "
         "may be repeated",
     )
@@ -144,20 +144,15 @@ def compare(order: Options, checkout: Checkout) -> int:
             found = _compare_files(order, setting, leading_source(entry, setting, checkout), checkout)
             found = [replace(one, a=replace(one.a, run_id=entry.run_id)) for one in found]
     code = exit_code(found, order.fail_if)
-    console = new_console()
-    for index, one in enumerate(() if order.files.take_stdout else found):
-        if order.quiet:
-            show_summary(one, console)
-            continue
-        if index:
-            console.print()
-        show(one, console)
+    document = document_of(found, order.fail_if)
+    if not order.files.take_stdout:
+        terminal.show(document, new_console(), order.quiet)
     if order.files.json:
         order.files.json.write(to_json(found, code))
     if order.files.markdown:
-        order.files.markdown.write_text(markdown.comparison_text(found))
+        order.files.markdown.write_text(FORMATS["markdown"](document))
     if order.files.junit:
-        order.files.junit.write_text(junit.comparison_xml(found, order.fail_if))
+        order.files.junit.write_text(FORMATS["junit"](document))
     return code
 
 

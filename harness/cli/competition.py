@@ -23,10 +23,11 @@ from harness.kinds.folder.known import remember
 from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.submission import directives, read_submission
-from harness.report import terminal
+from harness.report import evaluation
 from harness.report.console import new_console
-from harness.report.contest import competition_json, show, show_list
+from harness.report.contest import competition_json, document_of, list_document
 from harness.report.progress import ProgressLine
+from harness.report.render import terminal
 
 DESCRIPTION = """Evaluate all problems of a KernelBot competition file, one after the other, with a summary over all of
 them. --list shows the problems, their deadlines and who leads here."""
@@ -94,7 +95,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     files = _assigned([read_submission(file, checkout.root) for file in order.submissions], chosen)
     if not namespace.list:
         return evaluate(order, competition, chosen, files, checkout)
-    show_list(competition, chosen, leaderboard.load(checkout.leaderboard), _console(order), checkout)
+    found = leaderboard.load(checkout.leaderboard)
+    terminal.show(list_document(competition, chosen, found, checkout), _console(order))
     if order.json:
         order.json.write(competition_json(competition, []))
     return Exit.OK
@@ -118,7 +120,7 @@ def evaluate(
             console.print(f"error: {clean(str(one.error))}", markup=False, highlight=False)
         console.print()
         done.append(one)
-    show(competition, done, console)
+    terminal.show(document_of(competition, done), console)
     if order.json:
         order.json.write(competition_json(competition, done))
     return next((one.exit_code for one in done if one.exit_code != Exit.OK), Exit.OK)
@@ -185,7 +187,7 @@ def _evaluated(
             )
     except HarnessError as error:
         return Evaluated(listed=listed, closes=closes, submission=name, error=error)
-    terminal.show(ran.report, ran.standing, ran.place, console, by=RANKED_BY)
+    terminal.show(evaluation.document_of(ran.report, ran.standing, ran.place, by=RANKED_BY), console)
     return Evaluated(
         listed=listed, closes=closes, submission=name, report=ran.report, place=ran.place, error=ran.unrecorded
     )

@@ -22,10 +22,10 @@ from harness.kinds.settings import Asked
 from harness.problems.problem import Problem
 from harness.problems.submission import directives
 from harness.problems.submission import read_submission as read_file
-from harness.report import terminal
+from harness.report import evaluation
 from harness.report.console import new_console
 from harness.report.progress import ProgressLine
-from harness.report.summary import show_summary
+from harness.report.render import terminal
 
 
 def submit(order: Submit, checkout: Checkout, world: World) -> Exit:
@@ -118,10 +118,7 @@ def _show_submitted(
     quota = f"; {used} of {most} submissions of {entry.submitted_at:%Y-%m-%d} used" if most else ""
     line = f"{entry.number} of team {entry.team}: {entry.state}{quota}"
     console = console_of(order.json)
-    if order.quiet:
-        show_summary(report, board, None, console, line)
-    else:
-        terminal.show(report, board, None, console, entry=line)
+    terminal.show(evaluation.document_of(report, board, None, entry=line), console, order.quiet)
     write_json(
         order.json,
         report_json.to_json(report, None) | {"entry": entry.number, "team": entry.team, "state": entry.state},

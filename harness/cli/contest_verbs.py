@@ -33,6 +33,7 @@ from harness.evaluation import verify
 from harness.evaluation.verify import Decision, Ready
 from harness.report import contest_page, contest_stats, contest_view, decision
 from harness.report.console import new_console
+from harness.report.render import terminal
 
 
 def _run_elsewhere(engine: str, command: Sequence[str], checkout: Checkout) -> int:
@@ -99,7 +100,7 @@ def show_list(order: orders.List, checkout: Checkout, world: World) -> Exit:
     found = [acts.opened(file) for file in files]
     for one in found:
         rules.check(one.rules, one.file, checkout)
-    contest_view.show_contests(found, world.now(), console_of(order.json))
+    terminal.show(contest_view.contests_document(found, world.now()), console_of(order.json))
     write_json(order.json, contest_view.contests_json(found, world.now()))
     return Exit.OK
 
@@ -111,12 +112,12 @@ def show(order: orders.Show, checkout: Checkout, world: World) -> Exit:
     if order.entry is not None or order.log:
         _check_insight(order, found, world)
     if order.entry is not None:
-        contest_view.show_entry(found, order.entry, console)
+        document = contest_view.entry_document(found, order.entry)
     elif order.log:
-        contest_view.show_log(found.log.records(), console)
-        contest_view.show_torn(found, console)
+        document = contest_view.log_document(found)
     else:
-        contest_view.show_contest(found, world.now(), console)
+        document = contest_view.contest_document(found, world.now())
+    terminal.show(document, console)
     write_json(order.json, contest_view.contest_json(found, world.now()))
     return Exit.OK
 
@@ -139,7 +140,7 @@ def show_standings(order: orders.Standings, checkout: Checkout, world: World) ->
         found.rules.problem(order.problem)
     view = standings.full if _is_organiser(order, found, world) else standings.public
     shown = view(found.rules, found.log.records(), leaderboard.load(checkout.leaderboard), now)
-    contest_view.show_standings(found, shown, order.problem, console_of(order.json))
+    terminal.show(contest_view.standings_document(found, shown, order.problem), console_of(order.json))
     write_json(order.json, contest_view.standings_json(found, shown, order.problem))
     return Exit.OK
 
@@ -149,7 +150,7 @@ def show_stats(order: orders.Stats, checkout: Checkout, world: World) -> Exit:
     found, now = contest_of(order.contest, checkout), world.now()
     view = statistics.full if _is_organiser(order, found, world) else statistics.public
     shown = view(found.rules, found.log.records(), now)
-    contest_stats.show_statistics(shown, console_of(order.json, order.page))
+    terminal.show(contest_stats.document_of(shown), console_of(order.json, order.page))
     if order.page is not None:
         board = leaderboard.load(checkout.leaderboard)
         text = contest_page.html(contest_page.data(found, board, now, is_full=order.full))
@@ -286,10 +287,7 @@ def _verified(
     _record(found, entry, ready, decided, done, checkout, world, by)
     console = new_console()
     console.print(Text(said, style="bold"))
-    if order.quiet:
-        decision.show_decision(decided, console)
-    else:
-        decision.show(one, decided, done, console)
+    terminal.show(decision.document_of(one, decided, done), console, order.quiet)
     return decided.word
 
 

@@ -7,7 +7,8 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.machine.doctor import doctor, read
 from harness.report.console import new_console
-from harness.report.findings import show, to_json
+from harness.report.findings import document_of, to_json
+from harness.report.render import terminal
 
 DESCRIPTION = "Say what on this machine changes results. Reads only, never changes a setting."
 
@@ -38,5 +39,5 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     if namespace.json is not None:
         namespace.json.write(to_json(found, findings))
     if namespace.json is None or not namespace.json.is_stdout:
-        show(findings, new_console())
+        terminal.show(document_of(findings), new_console())
     return Exit.ERROR if any(one.status == "fail" for one in findings) else Exit.OK

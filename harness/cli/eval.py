@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
-from rich.text import Text
-
 from harness.agents.made import result_of
 from harness.agents.reward import Function
 from harness.board import report_json
@@ -20,7 +18,7 @@ from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import Mode, Submission
-from harness.core.words import clean_line, print_all
+from harness.core.words import clean_line
 from harness.evaluation import beside
 from harness.evaluation.recorded import Ran, evaluated
 from harness.judging import verdict
@@ -30,10 +28,10 @@ from harness.kinds.registry import read_submission
 from harness.kinds.settings import Asked
 from harness.machine import host, peaks_cache
 from harness.process.profilers import TOOLS
-from harness.report import junit, markdown, terminal
 from harness.report.console import new_console
+from harness.report.evaluation import document_of
 from harness.report.progress import Both, EventLog, ProgressLine
-from harness.report.summary import show_summary
+from harness.report.render import FORMATS, terminal
 
 DESCRIPTION = """Evaluate a submission. Tests it on every test shape, times it on every benchmark shape in turn with
 the reference, and records the result. Stops at the first phase that fails; a failure is never recorded."""
@@ -171,12 +169,8 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
         )
     ran, met = _beside(order, ran, setting, submission, checkout)
     if not order.files.take_stdout:
-        if order.quiet:
-            show_summary(ran.report, ran.standing, ran.place, new_console())
-        else:
-            terminal.show(ran.report, ran.standing, ran.place, new_console(), order.verbose)
-        if met:
-            print_all(new_console(), Text(f"{'beside':<9}{clean_line(met)}"))
+        document = document_of(ran.report, ran.standing, ran.place, order.verbose, met=met)
+        terminal.show(document, new_console(), order.quiet)
     _write(order, ran)
     if ran.unrecorded is not None:
         raise ran.unrecorded
@@ -213,10 +207,9 @@ def _write(order: Options, ran: Ran) -> None:
     if files.json:
         error = {"error": str(ran.unrecorded)} if ran.unrecorded else {}
         files.json.write(report_json.to_json(ran.report, ran.place) | error)
-    if files.markdown:
-        files.markdown.write_text(markdown.evaluation_text(ran.report, ran.standing, ran.place))
-    if files.junit:
-        files.junit.write_text(junit.evaluation_xml(ran.report, ran.standing, ran.place))
+    for file in (files.markdown, files.junit):
+        if file:
+            file.write_text(FORMATS[file.what](document_of(ran.report, ran.standing, ran.place)))
 
 
 @contextlib.contextmanager

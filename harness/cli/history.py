@@ -3,8 +3,6 @@
 import argparse
 import sys
 
-from rich.text import Text
-
 from harness.board import leaderboard, reports
 from harness.cli import options, result_files
 from harness.core.checkout import Checkout
@@ -13,7 +11,8 @@ from harness.core.errors import Exit
 from harness.core.words import clean_line
 from harness.kinds.registry import find_name
 from harness.report.console import new_console
-from harness.report.history import chosen, lines, show
+from harness.report.history import chosen, document_of, lines
+from harness.report.render import terminal
 
 DESCRIPTION = "Show how each file's score moved over its runs: those of runs/ and of the leaderboard."
 
@@ -40,8 +39,5 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         for message in unreadable:
             print(f"left out: {clean_line(message)}", file=sys.stderr)
         return Exit.OK
-    console = new_console()
-    show(picked, console)
-    for message in unreadable:
-        console.print(Text(f"\nleft out: {clean_line(message)}"), soft_wrap=True)
+    terminal.show(document_of(picked, unreadable), new_console())
     return Exit.OK

@@ -10,7 +10,8 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.evaluation import mlperf
 from harness.report.console import new_console
-from harness.report.mlperf import show, to_json, to_markdown
+from harness.report.mlperf import document_of, to_json
+from harness.report.render import FORMATS, terminal
 
 DESCRIPTION = """Score results of MLPerf Training from their logs, by MLPerf's rules: the time of each run from
 run_start to run_stop, the Olympic mean over runs, times the scaling factor. Exits with 112 where the rules refuse a
@@ -60,7 +61,7 @@ def score(order: Options) -> Exit:
     if order.files.json:
         order.files.json.write(to_json(found))
     if order.files.markdown:
-        order.files.markdown.write_text(to_markdown(found))
+        order.files.markdown.write_text(FORMATS["markdown"](document_of(found)))
     if not order.files.take_stdout:
-        show(found, new_console())
+        terminal.show(document_of(found), new_console())
     return Exit.INVALID if any(one.result.refused for one in found) else Exit.OK

@@ -11,13 +11,13 @@ from harness.cli import result_files
 from harness.cli.result_files import JsonFile
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
-from harness.core.words import clean
 from harness.gpumode.folder import FILE
 from harness.kinds import registry
 from harness.problems.problem import Problem
 from harness.problems.shape_file import problem_names
 from harness.report.console import new_console
-from harness.report.problems import show
+from harness.report.problems import document_of
+from harness.report.render import terminal
 
 DESCRIPTION = """List the problems and their suites: this checkout's, or the problem folders below PATH, good ones first
 and then what is wrong with the others. Below 120 columns a problem takes one line; --json has everything."""
@@ -57,12 +57,7 @@ def _list(readers: Sequence[Callable[[], Problem]], json: JsonFile | None) -> Ex
         json.write(to_json(good, bad))
         if json.is_stdout:
             return code
-    if good:
-        show(good, new_console())
-    if good and bad:
-        print()
-    for wrong in bad:
-        print(f"bad      {clean(str(wrong))}")
+    terminal.show(document_of(good, bad), new_console())
     return code
 
 

@@ -16,7 +16,8 @@ from harness.judging.scoring import SCORINGS
 from harness.problems.shape_file import find
 from harness.process import compile_cache
 from harness.report.console import new_console
-from harness.report.pruned import Found, show, to_json
+from harness.report.pruned import Found, document_of, to_json
+from harness.report.render import terminal
 from harness.serve import kept
 
 DESCRIPTION = """Show what in runs/ and in the compile caches can go, and with --apply delete it: runs by their age,
@@ -79,7 +80,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     if files.json:
         files.json.write(to_json(found, checkout.root))
     if not files.take_stdout:
-        show(found, new_console())
+        terminal.show(document_of(found), new_console())
     return Exit.OK
 
 

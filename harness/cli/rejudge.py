@@ -17,7 +17,8 @@ from harness.kinds import settings
 from harness.kinds.registry import find
 from harness.report.console import new_console
 from harness.report.progress import ProgressLine
-from harness.report.rejudged import show, to_json
+from harness.report.rejudged import document_of, to_json
+from harness.report.render import terminal
 
 DESCRIPTION = """Judge entries again after a change of a problem, shape or check. Shows what would change. Only --apply
 changes the leaderboard, and keeps the old judgements."""
@@ -113,7 +114,7 @@ def rejudge(order: Options, checkout: Checkout) -> Exit:
             leaderboard.change(path, lambda now: applied(now, changes))
     finally:  # what was found is shown all the same
         if order.json is None or not order.json.is_stdout:
-            show(rows, changes, order.apply, new_console())
+            terminal.show(document_of(rows, changes, order.apply), new_console())
         if order.json:
             order.json.write(to_json(rows, order.apply))
     return Exit.OK

@@ -19,7 +19,8 @@ from harness.agents.made import refused
 from harness.board import report_json
 from harness.core.decode import encode
 from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
-from harness.report import junit, markdown
+from harness.report.evaluation import error_document
+from harness.report.render import FORMATS
 
 STDOUT = "-"  # as a file's name
 KEPT = (".py", ".yaml", ".yml")  # names of sources, shapes, contests, the leaderboard: of no result
@@ -109,7 +110,7 @@ class MarkdownFile(ResultFile):
 
     def write_error(self, message: str, code: Exit) -> None:
         """The error as a paragraph."""
-        self.write_text(markdown.error_text(message, code))
+        self.write_text(FORMATS["markdown"](error_document(message, code)))
 
 
 class JunitFile(ResultFile):
@@ -119,7 +120,7 @@ class JunitFile(ResultFile):
 
     def write_error(self, message: str, code: Exit) -> None:
         """The error as a test case."""
-        self.write_text(junit.error_xml(message, code))
+        self.write_text(FORMATS["junit"](error_document(message, code)))
 
 
 class CsvFile(ResultFile):

@@ -11,7 +11,8 @@ from harness.kinds.settings import MAX_RANKS
 from harness.machine import peaks_cache
 from harness.problems.problem import OFFICIAL
 from harness.report.console import new_console
-from harness.report.roofline import show, to_json
+from harness.report.render import terminal
+from harness.report.roofline import document_of, to_json
 
 DESCRIPTION = "Print the limit of every benchmark shape (its roofline). It is computed; nothing is run."
 
@@ -48,5 +49,5 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     if files.json:
         files.json.write(to_json(found))
     if not files.take_stdout:
-        show(found, new_console())
+        terminal.show(document_of(found), new_console())
     return Exit.OK

@@ -10,8 +10,8 @@ from harness.cli import options, result_files
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import Exit, UsageError
-from harness.core.words import print_all
 from harness.report.console import new_console
+from harness.report.render import FORMATS, terminal
 
 DESCRIPTION = """Say what the results of `eval-many` come to, over all problems in them: pass@k, the fast_p curve, the
 SOL score, the best of n and the mean reward, with 95 % intervals over problems."""
@@ -35,9 +35,11 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     if files.json:
         files.json.write(encode(found))
     if files.markdown:
-        files.markdown.write_text(score_view.markdown(found))
+        files.markdown.write_text(FORMATS["markdown"](score_view.document_of(found)))
     if namespace.page:
-        options.write_out(namespace.page, score_view.page(found).encode(), make_folder=True, option="--page")
+        options.write_out(
+            namespace.page, FORMATS["html"](score_view.document_of(found)).encode(), make_folder=True, option="--page"
+        )
     if not files.take_stdout:
-        print_all(new_console(), *score_view.parts(found))
+        terminal.show(score_view.document_of(found), new_console())
     return Exit.OK

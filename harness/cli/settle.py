@@ -22,7 +22,8 @@ from harness.kinds.kind import Progress
 from harness.kinds.registry import find
 from harness.report.console import new_console
 from harness.report.progress import ProgressLine
-from harness.report.settled import show, to_json
+from harness.report.render import terminal
+from harness.report.settled import document_of, to_json
 
 DESCRIPTION = """Settle the order of a board's leading entries. Runs their stored sources head to head in rounds: in
 each round every file meets every other in a launch of its own, timed in turn on the same inputs. Ends when all
@@ -107,7 +108,7 @@ def settle_board(order: Options, checkout: Checkout) -> Exit:
         leaderboard.change(checkout.leaderboard, lambda now: settle.applied(now, new))
     finally:  # what was measured is shown all the same
         if order.json is None or not order.json.is_stdout:
-            show(new, new_console())
+            terminal.show(document_of(new), new_console())
         if order.json:
             order.json.write(to_json(new, meeting, found.meetings))
     if found.ended is not None:

@@ -17,7 +17,8 @@ from harness.judging.worth import worth
 from harness.machine import tune
 from harness.machine.tune import CACHES, DROP_CACHES, NAMES, Choice
 from harness.report.console import new_console
-from harness.report.tune import changes_json, show, show_changes, show_worth, to_json, worth_json
+from harness.report.render import terminal
+from harness.report.tune import changes_document, changes_json, document_of, to_json, worth_document, worth_json
 
 DESCRIPTION = """Show what of the kernel's settings changes results and what it should be; with --apply change it, with
 --restore take that back, also after a crash. Both need root. Values before the change are on the disk before the first
@@ -99,7 +100,7 @@ def carry_out(order: Options, checkout: Checkout, console: Console) -> Exit:
         if order.json:
             order.json.write(worth_json(found))
         if not (order.json and order.json.is_stdout):
-            show_worth(found, console)
+            terminal.show(worth_document(found), console)
         return Exit.OK
     if order.act == "print":
         readings = tune.read(order.root, order.choice, order.only)
@@ -109,7 +110,7 @@ def carry_out(order: Options, checkout: Checkout, console: Console) -> Exit:
         if order.json:
             order.json.write(to_json(readings, blocked, applied))
         if not (order.json and order.json.is_stdout):
-            show(readings, blocked, applied, console)
+            terminal.show(document_of(readings, blocked, applied), console)
         return Exit.OK
     tune.check_root(order.uid, f"--{order.act}")
     if order.act == "apply":
@@ -119,5 +120,5 @@ def carry_out(order: Options, checkout: Checkout, console: Console) -> Exit:
     if order.json:
         order.json.write(changes_json(changes, order.act))
     if not (order.json and order.json.is_stdout):
-        show_changes(changes, what, console)
+        terminal.show(changes_document(changes, what), console)
     return Exit.OK

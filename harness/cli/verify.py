@@ -31,8 +31,9 @@ from harness.kinds.kind import Progress
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.report.console import new_console
-from harness.report.decision import show, show_decision, to_json
+from harness.report.decision import document_of, to_json
 from harness.report.progress import ProgressLine
+from harness.report.render import terminal
 
 DESCRIPTION = """Run an entry's source again: does it reproduce what it claims? Runs its stored source in independent
 launches, each a whole evaluation, and drops the fastest and the slowest. An entry that is not reproduced is held (exit
@@ -136,9 +137,6 @@ def outside_sandbox(one: Judged, reports: Sequence[EvalReport]) -> str:
 
 def _show(order: Options, one: Judged, decision: Decision, reports: list[EvalReport]) -> None:
     if order.json is None or not order.json.is_stdout:
-        if order.quiet:
-            show_decision(decision, new_console())
-        else:
-            show(one, decision, reports, new_console())
+        terminal.show(document_of(one, decision, reports), new_console(), order.quiet)
     if order.json:
         order.json.write(to_json(one, decision, reports))

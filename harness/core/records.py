@@ -10,7 +10,10 @@ from typing import Literal
 from harness.core.curve import Curve
 from harness.core.decode import DecodeError
 from harness.core.machine_records import Environment, MachineState, Peaks, Sampling, Traffic
+from harness.core.metrics import Clock as Clock
+from harness.core.metrics import Metric as Metric
 from harness.core.summary import Summary
+from harness.core.words import clean_line, seconds_text
 
 # Of report.json and --json. 1: first, with one clock's fields in every case. 2: `series` of metrics in every case, and
 # the figures that are shown.
@@ -21,7 +24,6 @@ Params = dict[str, Param]
 Kind = Literal["test", "benchmark", "profile"]  # profile: a benchmark's shape, profiled instead of timed
 Mode = Literal["test", "benchmark", "leaderboard", "profile"]
 Ranking = Literal["last", "mean", "geom", "relative", "olympic", "product"]  # of judging.scoring
-Clock = Literal["wall", "device", "gpumode"]  # docs/clocks.md
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,13 @@ class Case:
     def label(self) -> str:
         """Every parameter by its short name: `E 64  k 6  bias true`."""
         return "  ".join(f"{self.short.get(name, name)} {param_text(value)}" for name, value in self.params.items())
+
+    @property
+    def title(self) -> str:
+        """What tables call it: `m 512 n 512 k 1536 bias`. A switch that is off is left out."""
+        names = [(self.short.get(name, name), value) for name, value in self.params.items() if value is not False]
+        words = (name if value is True else f"{name} {param_text(value)}" for name, value in names)
+        return clean_line(" ".join(words)) or "the only shape"
 
 
 def param_text(value: Param) -> str:
@@ -105,20 +114,6 @@ class Passed:
     """Every checked call was right (a test case, or a benchmark case before it is timed)."""
 
     type: Literal["passed"] = "passed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """What a series measures: its name (of a clock, where it is time), its unit, and which values are the better."""
-
-    name: str
-    unit: str
-    better: Literal["less", "more"] = "less"
-
-    @property
-    def sign(self) -> int:
-        """The sign of log(other / own): chosen so that values above 0 mean that `own` is better."""
-        return 1 if self.better == "less" else -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,6 +355,11 @@ class Score:
     def __post_init__(self) -> None:
         if self.value <= 0:
             raise DecodeError(".value", f"expected a score above 0, found {self.value}")
+
+    @property
+    def text(self) -> str:
+        """With its unit: `3.891 ms`, `217039 cost`."""
+        return seconds_text(self.value) if self.unit == "s" else f"{self.value:.6g} {self.unit}"
 
 
 @dataclass(frozen=True, kw_only=True)

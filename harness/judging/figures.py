@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from harness.core.metrics import UNITS, Unit
 from harness.core.records import (
     Bound,
     CaseFigures,
@@ -90,7 +91,7 @@ def series_figures(measured: Measured, name: str) -> SeriesFigures | None:
     if series is None or not series.own:
         return None
     value = median(series.own)
-    bound = measured.bounds[name].value if name in measured.bounds else series.least
+    bound = measured.bounds[name].value if name in measured.bounds else least_of(series)
     return SeriesFigures(
         value=value,
         baseline=median(series.baseline) if series.baseline else None,
@@ -98,6 +99,19 @@ def series_figures(measured: Measured, name: str) -> SeriesFigures | None:
         bound=bound,
         fraction=(bound / value) ** series.metric.sign if bound else None,
     )
+
+
+def least_of(series: Series) -> float | None:
+    """The series' least; None where a side goes below it. A least that is undercut is none: it counts less than calls
+    hold (an allocator that frees inputs, memory on a heap that it does not know), so no fraction of it means anything.
+    """
+    sides = [median(side) for side in (series.own, series.baseline) if side]
+    return series.least if series.least is not None and all(side >= series.least for side in sides) else None
+
+
+def unit_of_results(results: Sequence[CaseResult]) -> Unit:
+    """The unit of the metric that ranks these cases; that of times where none was measured."""
+    return next((one.figures.metric.words for one in results if one.figures is not None), UNITS["us"])
 
 
 @dataclass(frozen=True, kw_only=True)
