@@ -32,7 +32,7 @@ from harness.board import bundle_check, bundle_make, leaderboard, report_json, r
 from harness.board.entries import Board
 from harness.cli import popcorn
 from harness.contest import rules
-from harness.contest.log import Log
+from harness.contest.log import ContestLog
 from harness.contest.state import fold
 from harness.core import checkout, mllog, words
 from harness.core.checkout import Checkout
@@ -311,7 +311,7 @@ def _buffer() -> FileBuffer:
 
 def outputs_of(data: bytes) -> None:
     """A rank's replies, and the outputs that they declare, as a trusted rank takes them."""
-    for reply in channel.Parser().feed(data):
+    for reply in channel.MessageParser().feed(data):
         for sample in reply.samples if isinstance(reply, wire.Called) else ():
             if sample.output is not None:
                 payload.viewed(sample.output, _buffer().read(sample.output.offset, sample.output.nbytes))
@@ -484,7 +484,7 @@ def directives(data: bytes) -> None:
 def told_by_eval(data: bytes) -> None:
     told = result_lines.parse(data)
     for phase in ("test", "benchmark", "profile"):
-        ran = external.Ran(code=0, told=told, stdout="", stderr="")
+        ran = external.EvaluatorRun(code=0, told=told, stdout="", stderr="")
         external.outcomes_of(phase, 2, ran, 1.0)  # type: ignore[arg-type]
 
 
@@ -748,7 +748,7 @@ def scored(path: Path) -> None:
 
 def log_state(path: Path) -> object:
     """What a contest is by its log."""
-    return fold(Log(path).records())
+    return fold(ContestLog(path).records())
 
 
 def snapshot_of(path: Path) -> object:

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from factories import ordered
 
 from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, UsageError
@@ -19,7 +20,7 @@ SUBMISSION = Submission(path="s.py", name="s.py", source="", sha256="0" * 64)
 
 def plan_of(mode: str = "leaderboard"):
     problem = find("a2a", Checkout.here())
-    return make_plan(problem, problem.suite("quick"), SUBMISSION, mode, "cpu", 8, "ada")
+    return make_plan(ordered(problem, problem.suite("quick"), SUBMISSION, mode, "cpu", 8))
 
 
 def test_every_place_of_a_run_has_a_seed_of_its_own_and_no_two_runs_share_them() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from conftest import RANKS, Silent, submission_of
+from factories import ordered
 from test_hostile import ended, ends_as_told, tried_on
 
 from harness.core.checkout import Checkout
@@ -39,7 +40,7 @@ def pooled(nothing_left: None) -> Iterator[Callable[..., EvalReport]]:
                 found.with_world_size(cases, RANKS), test_timeout_s=timeout_s, ranked_timeout_s=timeout_s,
                 benchmark_timeout_s=timeout_s, benchmark_s=0.05,
             )  # fmt: skip
-            plan = make_plan(found, cases, submission_of(source), mode, "cpu", RANKS, "tester")
+            plan = make_plan(ordered(found, cases, submission_of(source), mode, "cpu", RANKS))
             return evaluate(plan, Silent(), pool)
 
         yield run

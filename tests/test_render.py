@@ -28,6 +28,7 @@ from factories import (
     entry,
     failed_benchmark,
     failed_test,
+    ordered,
     report,
     results,
     timed,
@@ -37,7 +38,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from harness.board import judgements, leaderboard, report_json
-from harness.board.entries import Board, Entry, Standing, Verified
+from harness.board.entries import Board, Entry, Standing, Verification
 from harness.board.places import Place, place_of
 from harness.core import machine_records
 from harness.core.checkout import ROOT, Checkout
@@ -472,7 +473,7 @@ def test_progress_says_about_how_long_it_will_take_where_it_knows_the_plan() -> 
     problem = find("a2a", Checkout.here())
     suite = replace(problem.with_world_size(problem.suite("cpu"), 1), benchmark_s=3.0)
     submission = Submission(path="x.py", name="x.py", source="", sha256="0" * 64)
-    plan = make_plan(problem, suite, submission, "leaderboard", "cpu", 1, "tester")
+    plan = make_plan(ordered(problem, suite, submission, "leaderboard", "cpu", 1))
     now = 0.0
 
     def steps(console: Console) -> None:
@@ -616,7 +617,7 @@ def test_what_is_held_in_markdown_csv_and_json() -> None:
 
 def test_a_verified_entry_is_called_so_and_a_clean_board_has_no_legend() -> None:
     twice: dict[str, Any] = {"score": 0.1, "score_ci": (0.1, 0.1), "ratio": 2.0, "ratio_ci": (2.0, 2.0)}
-    verified = Verified(date="2026-05-02T12:00:00+00:00", launches=5, run_ids=("a",), **twice)
+    verified = Verification(date="2026-05-02T12:00:00+00:00", launches=5, run_ids=("a",), **twice)
     known = {entry().run_id: Standing(reproducible=True, stale=False)}
     text = printed(
         lambda console: board_view.show_board(Board(entries=(entry(verified=verified),)), console, standings=known)

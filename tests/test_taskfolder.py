@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Silent, submission_of
+from factories import ordered
 
 from harness.cli.main import main
 from harness.core.checkout import Checkout
@@ -71,7 +72,7 @@ def ran(nothing_left: None) -> Evaluate:
         if not isinstance(source, Submission):
             source = submission_of(source or problem.default_submission().read_text())
         world_size = suite.benchmarks[0].world_size
-        plan = make_plan(problem, suite, source, mode, "cpu", world_size, "tester", cuda_is_cpu=cuda_is_cpu)
+        plan = make_plan(ordered(problem, suite, source, mode, "cpu", world_size), cuda_is_cpu=cuda_is_cpu)
         return evaluate(plan, Silent())
 
     return run
@@ -456,7 +457,7 @@ def test_a_kernel_on_a_stream_that_waits_for_no_other_is_right_where_inputs_lie_
     """As they do at GPU MODE."""
     problem = read(FOLDERS / "single" / "wired", Checkout.here())
     suite = dataclasses.replace(problem.suite("official"), benchmark_s=0.1)
-    plan = make_plan(problem, suite, submission_of(ASIDE), "leaderboard", gpus().device, 1, "tester")
+    plan = make_plan(ordered(problem, suite, submission_of(ASIDE), "leaderboard", gpus().device, 1))
     report = evaluate(plan, Silent())
     assert verdict.status(report) == "pass", verdict.first_failure(report)
 

@@ -363,7 +363,7 @@ class Score:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class EvalFigures:
     """What a passed evaluation is worth: the contest's score, and over all cases the geometric means of the ratio to
     the baseline and of the fraction of the bound."""
 
@@ -419,7 +419,7 @@ class EvalReport:
     warnings: tuple[Warning, ...] = ()
     machine_state: tuple[MachineState, ...] = ()  # what `doctor` warns of, before the run
     device_model: str = ""  # what the device calls itself; empty on CPUs
-    figures: Figures | None = None  # once it has passed and measured something
+    figures: EvalFigures | None = None  # once it has passed and measured something
     gpu_sampling: Sampling | None = None  # during timed blocks; None on CPUs
     # Of a rank of each group, as its ranks say: what its allocator had of a device, or what it had resident on CPUs.
     peak_memory_bytes: dict[str, int] = field(default_factory=dict)

@@ -232,7 +232,7 @@ class Relaunching(Session, Protocol):
         ...
 
 
-class Pool(Protocol):
+class SessionPool(Protocol):
     """What may be kept between the evaluations of one problem: a context that ends it all at its end."""
 
     def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:

@@ -14,7 +14,7 @@ from harness.gpumode.folder import FILE
 from harness.kinds.external.kind import ExternalKind
 from harness.kinds.folder.kind import FolderKind
 from harness.kinds.folder.known import recalled, remember
-from harness.kinds.kind import TORCH, Kind, Order, Plan, Pool, Progress, Session, Setting
+from harness.kinds.kind import TORCH, Kind, Order, Plan, Progress, Session, SessionPool, Setting
 from harness.kinds.model.kind import ModelKind
 from harness.kinds.op.kind import OpKind
 from harness.kinds.op.pool import OpPool
@@ -37,7 +37,7 @@ KINDS: dict[str, Kind] = {
     "train": TrainKind(),
     "model": ModelKind(),
 }
-POOLS: dict[type[Kind], Callable[[], contextlib.AbstractContextManager[Pool]]] = {
+POOLS: dict[type[Kind], Callable[[], contextlib.AbstractContextManager[SessionPool]]] = {
     OpKind: OpPool,
     FolderKind: OpPool,
 }
@@ -159,7 +159,7 @@ class EachAlone:
         return self._kind.session(plan, progress)
 
 
-def pool_of(setting: Setting) -> contextlib.AbstractContextManager[Pool]:
+def pool_of(setting: Setting) -> contextlib.AbstractContextManager[SessionPool]:
     """For many evaluations in that setting. Raises what `kind_of` does."""
     kind = kind_of(setting)
     return POOLS[type(kind)]() if type(kind) in POOLS else EachAlone(kind)

@@ -184,7 +184,7 @@ def state(pid: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpus:
+class UsableGpus:
     """The GPUs that torch can use here: `device` is their --device name, cpu where there are none."""
 
     device: str
@@ -206,7 +206,7 @@ VISIBLE_DEVICES = {  # the variables that hide GPUs; the first that is set count
 }
 
 
-def gpus() -> Gpus:
+def gpus() -> UsableGpus:
     """By the driver's own lists, since torch would take a second to ask, and respecting VISIBLE_DEVICES."""
     torch = _version("torch") or ""
     nvidia = [Path("/dev", name) for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
@@ -219,8 +219,8 @@ def gpus() -> Gpus:
         if text is not None:
             count = _visible(count, text)
         if count and not torch.endswith("+cpu"):
-            return Gpus(device=device, count=count)
-    return Gpus(device="cpu", count=0)
+            return UsableGpus(device=device, count=count)
+    return UsableGpus(device="cpu", count=0)
 
 
 def _visible(count: int, text: str) -> int:

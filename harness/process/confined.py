@@ -52,7 +52,7 @@ def main() -> None:
     if order.cores:
         os.sched_setaffinity(0, order.cores)
     die_first()
-    refused: tuple[seccomp.Call, ...] = () if cgroup.CORES in order.kept else seccomp.OF_CORES
+    refused: tuple[seccomp.Syscall, ...] = () if cgroup.CORES in order.kept else seccomp.OF_CORES
     refused += () if cgroup.MEMORY in order.kept else seccomp.OF_SEGMENTS
     sandbox = Sandbox(
         folder=Path(order.folder),

@@ -22,7 +22,7 @@ JOB, RESULT = "job.json", "profiled.json"  # what the process gets, and what it 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class ProfilerJob:
     """What the profiled process of one rank does: a case's input from `seed`, WARM_CALLS calls, and one that counts.
     `sets_device`: the problem takes its device from torch and names none. `starts`: the tool waits for
     cudaProfilerStart. `counts`: there is no tool, and the launches of that call are counted."""

@@ -82,7 +82,7 @@ class Sandbox:
     shown: tuple[Path, ...] = ()
     link: str = ""
     link_fds: list[int] = field(default_factory=list)
-    refused: tuple[seccomp.Call, ...] = ()
+    refused: tuple[seccomp.Syscall, ...] = ()
 
     @property
     def has_devices(self) -> bool:

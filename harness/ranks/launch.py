@@ -26,14 +26,14 @@ from harness.ranks import failure, wire
 from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.group import Group, RankGroup
 from harness.ranks.rank import Rank
-from harness.ranks.watch import Watch
+from harness.ranks.watch import RanksWatch
 from harness.ranks.zygote_messages import (
     MAX_MESSAGE_BYTES,
     Confined,
-    Exited,
     Freeze,
-    Frozen,
+    GroupFrozen,
     NodeLost,
+    RankExited,
     ShowStacks,
     Thaw,
     ZygoteMessage,
@@ -224,7 +224,7 @@ class Ranks:
     def check_frozen(self, deadline: float) -> None:
         """Waits as `wait_frozen`. Raises RankFailure if a group has run while it was frozen, or a rank failed."""
         self.wait_frozen(deadline)
-        Watch(self, "candidate").check_all(deadline, ())
+        RanksWatch(self, "candidate").check_all(deadline, ())
 
     def poll(self, timeout_s: float) -> None:
         """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
@@ -250,7 +250,7 @@ class Ranks:
             raise HarnessError(message.why)
         if isinstance(message, Confined):
             self.lacking += [text for text in message.lacking if text not in self.lacking]
-        elif isinstance(message, Frozen):
+        elif isinstance(message, GroupFrozen):
             role = self.roles[message.group]
             rank = self.ranks[role][0]
             if message.running:
@@ -259,7 +259,7 @@ class Ranks:
                 rank.gone = rank.gone or f"ran while not on turn: the {role} {message.ran} while it was stopped"
             if self.freezing.get(role) == message.number:
                 del self.freezing[role]
-        elif isinstance(message, Exited):
+        elif isinstance(message, RankExited):
             self.by_pid[message.pid].exited(message.code)
             self.exited.add(message.pid)
         else:

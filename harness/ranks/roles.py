@@ -40,7 +40,7 @@ class Untrusted(Program):
         torch_settings.apply(command.settings)
         self.kernel = staged_kernel(self.order.workdir)
         is_submissions, on_cpu = (Path(self.order.workdir) / SUBMITTED).exists(), self.device.kind == "cpu"
-        if torch_settings.Calls.capture and is_submissions and (self.order.cuda_is_cpu or not on_cpu):
+        if torch_settings.CallSettings.capture and is_submissions and (self.order.cuda_is_cpu or not on_cpu):
             self.kernel = Captured(self.kernel, captures_late=on_cpu)
         return wire.Imported(device="")
 

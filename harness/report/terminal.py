@@ -24,8 +24,8 @@ from harness.core.machine_records import Peaks
 from harness.core.metric_words import MetricWords, words_of_results
 from harness.core.records import (
     CaseResult,
+    EvalFigures,
     EvalReport,
-    Figures,
     Measured,
     NotRun,
     Passed,
@@ -197,7 +197,7 @@ def times_row(result: CaseResult, words: MetricWords) -> list[Text]:
     return [label, Text("-"), shown, *map(Text, ("-", bound, "-", "-", "-"))]
 
 
-def mean_row(results: Sequence[CaseResult], whole: Figures | None, words: MetricWords) -> list[Text] | None:
+def mean_row(results: Sequence[CaseResult], whole: EvalFigures | None, words: MetricWords) -> list[Text] | None:
     """The figures of the whole, and the geometric means over its shapes; None where not all were measured."""
     mean = means(results)
     if mean is None or whole is None or whole.ratio is None:

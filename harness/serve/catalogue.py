@@ -10,7 +10,7 @@ from harness.contest import rules
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.kinds import settings
-from harness.serve.offers import Offer, Options, eval_command, finder, leaderboards, offered
+from harness.serve.offers import Offer, ServeOptions, eval_command, finder, leaderboards, offered
 from harness.serve.service import Changes, Leaderboard
 from harness.serve.store import Row
 from harness.serve.worker import Files
@@ -23,7 +23,7 @@ class Catalogue:
 
     The constructor raises UsageError and BadFileError where nothing can be offered."""
 
-    def __init__(self, options: Options, checkout: Checkout) -> None:
+    def __init__(self, options: ServeOptions, checkout: Checkout) -> None:
         self._options, self._checkout = options, checkout
         self._lock = threading.Lock()
         self._in_contests = self._problems_of_contests()

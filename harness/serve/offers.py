@@ -36,7 +36,7 @@ def _said(why: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ServeOptions:
     """How the server was started. `token` is the file with what requests must show; `asked` holds for every submission,
     but for its problem and file; `gpus` are names that clients may ask for beside this machine's own. `folders` are
     problem folders of KernelBot, and `competitions` its competition files, that are offered beside the checkout's
@@ -67,7 +67,7 @@ class Offer:
     closes: datetime | None = None
 
 
-def offered(options: Options, checkout: Checkout, refuse: Callable[[str], None] = _said) -> tuple[Offer, ...]:
+def offered(options: ServeOptions, checkout: Checkout, refuse: Callable[[str], None] = _said) -> tuple[Offer, ...]:
     """The checkout's problems, then those of the folders and competitions. A problem that cannot be read is left out,
     and `refuse` is told why; without it standard error is. Raises UsageError where two have one name, BadFileError for
     a bad competition file, and the first problem's error where there is no other."""
@@ -134,7 +134,7 @@ def _fitting(asked: Asked, problem: Problem) -> Asked:
 
 
 def leaderboards(
-    offers: Sequence[Offer], options: Options, checkout: Checkout, refuse: Callable[[str], None] = _said
+    offers: Sequence[Offer], options: ServeOptions, checkout: Checkout, refuse: Callable[[str], None] = _said
 ) -> tuple[Leaderboard, ...]:
     """The problems that can be evaluated with these options; `refuse` is told why others cannot. Raises the first
     problem's UsageError where none can."""

@@ -22,7 +22,6 @@ from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.core.metrics import THEIRS
 from harness.core.records import (
-    Bound,
     Case,
     Crashed,
     Failure,
@@ -34,7 +33,6 @@ from harness.core.records import (
     Passed,
     Profile,
     Series,
-    Submission,
     TimedOut,
     Warning,
     Wrong,
@@ -45,14 +43,14 @@ from harness.gpumode.folder import TaskProblem, cases_text, read
 from harness.gpumode.result_lines import number, parse, profile_text
 from harness.kinds import staging
 from harness.kinds.conditions import conditions
-from harness.kinds.external.programs import LANGUAGES, Program
+from harness.kinds.external.programs import LANGUAGES, EvaluatorProgram
 from harness.kinds.external.validation import validated
 from harness.kinds.gpu_only import refuse_gpu_only
 from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
-from harness.kinds.phases import phases
+from harness.kinds.phases import planned
+from harness.kinds.plain import PlainKind, PlainSession
 from harness.machine import host
 from harness.problems.problem import Problem
-from harness.problems.submission import read_submission
 from harness.process import compile_cache, cuda_shim_site
 from harness.process.child import Ended, run_child, signal_name
 
@@ -95,7 +93,7 @@ class ExternalPlan(Plan):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
+class EvaluatorRun:
     """One run of eval.py, or of the program `name`. `code` is None where its time was up. `told` are its result lines,
     the last of a key."""
 
@@ -106,28 +104,17 @@ class Ran:
     name: str = "eval.py"
 
 
-def told_by(ended: Ended, name: str) -> Ran:
+def told_by(ended: Ended, name: str) -> EvaluatorRun:
     """The run with its result lines read."""
-    return Ran(code=ended.code, told=parse(ended.result), stdout=ended.stdout, stderr=ended.stderr, name=name)
+    return EvaluatorRun(code=ended.code, told=parse(ended.result), stdout=ended.stdout, stderr=ended.stderr, name=name)
 
 
-class ExternalKind:
+class ExternalKind(PlainKind):
     """A problem folder's own eval.py, asked for by `--eval theirs`; no folder is of this kind by itself."""
-
-    checkers: tuple[str, ...] = ()
-    takes_tools = False
-
-    def claims(self, place: Path) -> bool:
-        """None: kind `folder` reads such folders."""
-        return False
 
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem folder."""
         return read(place, checkout)
-
-    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """A file, with its local modules."""
-        return read_submission(path or problem.default_submission(), checkout.root, problem.lang)
 
     def plan(self, order: Order) -> Plan:
         """The runs of eval.py that make up the mode. Raises UsageError for a problem without an eval.py."""
@@ -143,20 +130,16 @@ class ExternalKind:
         suite = replace(setting.suite, benchmarks=setting.suite.benchmarks[-kept:])
         placed = problem.with_world_size(suite, setting.world_size)
         seed = task.seed if setting.seed is None else setting.seed
-        return ExternalPlan(
+        return planned(
+            ExternalPlan,
+            order,
             kind="external",
-            problem=problem,
             suite=placed,
-            submission=order.submission,
-            mode=order.mode,
-            device=setting.device,
-            world_size=setting.world_size,
-            author=order.author,
-            phases=phases(placed, order.mode),
-            ranking_by=problem.ranking_by,
             checker="theirs",
             secret=seed or 0,
+            opponent=None,
             confined=False,
+            nodes=1,
             notes=(Warning(code="theirs"), *notes),
             seed=seed,
             cuda_is_cpu=cuda_is_cpu,
@@ -170,7 +153,7 @@ class ExternalKind:
             yield ExternalSession(plan, progress, folder, cache)
 
 
-def check_codes(ran: Ran, mode: EvalMode, name: str) -> None:
+def check_codes(ran: EvaluatorRun, mode: EvalMode, name: str) -> None:
     """Raises BadFileError or UsageError where eval.py says by its exit code that it was not asked as it wants."""
     said = ran.stderr.strip()[-TAIL_CHARS:]
     if ran.code == 113:
@@ -179,20 +162,21 @@ def check_codes(ran: Ran, mode: EvalMode, name: str) -> None:
         raise UsageError(f"{name}: its eval.py does not know the mode {mode} (exit 2): {said}")
 
 
-class ExternalSession:
+class ExternalSession(PlainSession):
     """The runs of eval.py. A phase of ours is one run or several, made when the first of its cases is asked for."""
 
+    plan: ExternalPlan
+
     def __init__(self, plan: ExternalPlan, progress: Progress, folder: Path, cache: Path) -> None:
-        self.plan, self.progress, self.folder = plan, progress, folder
-        self.phases_s: dict[str, float] = {}
-        self.logs: dict[str, str] = {}
+        super().__init__(plan, progress)
+        self.folder = folder
         self.environ = self._environ(folder, cache)
         self.outcomes: list[Outcome] = []  # of the phase's cases, once it has run
         self.profiles: list[str] = []  # of those that were profiled
         self.at = 0
         self.logged: dict[str, str] = {}  # the log of each phase's last run, by the phase's name
         self.validation: tuple[Warning, ...] = ()  # its verdict, once the submission has been ranked
-        self.program: Program
+        self.program: EvaluatorProgram
 
     def prepare(self) -> Passed | Failure:
         """Builds what is run: compiles the program, or what the submission compiles at its import."""
@@ -210,7 +194,7 @@ class ExternalSession:
         if compiles:
             self.logs["compile"] = built.log
             self.phases_s["compile"] = time.monotonic() - began
-        if not isinstance(built.program, Program):
+        if not isinstance(built.program, EvaluatorProgram):
             return built.program
         self.program = built.program
         for name in files.keys() - self.program.files.keys():  # sources of what was compiled
@@ -261,14 +245,6 @@ class ExternalSession:
         """eval.py's profile is a text."""
         return Profile(ranks=(), trace_json="", text=self.profiles[self.at - 1])
 
-    def close(self) -> Passed | Failure:
-        """Nothing runs between two modes."""
-        return Passed()
-
-    def bound(self, case: Case) -> Bound | None:
-        """A folder does not say what a call costs."""
-        return None
-
     def logs_of(self, case: Case) -> tuple[str, ...]:
         """What eval.py and the submission, which share a process, printed in the run that the case was last part of."""
         name = self.logged.get(case.kind)
@@ -276,7 +252,7 @@ class ExternalSession:
 
     def account(self) -> Account:
         """What eval.py printed is among the logs; the verdict of a validation is a note."""
-        return replace(staging.account(self.plan, self.phases_s, self.logs), warnings=self.validation)
+        return replace(super().account(), warnings=self.validation)
 
     def _run(self, mode: EvalMode, label: str, placed: tuple[Params, ...]) -> list[Outcome]:
         """One run of eval.py, and what became of each of its cases. Where one has failed, the run is made again with
@@ -314,7 +290,7 @@ class ExternalSession:
         limits = {"test": suite.test_timeout_s, "leaderboard": suite.ranked_timeout_s}
         return limits.get(mode, suite.benchmark_timeout_s)
 
-    def _ran(self, mode: EvalMode, placed: tuple[Params, ...], files: Mapping[str, bytes]) -> Ran:
+    def _ran(self, mode: EvalMode, placed: tuple[Params, ...], files: Mapping[str, bytes]) -> EvaluatorRun:
         """One run of the program with these files."""
         self._stage(files)
         cases = self.folder / "cases.txt"
@@ -323,7 +299,7 @@ class ExternalSession:
         ended = run_child(command, self._staged, self.environ, self._limit_s(mode))
         return told_by(ended, Path(self.program.command[-1]).name)
 
-    def _refused(self, ran: Ran, outcome: Outcome, control: str) -> UsageError:
+    def _refused(self, ran: EvaluatorRun, outcome: Outcome, control: str) -> UsageError:
         """That the folder does not run here, in a line that begins with the reason."""
         plan = self.plan
         last = ran.stderr.strip().rpartition("\n")[2]  # of a traceback: the exception
@@ -378,12 +354,12 @@ class ExternalSession:
         return tuple({**case, **ranks} if "world_size" in case else case for case in cases)
 
 
-def _how(ran: Ran) -> tuple[int | None, Mapping[str, str], str]:
+def _how(ran: EvaluatorRun) -> tuple[int | None, Mapping[str, str], str]:
     """How a run ended: its exit code, what it told, and the last line of its errors."""
     return ran.code, ran.told, ran.stderr.strip().rpartition("\n")[2]
 
 
-def outcomes_of(phase: EvalMode, count: int, ran: Ran, limit_s: float) -> list[Outcome]:
+def outcomes_of(phase: EvalMode, count: int, ran: EvaluatorRun, limit_s: float) -> list[Outcome]:
     """What became of each of `count` cases in one run. Where that did not pass, one of them at least has failed."""
     outcomes = [_outcome(phase, index, ran.told) for index in range(count)]
     done = ran.code == 0 and ran.told.get("check") == "pass" and not any(isinstance(one, NotRun) for one in outcomes)
@@ -417,7 +393,7 @@ def _outcome(phase: EvalMode, index: int, told: Mapping[str, str]) -> Outcome:
     return Measured(series=(Series(metric=THEIRS, own=(), summary=summary),))
 
 
-def _ended(phase: EvalMode, ran: Ran, limit_s: float) -> Wrong | Crashed | TimedOut:
+def _ended(phase: EvalMode, ran: EvaluatorRun, limit_s: float) -> Wrong | Crashed | TimedOut:
     """How a run ended that neither passed nor says which case failed."""
     error = ran.told.get("error", "")
     if ran.code in (0, 112) and error:

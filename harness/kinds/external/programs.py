@@ -36,7 +36,7 @@ Run = Callable[[list[str]], Ended]  # a command in the folder where a program is
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program:
+class EvaluatorProgram:
     """What one run of the evaluator needs: its files, staged anew for each run, and its command without the mode."""
 
     files: Mapping[str, bytes]
@@ -47,7 +47,7 @@ class Program:
 class Built:
     """A program, or why the submission did not become one; `log` is what compilers printed."""
 
-    program: Program | Crashed
+    program: EvaluatorProgram | Crashed
     log: str = ""
 
 
@@ -85,7 +85,7 @@ class Python:
         if self.compiles(submission):
             ended = run([sys.executable, problem.entries[0]])
             log = ended.stdout + ended.stderr
-        return Built(program=Program(files=files, command=(sys.executable, problem.task.config.main)), log=log)
+        return Built(program=EvaluatorProgram(files=files, command=(sys.executable, problem.task.config.main)), log=log)
 
 
 class Cuda:
@@ -115,7 +115,7 @@ class Cuda:
         log = " ".join(command) + "\n" + ended.stdout + ended.stderr
         binary = Path(ended.folder) / BINARY
         if ended.code == 0 and binary.is_file():
-            program = Program(files={BINARY: binary.read_bytes()}, command=(f"./{BINARY}",))
+            program = EvaluatorProgram(files={BINARY: binary.read_bytes()}, command=(f"./{BINARY}",))
             return Built(program=program, log=log)
         if (fatal := FATAL.search(ended.stderr)) is not None:
             raise UsageError(f"{shown(problem.folder)}: nvcc cannot compile here: {fatal[1]}")

@@ -37,16 +37,16 @@ from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls, empty_samples_us
 from harness.kinds.op.deadline import JUDGING, MAKING
 from harness.kinds.op.launches import Launching, stage
-from harness.kinds.op.limits import Limits
+from harness.kinds.op.limits import CaseLimits
 from harness.kinds.op.plan import OpPlan, make_plan
-from harness.kinds.op.watch import Watch
+from harness.kinds.op.watch import MachineWatch
+from harness.kinds.plain import PlainKind
 from harness.machine import hardware, host
 from harness.nodes import start
 from harness.nodes.agent import has_own_network
 from harness.problems import shape_file
 from harness.problems.problem import Problem
 from harness.problems.reference_copy import is_reference
-from harness.problems.submission import read_submission
 from harness.process import compile_cache
 from harness.ranks import wire
 from harness.ranks.group import Group
@@ -56,7 +56,7 @@ from harness.ranks.zygotes import OTHERS
 T = TypeVar("T")
 
 
-class OpKind:
+class OpKind(PlainKind):
     """The checkout's own problems."""
 
     checkers: tuple[str, ...] = ("strict",)
@@ -70,31 +70,13 @@ class OpKind:
         """The problem whose reference folder that is. Raises BadFileError where its files are bad."""
         return shape_file.find(place.name, Checkout(place.resolve().parent.parent))
 
-    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """A file, with its local modules."""
-        return read_submission(path or problem.default_submission(), checkout.root, problem.lang)
-
     def plan(self, order: Order) -> Plan:
         """Our ranks' plan. Raises UsageError where the ranks cannot fit on this machine."""
         setting = order.setting
         if setting.nodes > 1 and order.mode == "profile":
             raise UsageError(f"--nodes {setting.nodes}: traces are read on one machine; profile there")
         cuda_is_cpu, notes = conditions(setting, order.submission)
-        plan = make_plan(
-            setting.problem,
-            setting.suite,
-            order.submission,
-            order.mode,
-            setting.device,
-            setting.world_size,
-            order.author,
-            opponent=order.opponent,
-            cuda_is_cpu=cuda_is_cpu,
-            confined=setting.confined,
-            notes=notes,
-            nodes=setting.nodes,
-            launches=setting.launches,
-        )
+        plan = make_plan(order, cuda_is_cpu, notes)
         text = setting.problem.staged().get("reference.py", b"").decode(errors="replace")
         if order.opponent is None and is_reference(order.submission.source, text):
             plan = replace(plan, is_reference=True, notes=(*notes, Warning(code="reference")))
@@ -116,7 +98,7 @@ class OpSession(Launching):
         super().__init__(plan, progress)
         self.device_model = ""
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
-        self.limits: Limits | None = None  # where the problem says what a call costs, once the device is known
+        self.limits: CaseLimits | None = None  # where the problem says what a call costs, once the device is known
         self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
         self.lacking: tuple[str, ...] = ()
 
@@ -125,7 +107,7 @@ class OpSession(Launching):
         """Ranks run within."""
         began, plan = time.monotonic(), self.plan
         self.progress.phase("start")
-        self.watch = Watch(plan)
+        self.watch = MachineWatch(plan)
         with (
             _staged(plan, self.files) as staged,
             start.joined(plan.nodes, has_own_network(plan.confined, plan.device), self.progress.note) as nodes,
@@ -166,7 +148,7 @@ class OpSession(Launching):
             if self.stepping is not None:
                 self.empty_call_samples_us["device"] = self.stepping.measure_empty()
             if self.plan.problem.cost_of is not None:
-                self.limits = Limits(self.plan, self.device_model, self.watch.load_per_core)
+                self.limits = CaseLimits(self.plan, self.device_model, self.watch.load_per_core)
                 if self.limits.peaks is None:
                     calls.open(groups.pop(0))
                     self.progress.phase("peaks of this machine")

@@ -17,7 +17,7 @@ from harness.kinds.op.calls import Calls
 from harness.kinds.op.control import Guarded
 from harness.kinds.op.plan import OpPlan
 from harness.kinds.op.stepped import Stepping
-from harness.kinds.op.watch import Watch
+from harness.kinds.op.watch import MachineWatch
 from harness.ranks import wire
 from harness.ranks.launch import START_S, Launch, Ranks
 from harness.ranks.zygotes import ROLES, Zygotes
@@ -29,7 +29,7 @@ Found = Passed | Measured | Failure
 class Launching(Guarded):
     """A session whose ranks can be started anew. `number` is that of the launch, `launched` what ends its ranks."""
 
-    watch: Watch
+    watch: MachineWatch
     launched: contextlib.ExitStack
 
     def __init__(self, plan: OpPlan, progress: Progress) -> None:

@@ -8,7 +8,7 @@ from harness.kinds.op.plan import OpPlan
 from harness.machine import hardware
 
 
-class Limits:
+class CaseLimits:
     """`peaks` are the table's, or the best that were ever measured here; None until they are measured, where they have
     to be. Other work makes measured peaks low, so what seems faster than them is reason to measure them again, once."""
 

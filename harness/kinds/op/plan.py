@@ -5,13 +5,12 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.core.records import Clock, Mode, Submission, Warning
+from harness.core.records import Clock, Warning
 from harness.core.stats import block
-from harness.kinds.kind import SECRET_BITS, Plan
-from harness.kinds.phases import phases
+from harness.kinds.kind import SECRET_BITS, Order, Plan
+from harness.kinds.phases import planned
 from harness.machine import host
 from harness.machine.host import cores
-from harness.problems.problem import Problem, Suite
 from harness.ranks.barrier import KEY_BITS
 from harness.ranks.clocks import MIN_SAMPLES, Budget
 
@@ -77,60 +76,36 @@ class OpPlan(Plan):
         return hashlib.blake2b(text, digest_size=nbytes).digest()
 
 
-def make_plan(
-    problem: Problem,
-    suite: Suite,
-    submission: Submission,
-    mode: Mode,
-    device: str,
-    world_size: int,
-    author: str,
-    opponent: Submission | None = None,
-    cuda_is_cpu: bool = False,
-    confined: bool = True,
-    notes: tuple[Warning, ...] = (),
-    nodes: int = 1,
-    launches: int = 1,
-) -> OpPlan:
+def make_plan(order: Order, cuda_is_cpu: bool = False, notes: tuple[Warning, ...] = ()) -> OpPlan:
     """The plan of one evaluation on this machine. One that ranks, or that times two files head to head, may have
     several launches, on one machine. Raises UsageError where the ranks cannot fit."""
-    launches = launches if (mode == "leaderboard" or opponent is not None) and nodes == 1 else 1
-    is_timed_long = suite.benchmark_s >= CONTROLLED_S
-    problem.check_runnable()
-    local_size = world_size // nodes
+    setting, device = order.setting, order.setting.device
+    is_apart, is_ranked = setting.nodes > 1, order.mode == "leaderboard"
+    launches = setting.launches if (is_ranked or order.opponent is not None) and not is_apart else 1
+    is_timed_long = setting.suite.benchmark_s >= CONTROLLED_S
+    setting.problem.check_runnable()
+    local_size = setting.world_size // setting.nodes
     host.check_memory(local_size)
-    host.check_files(world_size)
+    host.check_files(setting.world_size)
     host.check_temporary(device)
     spin = cores() > 3 * local_size  # all groups, and one core for the parent
-    return OpPlan(
-        kind=problem.kind,
-        problem=problem,
-        suite=suite,
-        submission=submission,
-        mode=mode,
-        device=device,
-        world_size=world_size,
-        author=author,
-        phases=phases(suite, mode),
-        ranking_by=problem.ranking_by,
-        checker=problem.checker,
+    return planned(
+        OpPlan,
+        order,
         budget=Budget(
-            seconds=suite.benchmark_s / launches,
+            seconds=setting.suite.benchmark_s / launches,
             min_samples=MIN_SAMPLES if launches == 1 else MIN_SAMPLES_OF_SEVERAL,
             burst=device != "cpu",
             block=block(device),
         ),
         launches=launches,
-        has_controls=device == "cpu" and mode == "leaderboard" and opponent is None and nodes == 1 and is_timed_long,
+        has_controls=device == "cpu" and is_ranked and order.opponent is None and not is_apart and is_timed_long,
         secret=secrets.randbits(SECRET_BITS),
         threads=max(1, cores() // local_size),
         # The same for the rank of either side: a process keeps for life what its cores are worth to its device.
         cores=host.near_cores(local_size) if spin else (),
         spin=spin,
-        clocks=CLOCKS[device] if nodes == 1 else ON_NODES,
-        opponent=opponent,
+        clocks=ON_NODES if is_apart else CLOCKS[device],
         cuda_is_cpu=cuda_is_cpu,
-        confined=confined,
-        nodes=nodes,
         notes=notes,
     )

@@ -11,7 +11,7 @@ from harness.machine.readings import Gpus
 from harness.machine.sampler import GpuSampler
 
 
-class Watch:
+class MachineWatch:
     """Made before any rank runs, which would be seen as somebody else's work; closed when all have ended.
     `load_per_core` is of other work. `links` are None where GPUs do not share a machine's."""
 

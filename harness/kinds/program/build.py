@@ -39,7 +39,7 @@ class ProgramPlan(Plan):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
+class BuiltProgram:
     """A program that is ready to run: `files` is a folder that each run gets a copy of."""
 
     name: str
@@ -55,13 +55,13 @@ class Workshop:
         self.phases_s: dict[str, float] = {}
         self.logs: dict[str, str] = {}
 
-    def reference(self) -> Side:
+    def reference(self) -> BuiltProgram:
         """The problem's own solver."""
         files = self.folder / "reference"
         staging.write(files, self.plan.problem.staged())
-        return Side(name="reference", files=files, command=(sys.executable, REFERENCE))
+        return BuiltProgram(name="reference", files=files, command=(sys.executable, REFERENCE))
 
-    def side(self, role: str, submission: Submission) -> Side | Crashed:
+    def side(self, role: str, submission: Submission) -> BuiltProgram | Crashed:
         """Stages a submission, and builds it unless what was built of the same sources is there."""
         files = self.folder / role
         kept = self.cache / "built" if role == "candidate" else None  # an opponent's cache is not held
@@ -77,7 +77,7 @@ class Workshop:
         if command is None:
             log = self.logs.get("build", "")[-TAIL_CHARS:]
             return Crashed(rank=0, message=f"{BUILD} made neither ./submission nor submission.py", log_tail=log)
-        return Side(name=submission.name, files=files, command=command)
+        return BuiltProgram(name=submission.name, files=files, command=command)
 
     def _build(self, files: Path, kept: Path | None) -> Crashed | None:
         """Runs build.sh in the folder, confined; what it made is kept for the next evaluation of these sources."""
@@ -125,7 +125,9 @@ class Workshop:
             confined=self.plan.confined,
         )
         plan = self.plan
-        limits = answers.Limits(wall_s=wall_s, answer_s=answer_s, cores=plan.cores, memory_bytes=plan.memory_bytes)
+        limits = answers.ProcessLimits(
+            wall_s=wall_s, answer_s=answer_s, cores=plan.cores, memory_bytes=plan.memory_bytes
+        )
         return answers.run(command, limits)
 
 

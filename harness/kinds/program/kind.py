@@ -28,7 +28,6 @@ from harness.core.records import (
     Held,
     Measured,
     Passed,
-    Profile,
     Series,
     Submission,
     TimedOut,
@@ -38,31 +37,22 @@ from harness.core.records import (
 from harness.kinds import staging
 from harness.kinds.conditions import conditions
 from harness.kinds.kind import SECRET_BITS, Account, Checked, OpponentFailed, Order, Phase, Plan, Progress, Session
-from harness.kinds.phases import phases
-from harness.kinds.program.build import ProgramPlan, Side, Workshop
+from harness.kinds.phases import phases, planned
+from harness.kinds.plain import PlainKind, PlainSession
+from harness.kinds.program.build import BuiltProgram, ProgramPlan, Workshop
 from harness.kinds.program.files import BUILD, read_solver
 from harness.kinds.program.run import Judged, judged
-from harness.kinds.program.task import Instance, Task, check_here, load_instance, load_task
-from harness.problems import shape_file
+from harness.kinds.program.task import Instance, TaskModule, check_here, load_instance, load_task
 from harness.problems.problem import Problem, Suite
 
 SEED_VARIABLE = "KERNEL_EVAL_SEED"
 LEAST_RUNS = 3  # of either side, head to head
 
 
-class ProgramKind:
+class ProgramKind(PlainKind):
     """Problems whose shape file says `kind: program`."""
 
     checkers: tuple[str, ...] = ("exact",)
-    takes_tools = False
-
-    def claims(self, place: Path) -> bool:
-        """None by itself: kind `op` reads folders of a checkout, and the shape file names the kind."""
-        return False
-
-    def read(self, place: Path, checkout: Checkout) -> Problem:
-        """The problem of that name."""
-        return shape_file.find(place.name, checkout)
 
     def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
         """The program at that path, or the shipped one: a folder where it has a build."""
@@ -85,23 +75,14 @@ class ProgramKind:
         if suite.ranked_timeout_s == problem.suite(suite.name).ranked_timeout_s:  # without --timeout, room for all runs
             least_s = max(suite.benchmark_timeout_s, needed_s)
             suite = replace(suite, benchmark_timeout_s=least_s, ranked_timeout_s=max(suite.ranked_timeout_s, needed_s))
-        return ProgramPlan(
-            kind=problem.kind,
-            problem=problem,
+        return planned(
+            ProgramPlan,
+            order,
             suite=suite,
-            submission=order.submission,
-            mode=order.mode,
-            device=setting.device,
-            world_size=setting.world_size,
-            author=order.author,
             phases=tuple(
                 replace(phase, independent=True, case_s=_mean_s(phase, runs)) for phase in phases(suite, order.mode)
             ),
-            ranking_by=problem.ranking_by,
-            checker=problem.checker,
             secret=secrets.randbits(SECRET_BITS),
-            opponent=order.opponent,
-            confined=setting.confined,
             notes=notes,
             cores=tuple(sorted(os.sched_getaffinity(0)))[: task.CORES],
             memory_bytes=min(task.MEMORY_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
@@ -117,23 +98,25 @@ class ProgramKind:
             yield ProgramSession(plan, progress, folder, cache)
 
 
-class ProgramSession:
+class ProgramSession(PlainSession):
     """The runs of one evaluation, one at a time."""
 
+    plan: ProgramPlan
+
     def __init__(self, plan: ProgramPlan, progress: Progress, folder: Path, cache: Path) -> None:
-        self.plan, self.progress, self.folder = plan, progress, folder
-        self.task: Task = load_task(plan.problem)
+        super().__init__(plan, progress)
+        self.folder = folder
+        self.task: TaskModule = load_task(plan.problem)
         self.workshop = Workshop(plan, progress, folder, cache)
         self.phases_s = self.workshop.phases_s
         self.logs = self.workshop.logs
         self.notes: list[Warning] = []
         self.lacking: tuple[str, ...] = ()
         self.peak_bytes: dict[str, int] = {}
-        self.deadline = 0.0
         self.runs = 0
         self.instance: Instance | None = None
         self.first: dict[str, Judged] = {}  # the checked runs of the case at hand, by role
-        self.sides: dict[str, Side] = {}  # by role
+        self.sides: dict[str, BuiltProgram] = {}  # by role
 
     # ---- before the first case
 
@@ -151,17 +134,6 @@ class ProgramSession:
         return Passed()
 
     # ---- cases
-
-    @contextlib.contextmanager
-    def phase(self, phase: Phase) -> Iterator[None]:
-        """Starts the phase's deadline, which no run outlives."""
-        self.progress.phase(phase.name)
-        began = time.monotonic()
-        self.deadline = began + phase.limit_s
-        try:
-            yield
-        finally:
-            self.phases_s[phase.name] = time.monotonic() - began
 
     def check(self, case: Case) -> Checked:
         """Runs the submission, and an opponent, and checks their last answers."""
@@ -214,14 +186,6 @@ class ProgramSession:
                 self._baseline_failed(case, failed)
         return self._measured(case, found["candidate"], found["baseline"])
 
-    def profile(self, case: Case) -> Profile | Failure:
-        """There is none: the plan refuses the mode."""
-        raise AssertionError("programs are not profiled")
-
-    def close(self) -> Passed | Failure:
-        """Nothing runs between two cases."""
-        return Passed()
-
     def bound(self, case: Case) -> Bound | None:
         """The proved lower bound of a benchmark's instance, where one is known."""
         if case.kind != "benchmark":
@@ -236,8 +200,7 @@ class ProgramSession:
     def account(self) -> Account:
         """What else was found."""
         lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
-        found = staging.account(self.plan, self.phases_s, self.logs)
-        return replace(found, peak_memory_bytes=self.peak_bytes, warnings=(*self.notes, *lacking))
+        return replace(super().account(), peak_memory_bytes=self.peak_bytes, warnings=(*self.notes, *lacking))
 
     # ---- one run
 
@@ -332,7 +295,7 @@ def _limit_s(case: Case) -> float:
     return float(case.params["limit_s"])  # type: ignore[arg-type]
 
 
-def _most_s(task: Task, case: Case) -> float:
+def _most_s(task: TaskModule, case: Case) -> float:
     """How long a run may take: the limit and its grace."""
     return _limit_s(case) + task.grace_s(_limit_s(case))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from harness.core.curve import Point
 from harness.core.records import Wrong
 from harness.core.words import cut_line
-from harness.kinds.program.task import Instance, Task
+from harness.kinds.program.task import Instance, TaskModule
 from harness.process.answers import Answer, Finished
 
 MOST_POINTS = 60  # answers that are checked for the curve
@@ -24,7 +24,7 @@ class Judged:
     note: str = ""
 
 
-def judged(ran: Finished, instance: Instance, task: Task, limit_s: float) -> Judged:
+def judged(ran: Finished, instance: Instance, task: TaskModule, limit_s: float) -> Judged:
     """The last complete answer before the limit counts, however the program ended. Earlier ones that are not right are
     passed over."""
     trouble = _trouble(ran, limit_s)
@@ -66,7 +66,7 @@ def _trouble(ran: Finished, limit_s: float) -> str:
     return ""
 
 
-def _cost(task: Task, instance: Instance, answer: Answer) -> int:
+def _cost(task: TaskModule, instance: Instance, answer: Answer) -> int:
     return task.cost(instance.loaded, answer.text.decode(errors="replace"))
 
 

@@ -19,7 +19,7 @@ NUMBERS = ("CORES", "MEMORY_BYTES")
 FILE = "task.py"
 
 
-class Task(Protocol):
+class TaskModule(Protocol):
     """The names that a task.py defines. What a file or an answer has wrong is a ValueError, which names the place."""
 
     CORES: int
@@ -66,7 +66,7 @@ class Instance:
     best: int | None
 
 
-def load_task(problem: Problem) -> Task:
+def load_task(problem: Problem) -> TaskModule:
     """The problem's task.py. Raises BadFileError for one that cannot be imported or lacks a name."""
     path = problem.folder / FILE
     name = f"_task_{problem.name}"
@@ -82,10 +82,10 @@ def load_task(problem: Problem) -> Task:
     lacking = [name for name in (*NUMBERS, *FUNCTIONS) if not hasattr(module, name)]
     if lacking:
         raise BadFileError(f"{shown(path)}: {', '.join(lacking)} missing; docs/programs.md says what it defines")
-    return cast(Task, module)
+    return cast(TaskModule, module)
 
 
-def load_instance(task: Task, name: str) -> Instance:
+def load_instance(task: TaskModule, name: str) -> Instance:
     """The instance of that name. Raises UsageError where it is not here, BadFileError where it is not right."""
     try:
         path = task.find(name)
@@ -101,7 +101,7 @@ def load_instance(task: Task, name: str) -> Instance:
     return Instance(name=name, text=text, loaded=loaded, bound=task.bound(name, text), best=task.best(name))
 
 
-def check_here(task: Task, names: Sequence[str]) -> None:
+def check_here(task: TaskModule, names: Sequence[str]) -> None:
     """Raises what load_instance does where one of these instances is not on this machine, or is not whole: known before
     anything runs. All that is read is read again, one at a time, when its case is run."""
     for name in names:

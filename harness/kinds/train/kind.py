@@ -36,7 +36,7 @@ from harness.kinds.op.plan import OpPlan
 from harness.kinds.train import data as train_data
 from harness.kinds.train import rules as train_rules
 from harness.kinds.train.rules import Hyperparameters, Rules
-from harness.kinds.train.run import Run, Runs, Side, idle_period, mllog_text
+from harness.kinds.train.run import Runs, Side, TrainingRun, idle_period, mllog_text
 from harness.problems.token_files import TokenFolder, read_folder
 from harness.ranks import wire
 
@@ -141,13 +141,13 @@ class TrainSession(OpSession):
             return Checked(outcome=Passed())
         if self.plan.opponent is not None:
             run = self._run(runs, "baseline")
-            if isinstance(run, Run) and not run.has_converged:
+            if isinstance(run, TrainingRun) and not run.has_converged:
                 raise OpponentFailed(f"{case.kind} {case.label}", Wrong(message=f"the run {run.ending}"))
         found = self._run(runs, "candidate")
         if isinstance(found, Held):
             return Checked(outcome=found)
         outcome = found if isinstance(found, Wrong) else Wrong(message=f"the run {found.ending}")
-        if isinstance(found, Run) and found.has_converged:
+        if isinstance(found, TrainingRun) and found.has_converged:
             passed = Verdict(passed=True)
             return Checked(outcome=Passed(), verdicts=Verdicts(strict=passed, gpumode=passed))
         failed = Verdict(passed=False, message=outcome.message)
@@ -177,7 +177,7 @@ class TrainSession(OpSession):
     def _measured(self, case: Case) -> Measured | Failure:
         case = self._aimed(case)
         runs = Runs(self.calls, case)
-        found: dict[Side, list[Run]] = {side: [] for side in SIDES}
+        found: dict[Side, list[TrainingRun]] = {side: [] for side in SIDES}
         for number in range(int(case.params["runs"])):  # type: ignore[arg-type]
             began = time.monotonic()
             self._make_input(runs, "run", self.calls.at, number)
@@ -193,7 +193,7 @@ class TrainSession(OpSession):
     def _make_input(self, runs: Runs, *place: int | str) -> None:
         runs.make(self.plan.seed(*place), self.plan.hidden_seed(*place))
 
-    def _run(self, runs: Runs, side: Side) -> Run | Wrong | Held:
+    def _run(self, runs: Runs, side: Side) -> TrainingRun | Wrong | Held:
         """One run. Raises OpponentFailed where it is the opponent's that breaks a rule."""
         run = runs.run(side)
         if isinstance(run, Wrong | Held):
@@ -208,7 +208,7 @@ class TrainSession(OpSession):
     def _count(self, phase: str, seconds: float) -> None:
         self.phases_s[phase] = self.phases_s.get(phase, 0.0) + seconds
 
-    def _note(self, case: Case, side: Side, number: int, run: Run) -> None:
+    def _note(self, case: Case, side: Side, number: int, run: TrainingRun) -> None:
         """Logs the run, and says of it what the reader should know."""
         batch_size = self.plan.hyperparameters[side]["batch_size"]
         benchmark = self.plan.problem.name
@@ -223,7 +223,7 @@ class TrainSession(OpSession):
             text = f"{who} {number + 1} spent {part:.0%} of its time on loading data, which starves compute"
             self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
 
-    def _judged(self, case: Case, found: dict[Side, list[Run]]) -> Measured | Failure:
+    def _judged(self, case: Case, found: dict[Side, list[TrainingRun]]) -> Measured | Failure:
         own, other = found["candidate"], found["baseline"]
         failed = [run for run in own if not run.has_converged]
         if len(failed) > MOST_FAILED:
@@ -241,7 +241,7 @@ class TrainSession(OpSession):
             )
         )
 
-    def _too_fast(self, case: Case, own: list[Run], other: list[Run]) -> Held | None:
+    def _too_fast(self, case: Case, own: list[TrainingRun], other: list[TrainingRun]) -> Held | None:
         """Whether these runs need fewer sequences than the reference's by more than chance allows. Where its rules have
         none, those of this evaluation count, if they are of the reference and have the same batch size."""
         plan = self.plan
@@ -282,12 +282,12 @@ class TrainSession(OpSession):
         )
 
 
-def _times(runs: list[Run]) -> tuple[float, ...]:
+def _times(runs: list[TrainingRun]) -> tuple[float, ...]:
     """Seconds to the target. One that did not converge is the slowest: as slow as any other, at least."""
     slowest = max(run.seconds for run in runs)
     return tuple(run.seconds if run.has_converged else slowest for run in runs)
 
 
-def _samples(runs: list[Run]) -> tuple[float, ...]:
+def _samples(runs: list[TrainingRun]) -> tuple[float, ...]:
     """Sequences to the target."""
     return tuple(float(run.samples) for run in runs)

@@ -95,10 +95,10 @@ class Data:
 
 
 @dataclass
-class Log:
+class TrainLog:
     """How train() talks to the harness."""
 
-    _own_run: "_Run" = field(repr=False)
+    _own_run: "_TrainThread" = field(repr=False)
 
     def evaluate(self, weights: dict[str, torch.Tensor], samples: int) -> None:
         """Has trusted ranks evaluate rank 0's weights, after so many sequences of all ranks; every rank calls it.
@@ -116,7 +116,7 @@ def config_of(given: dict[str, Any], hyperparameters: dict[str, Any]) -> dict[st
     return {**given["config"], **hyperparameters, **weights}
 
 
-class _Run:
+class _TrainThread:
     """One run of train(), in a thread that works while a call lasts. Two queues pass the turn."""
 
     def __init__(self, train: Train, given: Any, hyperparameters: dict[str, Any], is_first: bool) -> None:
@@ -127,7 +127,7 @@ class _Run:
         device = next(iter(given["start"].values())).device
         config = config_of(given, hyperparameters)
         self.data = Data(given["tokens"], device, self.counts, config["batch_size"], config["samples"])
-        arguments = (config, self.data, given["seed"], given["target"], Log(self))
+        arguments = (config, self.data, given["seed"], given["target"], TrainLog(self))
         settings = (torch.get_num_threads(), device)
         self.thread = threading.Thread(target=self._work, args=(train, arguments, settings), daemon=True)
 
@@ -199,7 +199,7 @@ def kernel(hyperparameters_file: str) -> Callable[[Any], Any]:
     file = sys.modules["train"].__file__
     assert file is not None
     hyperparameters = json.loads((Path(file).parent / hyperparameters_file).read_text())
-    run: _Run | None = None
+    run: _TrainThread | None = None
 
     def call(given: Any) -> dict[str, Any]:
         nonlocal run
@@ -207,7 +207,7 @@ def kernel(hyperparameters_file: str) -> Callable[[Any], Any]:
             if run is not None:
                 run.stop()
             is_first = not dist.is_initialized() or dist.get_rank() == 0
-            run = _Run(train, given, hyperparameters, is_first)
+            run = _TrainThread(train, given, hyperparameters, is_first)
         else:
             assert run is not None
             run.data.go_on(given["tokens"])

@@ -46,7 +46,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class TrainingRun:
     """A run to its end. `evaluation_s` is what trusted ranks took, beside the clock; `periods_s` what each period took
     to the evaluation that train() asked for at its end; `ending` says how a run ended that did not reach the target."""
 
@@ -111,7 +111,7 @@ class Runs:
         self._train(group, _Going())
         self.calls.rest(group)
 
-    def run(self, side: Side) -> Run | Wrong | Held:
+    def run(self, side: Side) -> TrainingRun | Wrong | Held:
         """A run to the target, or to its own end; Wrong or Held for one that breaks a rule."""
         group: Group = getattr(self.calls, side)
         found = self._run(group)
@@ -132,7 +132,7 @@ class Runs:
         self.calls.rest(group)
         return quality
 
-    def _run(self, group: Group) -> Run | Wrong | Held:
+    def _run(self, group: Group) -> TrainingRun | Wrong | Held:
         going = _Going()
         while True:
             claims = self._train(group, going)
@@ -205,8 +205,8 @@ class Runs:
         reached = f"{last.quality:.4g} after {last.samples} sequences, the target is {self.target:g}"
         return f"{'used all its data' if last.samples >= self.samples else 'returned early'}: {reached}"
 
-    def _ended(self, going: _Going, claims: Claims, ending: str) -> Run:
-        return Run(
+    def _ended(self, going: _Going, claims: Claims, ending: str) -> TrainingRun:
+        return TrainingRun(
             seed=self.seeds[0],
             evaluations=tuple(going.evaluations),
             loading_s=min(claims.loading_s, going.seconds),
@@ -216,7 +216,7 @@ class Runs:
         )
 
 
-def idle_period(runs: Sequence[Run], beside: Sequence[Run]) -> str:
+def idle_period(runs: Sequence[TrainingRun], beside: Sequence[TrainingRun]) -> str:
     """The period that took less than LEAST_PART of what a period takes in the median, of these runs or of those of the
     other side, whichever is less, in words; "" if there is none. Its sequences cannot all have been trained on. The
     other side's count because what a run does once, at its start, may make half of its own periods long."""
@@ -240,7 +240,7 @@ def claims_of(output: wire.Output | None) -> Claims:
     return decode(Claims, {name: plain.get(name) for name in Claims.__dataclass_fields__})
 
 
-def mllog_text(run: Run, benchmark: str, batch_size: float, started_ms: Callable[[], int]) -> str:
+def mllog_text(run: TrainingRun, benchmark: str, batch_size: float, started_ms: Callable[[], int]) -> str:
     """The run as MLPerf's log lines. Their clock is the run's own: evaluations, which lie beside it, take no time."""
     began_ms, now_s = started_ms(), 0.0
     text = io.StringIO()

@@ -7,43 +7,38 @@ and no trusted process judges it (harness/kinds/vendor_tool/rank.py).
 import contextlib
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.core.checkout import ROOT, Checkout
+from harness.core.checkout import ROOT
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import read_text
 from harness.core.records import (
-    Bound,
     Case,
     Crashed,
     Failure,
     KernelFigures,
-    Measured,
     OpTime,
     Passed,
     Profile,
     Raised,
     RankProfile,
-    Submission,
     TimedOut,
     Warning,
     Wrong,
 )
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
-from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
-from harness.kinds.phases import phases
-from harness.problems.problem import Problem
-from harness.problems.submission import read_submission
+from harness.kinds.kind import Account, Checked, Order, Plan, Progress, Session
+from harness.kinds.phases import planned
+from harness.kinds.plain import PlainKind, PlainSession
 from harness.process import profilers
 from harness.process.child import Ended, run_child, signal_name
 from harness.process.profiler_tool import Tool
-from harness.process.profilers import TOOLS, Job, Said
+from harness.process.profilers import TOOLS, ProfilerJob, Said
 from harness.ranks.launch import free_port
 
 MAX_FILE_BYTES = 256 << 20  # of a report file that is kept
@@ -59,27 +54,14 @@ class VendorPlan(Plan):
     launch_count: int | None
 
 
-class VendorKind:
+class VendorKind(PlainKind):
     """Asked for by `--tool`; no folder is of this kind by itself."""
 
-    checkers: tuple[str, ...] = ()
     takes_tools = True
-
-    def claims(self, place: Path) -> bool:
-        """None."""
-        return False
-
-    def read(self, place: Path, checkout: Checkout) -> Problem:
-        """None is of this kind."""
-        raise AssertionError("no folder is claimed")
-
-    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """A file, with its local modules."""
-        return read_submission(path or problem.default_submission(), checkout.root, problem.lang)
 
     def plan(self, order: Order) -> Plan:
         """One call of each benchmark shape. Raises UsageError where the tool is not here, or cannot profile this."""
-        setting, submission = order.setting, order.submission
+        setting = order.setting
         name, problem, device = setting.tool, setting.problem, setting.device
         tool = TOOLS[name]
         if setting.evaluator == "theirs":
@@ -106,20 +88,14 @@ class VendorKind:
             raise UsageError(f"--launch-count: --tool {name} runs no kernel twice and profiles all; leave it out")
         if setting.launch_count is not None and setting.launch_count < 1:
             raise UsageError(f"--launch-count {setting.launch_count}: 1 or more kernel launches can be profiled")
-        return VendorPlan(
+        return planned(
+            VendorPlan,
+            order,
             kind="vendor",
-            problem=problem,
-            suite=setting.suite,
-            submission=submission,
-            mode=order.mode,
-            device=device,
-            world_size=setting.world_size,
-            author=order.author,
-            phases=phases(setting.suite, order.mode),
-            ranking_by=problem.ranking_by,
-            checker=problem.checker,
             secret=0,
+            opponent=None,
             confined=False,
+            nodes=1,
             notes=(*setting.notes, Warning(code="vendor", values={"tool": tool.program})),
             tool=name,
             program=program,
@@ -134,32 +110,19 @@ class VendorKind:
             yield VendorSession(plan, progress, folder, cache)
 
 
-class VendorSession:
+class VendorSession(PlainSession):
     """The profiled processes, new ones for each case."""
 
+    plan: VendorPlan
+
     def __init__(self, plan: VendorPlan, progress: Progress, folder: Path, cache: Path) -> None:
-        self.plan, self.progress, self.folder = plan, progress, folder
+        super().__init__(plan, progress)
+        self.folder = folder
         self.tool: Tool = TOOLS[plan.tool]
-        self.phases_s: dict[str, float] = {}
-        self.logs: dict[str, str] = {}
         self.cases = 0
         self.found = Profile(ranks=(), trace_json="")
         self.warnings: list[Warning] = []
         self.environ = staging.environ_of(cache) | {"PYTHONPATH": str(ROOT)}
-
-    def prepare(self) -> Passed | Failure:
-        """A process compiles what it needs itself, before the call that counts."""
-        return Passed()
-
-    @contextlib.contextmanager
-    def phase(self, phase: Phase) -> Iterator[None]:
-        """Counts its seconds."""
-        self.progress.phase(phase.name)
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.phases_s[phase.name] = time.monotonic() - began
 
     def check(self, case: Case) -> Checked:
         """Profiles the case on all ranks at once."""
@@ -181,18 +144,6 @@ class VendorSession:
         """Of the case that was just checked."""
         return self.found
 
-    def measure(self, case: Case) -> Measured | Failure:
-        """A profile measures nothing."""
-        raise AssertionError("mode profile has no measured phase")
-
-    def close(self) -> Passed | Failure:
-        """Nothing runs between two cases."""
-        return Passed()
-
-    def bound(self, case: Case) -> Bound | None:
-        """Nothing is timed."""
-        return None
-
     def logs_of(self, case: Case) -> tuple[str, ...]:
         """Those of the processes that profiled it."""
         number = [case for phase in self.plan.phases for case in phase.cases].index(case)
@@ -200,7 +151,7 @@ class VendorSession:
 
     def account(self) -> Account:
         """What the processes printed is among the logs."""
-        return replace(staging.account(self.plan, self.phases_s, self.logs), warnings=tuple(self.warnings))
+        return replace(super().account(), warnings=tuple(self.warnings))
 
     def _warn(self, case: Case, profiled: int, launches: int) -> None:
         """That the tool left launches out; `launches` are the call's, 0 where they could not be counted."""
@@ -221,8 +172,8 @@ class VendorSession:
             return 0
 
     def _run_all(
-        self, case: Case, top: Path, command: Callable[["_Run", list[str]], list[str]], counts: bool = False
-    ) -> tuple[list["_Run"], list[Ended]]:
+        self, case: Case, top: Path, command: Callable[["_RankFolders", list[str]], list[str]], counts: bool = False
+    ) -> tuple[list["_RankFolders"], list[Ended]]:
         """Runs the case on all ranks at once, each by its command."""
         port = free_port()
         runs = [self._stage(case, rank, top, port, counts) for rank in range(self.plan.world_size)]
@@ -232,15 +183,15 @@ class VendorSession:
             ended = pool.map(lambda run: run_child(command(run, inner), run.work, self.environ, limit_s), runs)
             return runs, list(ended)
 
-    def _under_tool(self, run: "_Run", inner: list[str]) -> list[str]:
+    def _under_tool(self, run: "_RankFolders", inner: list[str]) -> list[str]:
         return self.tool.command(self.plan.program, run.out, inner, self.plan.launch_count)
 
-    def _stage(self, case: Case, rank: int, top: Path, port: int, counts: bool) -> "_Run":
+    def _stage(self, case: Case, rank: int, top: Path, port: int, counts: bool) -> "_RankFolders":
         plan, folder = self.plan, top / str(rank)
-        run = _Run(work=folder / "work", out=folder / "report")
+        run = _RankFolders(work=folder / "work", out=folder / "report")
         run.out.mkdir(parents=True)
         staging.write(run.work, plan.problem.staged() | staging.files_of(plan.problem, plan.submission))
-        job = Job(
+        job = ProfilerJob(
             rank=rank,
             world_size=plan.world_size,
             device=plan.device,
@@ -255,7 +206,7 @@ class VendorSession:
         (run.work / profilers.JOB).write_text(json.dumps(encode(job)))
         return run
 
-    def _failure(self, rank: int, run: "_Run", ended: Ended) -> Failure | None:
+    def _failure(self, rank: int, run: "_RankFolders", ended: Ended) -> Failure | None:
         """What went wrong in a rank's process. Raises HarnessError for what is the tool's or the machine's fault."""
         plan, printed = self.plan, ended.stdout + ended.stderr
         if ended.code is None:
@@ -283,7 +234,7 @@ class VendorSession:
         if (text := profilers.complaint(self.tool, printed)) is not None:
             raise HarnessError(f"{self.tool.program} did not profile: {text}")
 
-    def _profile(self, runs: list["_Run"]) -> Profile:
+    def _profile(self, runs: list["_RankFolders"]) -> Profile:
         kernels: list[KernelFigures] = []
         files: dict[str, bytes] = {}
         ranks = []
@@ -306,7 +257,7 @@ def _log_name(number: int, rank: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Run:
+class _RankFolders:
     """A rank's folders: where it works, and where the tool leaves its report."""
 
     work: Path

@@ -20,7 +20,7 @@ from harness.core.decode import decode, encode
 from harness.kinds.folder import rank_check
 from harness.kinds.folder.rank_generate import generated
 from harness.process.profiler_tool import RANGE
-from harness.process.profilers import RESULT, Job, Said
+from harness.process.profilers import RESULT, ProfilerJob, Said
 from harness.ranks import payload, torch_settings
 from harness.ranks.program import failed, set_meeting
 from harness.ranks.roles import custom_kernel
@@ -32,7 +32,7 @@ COUNTED = "counted.json"
 def main(path: str) -> None:
     """Does the job of that file. What the submission does wrong is in the file RESULT."""
     folder = Path.cwd()
-    job = decode(Job, json.loads(Path(path).read_text()))
+    job = decode(ProfilerJob, json.loads(Path(path).read_text()))
     try:
         said = run(job, str(folder))
     except Exception as error:  # the submission's, the problem's, or the device's: the parent shows it
@@ -41,7 +41,7 @@ def main(path: str) -> None:
     (folder / RESULT).write_text(json.dumps(encode(said)))
 
 
-def run(job: Job, folder: str) -> Said:
+def run(job: ProfilerJob, folder: str) -> Said:
     """Calls the submission, and says whether its last warm result is right."""
     is_gpu = job.device != "cpu"
     device = torch.device("cuda", job.rank) if is_gpu else None
@@ -89,7 +89,7 @@ def counted(call: Callable[[], object], file: Path) -> int:
 
 
 @contextmanager
-def _marked(job: Job, is_gpu: bool) -> Iterator[None]:
+def _marked(job: ProfilerJob, is_gpu: bool) -> Iterator[None]:
     """The call that counts is made within."""
     if not is_gpu:
         yield
