@@ -30,7 +30,7 @@ TRIES = 2
 
 
 class Here:
-    """This process, one task after the other."""
+    """Judges in this process, one task after the other."""
 
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
@@ -43,7 +43,7 @@ class Here:
 
 @dataclass(eq=False)
 class Worker:
-    """A worker process, and what it has to do now."""
+    """A worker process, and the task that it works on."""
 
     process: "subprocess.Popen[bytes]"
     environ: Mapping[str, str]
@@ -141,8 +141,9 @@ class Workers:
 
 
 def environs_of(device: str, ranks: int, jobs: int | None) -> list[dict[str, str]]:
-    """What each worker's environment has more: a GPU of its own, where the problem takes one and there are several. One
-    worker for problems of several ranks and on CPU cores, where candidates beside each other would spoil times."""
+    """The additional environment of each worker: a GPU of its own, where the problem takes one and there are several.
+    Problems of several ranks and on CPU cores have one worker, because candidates beside each other would spoil
+    times."""
     if device == "cpu" or ranks > 1:
         return [{}]
     count, variable = host.gpus().count, host.VISIBLE_DEVICES[device][0]
@@ -166,7 +167,7 @@ def _terms_of(value: dict[str, Any]) -> Terms:
 
 
 def main() -> None:
-    """The worker."""
+    """Judges the tasks that come on stdin, and answers each on stdout."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints
     first = json.loads(sys.stdin.buffer.readline())

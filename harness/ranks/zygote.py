@@ -91,7 +91,8 @@ class Cell:
 
 
 class Zygote:
-    """With `is_cell` it is confined, and forks the ranks of all its orders itself. Else it has a cell for a group."""
+    """Forks ranks. With `is_cell` it is confined and forks the ranks of all its orders itself. Otherwise it has a cell
+    for each group."""
 
     def __init__(self, control: socket.socket, is_cell: bool = False) -> None:
         self.control, self.is_cell = control, is_cell

@@ -105,7 +105,7 @@ class Stepping:
         return wrong(calls, case, judged, "a call before the timed ones")
 
     def witness(self) -> DeviceWitness:
-        """For the calls of one case."""
+        """The witness for the calls of one case."""
         return DeviceWitness(is_trusted=self.calls.plan.opponent is None, empty_us=self.empty_us, idle=self.idle)
 
     def block(
