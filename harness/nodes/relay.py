@@ -25,7 +25,7 @@ READ_BYTES = 1 << 17
 PACKET_BYTES = 1 << 16
 WORD = struct.Struct(">Hq")  # its place in the page, and its value
 LOST_LOG_BYTES = 1 << 20  # unsent, from which on more of a log is not kept
-MORE_BYTES = 1 << 20  # of a file than of the output in it: what it is aligned to, and how it is described
+MORE_BYTES = 1 << 20  # that a file may have beyond its output: alignment and description
 
 
 def number_of(group: wire.GroupName, rank: int, world_size: int) -> int:

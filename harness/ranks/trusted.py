@@ -80,7 +80,7 @@ class TrustedExchange(Exchange):
             if name not in self.opened:
                 self.opened[name] = driver.SharedMemory(0, cast(torch.device, self.device.id), name)
             return self.opened[name].bytes
-        except (driver.DriverError, ValueError):  # nobody's handle
+        except (driver.DriverError, ValueError):  # no process has such memory
             return None
 
 
@@ -182,7 +182,7 @@ class Trusted(Program):
         return nullcontext() if self.device.id is None else torch.device(self.device.id)
 
     def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
-        taken = []  # until all are, so that it takes as long whether they are judged or not
+        taken = []  # kept until all are taken, so that it takes as long whether they are judged or not
         for output in command.outputs:
             with self.source() as source:
                 taken.append(self.take(source, described(source) if isinstance(source, FileBuffer) else output))

@@ -14,8 +14,8 @@ MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same leng
 Role = Literal["trusted", "baseline", "candidate"]  # which the parent alone knows of untrusted groups
 # What other processes know: groups by their start. Which one is the baseline is drawn, so no rank can tell its role.
 GroupName = Literal["trusted", "first", "second"]
-Reason = Literal["", "device_memory", "memory", "module"]  # what it was out of, or lacked
-# What ranks run: those of a strict problem that judge, and those of any that nobody trusts. As module:class.
+Reason = Literal["", "device_memory", "memory", "module"]  # out of memory of the device or host, or a missing module
+# The programs of ranks, as module:class: of those that judge by the strict checker, and of untrusted ones.
 TRUSTED, UNTRUSTED = "harness.ranks.trusted:Trusted", "harness.ranks.roles:Untrusted"
 MAX_FILES = 64  # that go with one message
 STEP_EPOCHS = 2  # of a stepped call: its host may begin, its result was copied

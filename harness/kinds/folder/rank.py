@@ -24,7 +24,7 @@ class FolderTrusted(Trusted):
         self.seeds: list[int] = []  # of the inputs made
         self.stand_in: Any = None  # of the make of a right result
         self.is_slow = False  # the check
-        self.known_verdict: tuple[int, str, Verdict] | None = None  # the last slow one's input, output and what it said
+        self.known_verdict: tuple[int, str, Verdict] | None = None  # input, output and verdict of the last slow check
 
     def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
         order = self.order

@@ -74,7 +74,7 @@ class ModelSession(OpSession):
         if not isinstance(whole, Measured):
             return whole
         kernels: tuple[float | None, dict[str, float]] | Failure = None, {}
-        if self.plan.opponent is None:  # the profiler would tell a file that it is no opponent, and nobody asks
+        if self.plan.opponent is None:  # the profiler would show a file its role, and a comparison does not need it
             kernels = self.guarded(lambda: self._own_kernels(case))
         if not isinstance(kernels, tuple):
             return kernels

@@ -115,7 +115,7 @@ class Runs:
         """A run to the target, or to its own end; Wrong or Held for one that breaks a rule."""
         group: Group = getattr(self.calls, side)
         found = self._run(group)
-        self.calls.rest(group)  # not before: what it has on its device goes with its input
+        self.calls.rest(group)  # not before: its memory on the device is freed with its input
         return found
 
     def quality_after(self, side: Side, evaluations: int) -> float | None:
@@ -145,7 +145,7 @@ class Runs:
             if isinstance(judged, Wrong):
                 return judged
             reached_s, quality, samples = going.seconds, judged.quality, self.every * going.periods
-            if not self.calls.has_files:  # on GPUs nobody is frozen: who is not on turn may go on training
+            if not self.calls.has_files:  # on GPUs groups are not stopped: the other one may go on training
                 going.seconds += time.monotonic() - began
             if claims.samples != samples and not claims.is_done:
                 message = (
