@@ -36,7 +36,6 @@ class Here:
         self.judge = judge
 
     def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
-        """See Hands."""
         for task in tasks:
             yield TrialDone(id=task.id, stage=task.stage, result=self.judge.judge(task.submission, task.stage))
 
@@ -78,7 +77,6 @@ class Workers:
             worker.ends[1].close()
 
     def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
-        """See Hands."""
         waiting = deque(tasks)
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:

@@ -90,7 +90,7 @@ class LinkBytes:
     received: int
 
     def since(self, before: "LinkBytes") -> "LinkBytes":
-        """What came in addition."""
+        """The bytes that passed after `before` was read."""
         return LinkBytes(sent=self.sent - before.sent, received=self.received - before.received)
 
     @property

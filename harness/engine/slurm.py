@@ -111,7 +111,6 @@ class SlurmEngine(JobFolders):
         self._gone_s: dict[str, float] = {}  # when a job was first seen to be in no queue
 
     def submit(self, job: Job) -> Ticket:
-        """See Engine."""
         try:
             return self._submitted(job)
         except OSError as error:
@@ -140,7 +139,6 @@ class SlurmEngine(JobFolders):
         return job.ticket
 
     def poll(self, ticket: Ticket) -> State:
-        """See Engine."""
         if not self._of(ticket).is_dir():
             return Lost(why="there is no such job")
         if (end := self._end(ticket)) is not None:
@@ -152,7 +150,6 @@ class SlurmEngine(JobFolders):
         return self._left(ticket)
 
     def cancel(self, ticket: Ticket) -> None:
-        """See Engine."""
         if not isinstance(self.poll(ticket), JobDone | Lost):
             self._run("scancel", "--full", f"--name={self._prefix}{ticket.id}", f"--user={getpass.getuser()}")
             self._cancelled[ticket.id] = time.monotonic()

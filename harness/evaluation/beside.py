@@ -39,7 +39,7 @@ class Beside:
 
     @property
     def text(self) -> str:
-        """In a line."""
+        """The meeting's result in a line."""
         who = f"{'the leader' if self.is_leader else 'the next'}, {short_file(self.other)} by {self.other.author}"
         low, high = (math.expm1(abs(self.log) + sign * self.half) for sign in (-1, 1))
         over = f"{self.launches} launches head to head"

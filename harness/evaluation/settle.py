@@ -85,7 +85,7 @@ class RoundsTally:
     looks: int
 
     def plus(self, meetings: Sequence[Meeting]) -> "RoundsTally":
-        """With further complete rounds."""
+        """The tally with further complete rounds."""
         count = len(self.logs)
         rounds = self.rounds + len(meetings) // math.comb(count, 2)
         sums = [log * count * self.rounds for log in self.logs]
@@ -390,7 +390,7 @@ def known(board: Board, meeting: Contenders) -> RoundsTally:
 
 
 def settlement(meeting: Contenders, found: Settled) -> Settlement:
-    """What the board keeps."""
+    """The settlement that the board keeps."""
     first, fitted = meeting.entries[0], found.fit
     slowest = min(fitted.logs)
     entries = [meeting.entries[number] for number in found.numbers]

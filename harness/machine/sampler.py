@@ -65,7 +65,7 @@ class GpuSampler:
         self.close()
 
     def start(self) -> None:
-        """A timed block begins."""
+        """Begins to sample, for a timed block."""
         if not self._handles or self._closed.is_set() or self._running.is_set():
             return
         self._why = "the block was over before the first sample"

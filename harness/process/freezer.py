@@ -71,7 +71,7 @@ class Freezer:
         return len(running)
 
     def thaw(self) -> None:
-        """Lets them go on."""
+        """Compares the processes' CPU clocks with those at their stop, and continues them."""
         self._compare()
         self.is_frozen = False
         signal_all(signal.SIGCONT)

@@ -10,7 +10,7 @@ class Closed:
         self._file, self._db = file, file.db
 
     def all(self) -> frozenset[str]:
-        """All that are closed."""
+        """The names of all closed leaderboards."""
         with self._file.lock:
             return frozenset(row["problem"] for row in self._db.execute("SELECT problem FROM closed"))
 

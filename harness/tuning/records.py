@@ -97,7 +97,7 @@ def load(path: Path) -> list[KeptRow]:
 
 
 def keep(path: Path, one: KeptRow) -> None:
-    """Appends it."""
+    """Appends the row to the file of measured rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(asdict(one)) + "\n")
