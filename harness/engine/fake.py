@@ -11,8 +11,8 @@ from harness.engine.folders import JobFolders
 
 @dataclass(frozen=True, kw_only=True)
 class Play:
-    """What a job does: each poll finds it in the next of `states`, and the last of them stays. `written` are the files
-    that it leaves, by name."""
+    """The script of a fake job: each poll finds it in the next of `states`, and the last of them stays. `written` are
+    the files that it leaves, by name."""
 
     states: tuple[State, ...]
     written: dict[str, str] = field(default_factory=dict)

@@ -96,7 +96,7 @@ def met(meeting: Contenders, board: Board, shown: Shown, checkout: Checkout, unt
 
 
 class TimeIsUp(HarnessError):
-    """What is known by now has to do."""
+    """The time for launches head to head is over; those made so far decide."""
 
 
 def _suffices(until: float | None) -> Callable[[Fit], bool]:

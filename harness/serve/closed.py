@@ -4,7 +4,7 @@ from harness.serve.queue_file import QueueFile
 
 
 class Closed:
-    """Those of one queue, by the problems' names: a problem has one leaderboard."""
+    """The closed leaderboards of one queue, by the problems' names: a problem has one leaderboard."""
 
     def __init__(self, file: QueueFile) -> None:
         self._file, self._db = file, file.db

@@ -147,7 +147,7 @@ class CaseBench:
             return Tried(row=fields, us=None, note=f"{type(error).__name__}: {str(error).splitlines()[0][:120]}")
 
     def judged(self, fields: tuple[object, ...]) -> str:
-        """What is wrong with a row's result on a hardened input; "" where nothing is."""
+        """The fault of a row's result on a hardened input; "" where there is none."""
         call = self.call(fields, self.hardened())
         assert call is not None, "the row can do the shape"
         output = call()

@@ -85,7 +85,7 @@ class KeptRow:
 
 
 def load(path: Path) -> list[KeptRow]:
-    """What was kept there; [] where nothing was. A line that is none, of a run that was cut off, is left out."""
+    """The rows kept there; [] where there are none. Malformed lines, of a run that was cut off, are ignored."""
     found = []
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
@@ -104,7 +104,7 @@ def keep(path: Path, one: KeptRow) -> None:
 
 
 def tried(kept: Sequence[KeptRow], gpu: str, digest: str, pause: float, params: Mapping[str, object]) -> list[Tried]:
-    """What of that counts for a case."""
+    """The kept rows that count for a case."""
     return [
         Tried(row=one.row, us=one.us, note=one.note)
         for one in kept
