@@ -1,15 +1,17 @@
 """The verb `export`: everything recorded, as rows for other programs; or a problem, as a KernelBot folder."""
 
-import argparse
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from harness.agents import harbor, reward
+from harness.agents import harbor
+from harness.agents.reward import Function
 from harness.board import leaderboard, reports
 from harness.cli import options
+from harness.cli.declare import argument, option, part
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line
@@ -37,33 +39,34 @@ class Target:
     path: Path | None
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `export`."""
-    parser.add_argument("--format", choices=list(FORMATS), help="default: as FILE's name ends, else csv")
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="default: -, standard output")
-    options.add_problem(parser, "only this problem's runs; with --task, the problem that is written")
-    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="with --task: a new folder to write")
-    parser.add_argument("--task", action="store_true", help="write PROBLEM as a KernelBot problem folder")
-    parser.add_argument(
-        "--harbor", type=Path, metavar="FOLDER", help="write problems as Harbor tasks into a new folder, one each"
-    )
-    parser.add_argument(
-        "--suite", metavar="S", help="with --task and --harbor: the cases (default: official; on CPU cores cpu)"
-    )
-    parser.add_argument("--device", choices=DEVICES, help="with --harbor: the device (default: GPUs if there are any)")
-    parser.add_argument(
-        "--reward",
-        choices=reward.NAMES,
-        default=reward.NAMES[0],
-        help="with --harbor: the reward (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--image",
-        default="",
-        metavar="NAME",
-        help="with --harbor: built already are the images NAME-<problem> and NAME-<problem>-verifier",
-    )
-    parser.add_argument("--leaderboards", action="store_true", help="the problems, in place of runs")
+@dataclass(frozen=True, kw_only=True)
+class ExportOrder:
+    """What is written, how and where to: rows, leaderboards, or problems as folders of others' formats."""
+
+    problem: Annotated[
+        str | None, options.problem("only this problem's runs; with --task, the problem that is written")
+    ] = None
+    folder: Annotated[Path | None, argument("with --task: a new folder to write", metavar="FOLDER")] = None
+    format: Annotated[str | None, option("default: as FILE's name ends, else csv", choices=[*FORMATS])] = None
+    out: Annotated[Path | None, options.out("default: -, standard output")] = None
+    task: Annotated[bool, option("write PROBLEM as a KernelBot problem folder")] = False
+    harbor: Annotated[
+        Path | None, option("write problems as Harbor tasks into a new folder, one each", metavar="FOLDER")
+    ] = None
+    suite: Annotated[
+        str | None, option("with --task and --harbor: the cases (default: official; on CPU cores cpu)", metavar="S")
+    ] = None
+    device: Annotated[
+        str | None, option("with --harbor: the device (default: GPUs if there are any)", choices=DEVICES)
+    ] = None
+    reward: Annotated[Function, option("with --harbor: the reward (default: %(default)s)")] = "log2_speedup"
+    image: Annotated[
+        str,
+        option(
+            "with --harbor: built already are the images NAME-<problem> and NAME-<problem>-verifier", metavar="NAME"
+        ),
+    ] = ""
+    leaderboards: Annotated[bool, option("the problems, in place of runs")] = False
 
 
 def target(form: str | None, out: Path | None) -> Target:
@@ -81,19 +84,19 @@ def target(form: str | None, out: Path | None) -> Target:
     return Target(form=chosen, path=out)
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: ExportOrder, checkout: Checkout) -> Exit:
     """`export`: writes the rows; what cannot be read is said on standard error."""
-    if namespace.task and namespace.harbor:
+    if order.task and order.harbor:
         raise UsageError("--task and --harbor: name one")
-    if namespace.task:
-        return write_task(namespace, checkout)
-    if namespace.harbor:
-        return write_harbor(namespace, checkout)
-    if namespace.folder or namespace.suite:
-        raise UsageError(f"{namespace.folder or '--suite'}: only --task takes it; add that, or leave it out")
-    to = target(namespace.format, namespace.out)
-    named = options.problem_of(namespace)
-    if namespace.leaderboards:
+    if order.task:
+        return write_task(order, checkout)
+    if order.harbor:
+        return write_harbor(order, order.harbor, checkout)
+    if order.folder or order.suite:
+        raise UsageError(f"{order.folder or '--suite'}: only --task takes it; add that, or leave it out")
+    to = target(order.format, order.out)
+    named = order.problem
+    if order.leaderboards:
         if named:
             raise UsageError("--leaderboards: all problems are written; leave the problem out")
         boards = leaderboards(checkout)
@@ -111,42 +114,35 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     return Exit.OK
 
 
-def write_task(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def write_task(order: ExportOrder, checkout: Checkout) -> Exit:
     """`export --task`: writes the folder. Raises UsageError for a problem that KernelBot has
     no place for."""
-    named, folder = options.problem_of(namespace), namespace.folder or namespace.out
+    named, folder = order.problem, order.folder or order.out
     if named is None or folder is None:
         raise UsageError("--task: name a problem and a new folder: `export --task a2a my-a2a`")
-    if namespace.leaderboards or namespace.format:
+    if order.leaderboards or order.format:
         raise UsageError("--task writes a folder; leave --leaderboards and --format out")
     problem = find(named, checkout)
-    task_folder.write(folder, task_folder.files_of(problem, problem.suite(namespace.suite or OFFICIAL)))
+    task_folder.write(folder, task_folder.files_of(problem, problem.suite(order.suite or OFFICIAL)))
     print(f"{folder}: {problem.name} as a KernelBot problem folder, whose eval.py runs {checkout.root}")
     print(f"evaluate it        make eval PROBLEM={shlex.quote(str(folder))} EVAL=theirs")
     return Exit.OK
 
 
-def write_harbor(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def write_harbor(order: ExportOrder, folder: Path, checkout: Checkout) -> Exit:
     """`export --harbor`: a task for each problem that has the suite, or for the one that is named."""
-    if namespace.leaderboards or namespace.format or namespace.out or namespace.folder:
+    if order.leaderboards or order.format or order.out or order.folder:
         raise UsageError("--harbor writes tasks; leave --leaderboards, --format, --out and FOLDER out")
-    device = namespace.device or host.gpus().device
-    wanted = namespace.suite or (OFFICIAL if device != "cpu" else "cpu")
-    named = options.problem_of(namespace)
+    device = order.device or host.gpus().device
+    wanted = order.suite or (OFFICIAL if device != "cpu" else "cpu")
+    named = order.problem
     found = [find(name, checkout) for name in ([named] if named else problem_names(checkout))]
     if any(problem.is_upstream for problem in found):
         raise UsageError(f"--harbor: {named} is a folder of GPU MODE's; problems of this checkout are written")
     suites = [(one, wanted if named or wanted in one.suites else OFFICIAL) for one in found]
-    harbor.write(
-        namespace.harbor,
-        suites,
-        harbor.Wanted(device=device, reward=namespace.reward, image=namespace.image),
-        checkout,
-    )
-    print(f"{namespace.harbor}: {len(suites)} Harbor tasks, suite {wanted} on {device}")
-    print(
-        f"try one            harbor run -p {shlex.quote(str(namespace.harbor / suites[0][0].name))} -a AGENT -m MODEL"
-    )
+    harbor.write(folder, suites, part(order, harbor.Wanted, device=device), checkout)
+    print(f"{folder}: {len(suites)} Harbor tasks, suite {wanted} on {device}")
+    print(f"try one            harbor run -p {shlex.quote(str(folder / suites[0][0].name))} -a AGENT -m MODEL")
     return Exit.OK
 
 

@@ -1,8 +1,9 @@
 """The verb `page`: the boards as one HTML file."""
 
-import argparse
 import datetime
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import quote
 
 from harness.board import leaderboard, reports
@@ -18,16 +19,16 @@ from harness.report.page_data import page_of
 DESCRIPTION = "Write the leaderboard as one HTML file, with charts. The page needs no network."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `page`."""
-    parser.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="where to (default: build/page.html; - is standard output)"
-    )
+@dataclass(frozen=True, kw_only=True)
+class PageOrder:
+    """Which file is written."""
+
+    out: Annotated[Path | None, options.out("where to (default: build/page.html; - is standard output)")] = None
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: PageOrder, checkout: Checkout) -> Exit:
     """`page`: writes the file."""
-    out: Path = namespace.out or checkout.build / "page.html"
+    out = order.out or checkout.build / "page.html"
     recorded, unreadable = reports.load_all(checkout.root)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     found = leaderboard.load(checkout.leaderboard)

@@ -9,17 +9,20 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from harness.agents import reward
+from rich.console import Console
+
 from harness.agents.made import refused
 from harness.board import report_json
+from harness.cli.declare import Option, option
 from harness.core.decode import encode
 from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
 from harness.report import junit, markdown
+from harness.report.console import new_console
 
 STDOUT = "-"  # as a file's name
 KEPT = (".py", ".yaml", ".yml")  # names of sources, shapes, contests, the leaderboard: of no result
@@ -57,6 +60,10 @@ class ResultFile:
             what = "the file" if path.exists() else "its folder does not exist or"
             raise UsageError(f"{self.option} {path}: {what} cannot be written to; make it, or name another")
 
+    def write(self, content: Any) -> None:
+        """Writes a whole text, or of --json and --result a value. Raises UsageError where that fails."""
+        self.write_text(content)
+
     def write_text(self, text: str) -> None:
         """Writes all of it. Raises UsageError where that fails."""
         self.is_written = True
@@ -82,9 +89,9 @@ class JsonFile(ResultFile):
 
     what = "json"
 
-    def write(self, content: object) -> None:
-        """Writes one JSON value. Raises UsageError where that fails."""
-        self.write_text(json.dumps(content, indent=2) + "\n")
+    def write(self, content: Any) -> None:
+        """Writes one JSON value, or a text that is one. Raises UsageError where that fails."""
+        self.write_text(content if isinstance(content, str) else json.dumps(content, indent=2) + "\n")
 
     def write_error(self, message: str, code: Exit) -> None:
         """The error as a report."""
@@ -141,7 +148,7 @@ class ResultFiles:
     @property
     def all(self) -> list[ResultFile]:
         """The files that were asked for."""
-        return [file for file in (self.json, self.result, self.markdown, self.junit, self.csv) if file is not None]
+        return [file for file in vars(self).values() if file is not None]
 
     @property
     def take_stdout(self) -> bool:
@@ -150,14 +157,19 @@ class ResultFiles:
 
     def check(self) -> None:
         """Raises UsageError where one cannot be written, or where two are the same."""
-        if len(streams := [f"{file.option} -" for file in self.all if file.is_stdout]) > 1:
-            raise UsageError(f"{' and '.join(streams)}: only one of them can be standard output; name a file")
+        streams = [file for file in self.all if file.is_stdout]
+        if len(streams) > 1:
+            for file in streams:  # standard output gets no error in two formats either
+                file.is_written = True
+            options = " and ".join(f"{file.option} -" for file in streams)
+            raise UsageError(f"{options}: only one of them can be standard output; name a file")
         of_path: dict[Path, ResultFile] = {}
         for file in self.all:
             file.check()
             path = Path(file.name)
             is_device = file.is_stdout or (path.exists() and not path.is_file())  # which takes several
             if not is_device and (other := of_path.setdefault(path.resolve(), file)) is not file:
+                file.is_written = True  # the error goes to it once
                 raise UsageError(f"{other.option} {other.name} and {file.option} {file.name} are one file; name two")
 
     @contextlib.contextmanager
@@ -176,55 +188,6 @@ class ResultFiles:
             raise
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Where the result goes as JSON."""
-    parser.add_argument(
-        "--json",
-        type=JsonFile,
-        metavar="FILE",
-        help="write the full result to FILE as one JSON value; - writes it to standard output, with nothing else there",
-    )
-
-
-def add_result(parser: argparse.ArgumentParser) -> None:
-    """Where the result goes for a program that learns from it, and by which reward."""
-    parser.add_argument(
-        "--result",
-        type=AgentFile,
-        metavar="FILE",
-        help="write stages, verdict, figures, a hint and a reward to FILE as JSON (docs/agents.md)",
-    )
-    add_reward(parser)
-
-
-def add_reward(parser: argparse.ArgumentParser) -> None:
-    """By which function a ranked result is rewarded."""
-    parser.add_argument(
-        "--reward", choices=reward.NAMES, default=reward.NAMES[0], help="the reward's function (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--lower", action="store_true", help="reward the lower end of the speedup's interval in place of its value"
-    )
-
-
-def add_markdown(parser: argparse.ArgumentParser) -> None:
-    """Where the result goes as Markdown."""
-    parser.add_argument(
-        "--markdown", type=MarkdownFile, metavar="FILE", help="the same as Markdown, for a pull request or a job's page"
-    )
-
-
-def add_for_ci(parser: argparse.ArgumentParser) -> None:
-    """Where the result goes for a CI system."""
-    add_markdown(parser)
-    add_junit(parser)
-
-
-def add_junit(parser: argparse.ArgumentParser) -> None:
-    """Where the result goes as JUnit XML."""
-    parser.add_argument("--junit", type=JunitFile, metavar="FILE", help="the same as JUnit XML, for CI systems")
-
-
 class _OldFormat(argparse.Action):
     """Takes `--format json` for `--json -`."""
 
@@ -234,16 +197,36 @@ class _OldFormat(argparse.Action):
                 setattr(namespace, kind.what, kind(STDOUT))
 
 
-def add_old_format(parser: argparse.ArgumentParser, *forms: str) -> None:
+def old_format(*forms: str) -> Option:
     """--format, as some verbs had it before all had --json FILE. It is not in their help."""
-    parser.add_argument("--format", action=_OldFormat, choices=["table", *forms], help=argparse.SUPPRESS)
+    return option(argparse.SUPPRESS, "--format", action=_OldFormat, choices=["table", *forms])
 
 
-def of(namespace: argparse.Namespace) -> ResultFiles:
-    """The files that a command line names."""
-    names = ("json", "result", "markdown", "junit", "csv")
-    found: dict[str, Any] = {name: getattr(namespace, name, None) for name in names}
-    return ResultFiles(**found)
+Json = Annotated[
+    JsonFile | None,
+    option("write the full result to FILE as one JSON value; - writes it to standard output, with nothing else there"),
+]
+Result = Annotated[
+    AgentFile | None, option("write stages, verdict, figures, a hint and a reward to FILE as JSON (docs/agents.md)")
+]
+Markdown = Annotated[MarkdownFile | None, option("the same as Markdown, for a pull request or a job's page")]
+Junit = Annotated[JunitFile | None, option("the same as JUnit XML, for CI systems")]
+Csv = Annotated[CsvFile | None, option("the same as CSV, a line an entry")]
+
+
+def of(order: object) -> ResultFiles:
+    """The files that an order names, or a command line's values."""
+    return ResultFiles(**{field.name: getattr(order, field.name, None) for field in fields(ResultFiles)})
+
+
+def tell(order: object, show: Callable[[Console], object], **contents: Callable[[], object]) -> None:
+    """Shows on the terminal what a verb has found, unless a file that was asked for is standard output, and writes
+    those files: the text of --markdown, --junit and --csv, the value of --json and --result."""
+    files = of(order)
+    if not files.take_stdout and getattr(order, "page", None) != Path(STDOUT):
+        show(new_console())
+    for file in files.all:
+        file.write(contents[file.what]())
 
 
 def check_replaceable(option: str, path: Path) -> None:

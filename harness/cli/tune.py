@@ -1,22 +1,18 @@
 """The verb `tune`: applies what `doctor` finds in the kernel's settings, and takes it back."""
 
-import argparse
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
-
-from rich.console import Console
+from typing import Annotated
 
 from harness.board import reports
 from harness.cli import result_files
-from harness.cli.result_files import JsonFile
+from harness.cli.declare import option, part
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.judging.worth import worth
 from harness.machine import tune
-from harness.machine.tune import CACHES, DROP_CACHES, NAMES, Choice
-from harness.report.console import new_console
+from harness.machine.tune import CACHES, DROP_CACHES, NAMES, Aslr, Choice, HugePages
 from harness.report.tune import changes_json, show, show_changes, show_worth, to_json, worth_json
 
 DESCRIPTION = """Show what of the kernel's settings changes results and what it should be; with --apply change it, with
@@ -26,98 +22,62 @@ sets two recorded runs of one file side by side, one before the change and one a
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What is done, with which settings, as whom and below which root folder; `worth` are two runs."""
+class TuneOrder:
+    """What is done, with which settings; `worth` are two runs. As whom and below which root folder, tests say."""
 
-    act: Literal["print", "apply", "restore"]
-    choice: Choice
-    only: tuple[str, ...]
-    json: JsonFile | None
-    root: Path
-    uid: int
-    worth: tuple[str, ...] = ()
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `tune`."""
-    acts = parser.add_mutually_exclusive_group()
-    for act, text in (
-        ("print", "show the settings, and what would change (the default)"),
-        ("apply", "change them, as root"),
-        ("restore", "write back what they were before, as root"),
-    ):
-        acts.add_argument(f"--{act}", dest="act", action="store_const", const=act, default="print", help=text)
-    acts.add_argument(
-        "--worth",
-        nargs=2,
-        default=[],
-        metavar=("BEFORE", "AFTER"),
-        help="show what empty calls and each shape took in two recorded runs (run ids or report files), and how they "
-        "spread",
-    )
-    parser.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        choices=[*NAMES, CACHES],
-        help="only this setting; may be given several times",
-    )
-    parser.add_argument(
-        "--aslr",
-        choices=get_args(tune.Aslr),
-        default=Choice.aslr,
-        help="address randomisation (default: %(default)s, as pyperf advises; AMD's and Google Benchmark's: off)",
-    )
-    parser.add_argument(
-        "--huge-pages",
-        choices=get_args(tune.HugePages),
-        default=Choice.huge_pages,
-        help="transparent huge pages (default: %(default)s, as doctor advises; AMD's: always)",
-    )
-    result_files.add_json(parser)
+    print: Annotated[bool, option("show the settings, and what would change (the default)", group="act")] = False
+    apply: Annotated[bool, option("change them, as root", group="act")] = False
+    restore: Annotated[bool, option("write back what they were before, as root", group="act")] = False
+    worth: Annotated[
+        tuple[str, ...],
+        option(
+            "show what empty calls and each shape took in two recorded runs (run ids or report files), and how they "
+            "spread",
+            nargs=2,
+            metavar=("BEFORE", "AFTER"),
+            group="act",
+        ),
+    ] = ()
+    only: Annotated[
+        tuple[str, ...], option("only this setting; may be given several times", choices=[*NAMES, CACHES])
+    ] = ()
+    aslr: Annotated[
+        Aslr,
+        option("address randomisation (default: %(default)s, as pyperf advises; AMD's and Google Benchmark's: off)"),
+    ] = Choice.aslr
+    huge_pages: Annotated[
+        HugePages, option("transparent huge pages (default: %(default)s, as doctor advises; AMD's: always)")
+    ] = Choice.huge_pages
+    json: result_files.Json = None
+    root: Path = Path("/")
+    uid: int | None = None  # None: who runs this
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
-    """`tune` on this machine."""
-    choice = Choice(aslr=namespace.aslr, huge_pages=namespace.huge_pages)
-    asked = Options(
-        act=namespace.act,
-        choice=choice,
-        only=tuple(namespace.only),
-        json=namespace.json,
-        root=Path("/"),
-        uid=os.geteuid(),
-        worth=tuple(namespace.worth),
-    )
-    return carry_out(asked, checkout, new_console())
-
-
-def carry_out(order: Options, checkout: Checkout, console: Console) -> Exit:
+def run(order: TuneOrder, checkout: Checkout) -> Exit:
     """Prints, applies or restores. Raises UsageError where that needs root or a file cannot be written."""
+    choice = part(order, Choice)
     if order.worth:
         found = worth(*(reports.find(run, checkout.root) for run in order.worth))
-        if order.json:
-            order.json.write(worth_json(found))
-        if not (order.json and order.json.is_stdout):
-            show_worth(found, console)
+        result_files.tell(order, lambda console: show_worth(found, console), json=lambda: worth_json(found))
         return Exit.OK
-    if order.act == "print":
-        readings = tune.read(order.root, order.choice, order.only)
+    if not (order.apply or order.restore):
+        readings = tune.read(order.root, choice, order.only)
         are_asked = not order.only or CACHES in order.only
         blocked = tune.unwritable(order.root / DROP_CACHES) if are_asked else None
         applied = tune.load_snapshot(order.root) is not None
-        if order.json:
-            order.json.write(to_json(readings, blocked, applied))
-        if not (order.json and order.json.is_stdout):
-            show(readings, blocked, applied, console)
+        result_files.tell(
+            order,
+            lambda console: show(readings, blocked, applied, console),
+            json=lambda: to_json(readings, blocked, applied),
+        )
         return Exit.OK
-    tune.check_root(order.uid, f"--{order.act}")
-    if order.act == "apply":
-        changes, what = tune.apply(order.root, order.choice, order.only), "changed; tune --restore takes it back"
+    act = "apply" if order.apply else "restore"
+    tune.check_root(os.geteuid() if order.uid is None else order.uid, f"--{act}")
+    if order.apply:
+        changes, what = tune.apply(order.root, choice, order.only), "changed; tune --restore takes it back"
     else:
         changes, what = tune.restore(order.root), "restored"
-    if order.json:
-        order.json.write(changes_json(changes, order.act))
-    if not (order.json and order.json.is_stdout):
-        show_changes(changes, what, console)
+    result_files.tell(
+        order, lambda console: show_changes(changes, what, console), json=lambda: changes_json(changes, act)
+    )
     return Exit.OK
