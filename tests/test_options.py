@@ -259,8 +259,10 @@ def test_two_results_are_not_written_to_one_file(tmp_path: Path, capsys: pytest.
     file = tmp_path / "result"
     assert exits(["board", "--json", str(file), "--csv", f"{tmp_path}/./result"]) == Exit.USAGE
     assert f"--json {file} and --csv {file} are one file" in capsys.readouterr().err.replace("/./", "/")
-    assert exits(["board", "--json", "-", "--csv", "-"]) == Exit.USAGE
-    assert "--json - and --csv -: only one of them" in capsys.readouterr().err
+    assert exits(["board", "--json", "-", "--csv", "-", "--markdown", "-"]) == Exit.USAGE
+    printed = capsys.readouterr()
+    assert "--json - and --markdown - and --csv -: only one of them" in printed.err
+    assert printed.out == "", "no error in several formats on one stream"
     assert exits(["board", "--json", "/dev/null", "--csv", "/dev/null"]) == 0
 
 

@@ -65,6 +65,6 @@ def run(order: MergeOrder, checkout: Checkout) -> Exit:
         return Exit.INVALID
     if out == options.STDOUT:
         return Exit.OK
-    print(f"evaluate it here   make eval PROBLEM={problem.name} SUBMISSION={shown}")
+    print(f"evaluate it here   make eval PROBLEM={shlex.quote(problem.name)} SUBMISSION={shown}")
     print(f"hand it in         popcorn-cli submit {shown}")
     return Exit.OK

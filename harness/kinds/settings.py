@@ -94,7 +94,6 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
     if asked.benchmark is not None:
         suite = with_benchmark(suite, asked.benchmark, evaluator)
     data = own_data(asked, problem)
-    evaluator = asked.evaluator or ("theirs" if problem.only_theirs else "ours")
     if asked.seed is not None and evaluator == "ours":
         raise UsageError(f"--seed {asked.seed}: only --eval theirs takes it; our ranks draw fresh seeds in every run")
     if asked.evaluator is None and problem.only_theirs:
