@@ -5,12 +5,12 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pytest
 
 from harness.cli import declare, main
-from harness.cli.declare import argument, option
+from harness.cli.declare import REQUIRED, argument, option
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, UsageError
 
@@ -22,18 +22,18 @@ USAGE = (ROOT / "docs" / "usage.md").read_text()
 class SampleOrder:
     """One field of every form."""
 
-    problem: Annotated[str, argument("which", "--problem", metavar="PROBLEM", missing="which one?")]
-    file: Annotated[Path | None, argument("a file")] = None
-    count: Annotated[int, option("how many (default: %(default)s)")] = 3
-    seconds: Annotated[float | None, option("how long", "--time")] = None
-    mode: Annotated[Literal["fast", "slow"], option("how")] = "fast"
-    confined: Annotated[bool, option("out", "--unconfined")] = True
-    loud: Annotated[bool, option("loudly")] = False
-    smoke: Annotated[bool | None, option("either way")] = None
-    only: Annotated[tuple[str, ...], option("several")] = ()
-    pair: Annotated[tuple[int, ...], option("two", nargs=2, group="one")] = ()
-    shown: Annotated[bool, option("or this", group="one")] = False
-    why: Annotated[str, option("needed")]
+    problem: str = argument("which", "--problem", metavar="PROBLEM", missing="which one?")
+    file: Path | None = argument("a file", default=None)
+    count: int = option(3, "how many (default: %(default)s)")
+    seconds: float | None = option(None, "how long", "--time")
+    mode: Literal["fast", "slow"] = option("fast", "how")
+    confined: bool = option(True, "out", "--unconfined")
+    loud: bool = option(False, "loudly")
+    smoke: bool | None = option(None, "either way")
+    only: tuple[str, ...] = option((), "several")
+    pair: tuple[int, ...] = option((), "two", nargs=2, group="one")
+    shown: bool = option(False, "or this", group="one")
+    why: str = option(REQUIRED, "needed")
     now: int = 7  # not of the command line
 
 

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
 
 from harness.cli.declare import option
 from harness.core.checkout import Checkout
@@ -20,12 +19,10 @@ NODE_RANKS = ("SLURM_PROCID", "GROUP_RANK")  # Slurm's, torchrun's
 class AgentOrder:
     """Which node this is, and where the evaluation runs; None: as the environment says."""
 
-    node_rank: Annotated[int | None, option("this node's number, from 1 (default: SLURM_PROCID or GROUP_RANK)")] = None
-    master_addr: Annotated[str | None, option("where the evaluation runs (default: MASTER_ADDR)", metavar="HOST")] = (
-        None
-    )
-    master_port: Annotated[int | None, option("its port (default: MASTER_PORT)", metavar="PORT")] = None
-    wait: Annotated[float, option("how long to look for it (default: 120)", metavar="SECONDS")] = meeting.WAIT_S
+    node_rank: int | None = option(None, "this node's number, from 1 (default: SLURM_PROCID or GROUP_RANK)")
+    master_addr: str | None = option(None, "where the evaluation runs (default: MASTER_ADDR)", metavar="HOST")
+    master_port: int | None = option(None, "its port (default: MASTER_PORT)", metavar="PORT")
+    wait: float = option(meeting.WAIT_S, "how long to look for it (default: 120)", metavar="SECONDS")
 
 
 def run(order: AgentOrder, checkout: Checkout) -> Exit:

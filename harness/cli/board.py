@@ -2,7 +2,6 @@
 
 import functools
 from dataclasses import dataclass
-from typing import Annotated
 
 from harness.board import leaderboard, runs
 from harness.board.places import By
@@ -18,22 +17,18 @@ DESCRIPTION = "Show the local leaderboard."
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoardOrder:
+class BoardOrder(result_files.WithMarkdown):
     """Which boards are shown, and by what their entries are placed."""
 
-    problem: Annotated[str | None, options.problem("only this problem's boards")] = None
-    by: Annotated[
-        By,
-        option(
-            "what places come from: the speedup over the reference, estimated from all evaluations of a source (the "
-            "default), GPU MODE's score, which is slower whenever the machine is, or the median times on the host's "
-            "clock"
-        ),
-    ] = "speedup"
-    json: result_files.Json = None
-    markdown: result_files.Markdown = None
-    csv: result_files.Csv = None
-    format: Annotated[str | None, result_files.old_format("markdown", "csv", "json")] = None
+    problem: str | None = options.problem("only this problem's boards")
+    by: By = option(
+        "speedup",
+        "what places come from: the speedup over the reference, estimated from all evaluations of a source (the "
+        "default), GPU MODE's score, which is slower whenever the machine is, or the median times on the host's "
+        "clock",
+    )
+    csv: result_files.CsvFile | None = option(None, "the same as CSV, a line an entry")
+    format: str | None = result_files.old_format("markdown", "csv", "json")
 
 
 def run(order: BoardOrder, checkout: Checkout) -> Exit:

@@ -4,7 +4,6 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from rich.console import Console
 
@@ -25,47 +24,37 @@ from harness.report import bundles as view
 DESCRIPTION = """Make, check and reproduce bundles. A bundle is a result as one archive or folder that somebody else can
 audit and run again: source, report with every sample, problem version, system description, software, command, logs and
 seeds, each held by its sha256."""
-BundleFile = Annotated[Path, argument("the archive or the folder", metavar="BUNDLE")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MakeOrder:
+class MakeOrder(result_files.WithJson):
     """Which result, into which file or folder, with which fields added."""
 
-    entry: Annotated[str, argument("a run id or its beginning, or an entry's file", metavar="ENTRY")]
-    problem: Annotated[str | None, option("only entries of this problem", metavar="PROBLEM")] = None
-    out: Annotated[
-        Path | None,
-        options.out("an archive (.tar.gz) or a new folder (default: build/bundle-<run id>.tar.gz)", metavar="OUT"),
-    ] = None
-    system: Annotated[
-        Path | None,
-        option("JSON with fields of MLPerf's system description that the machine does not tell, such as cooling"),
-    ] = None
-    json: result_files.Json = None
+    entry: str = argument("a run id or its beginning, or an entry's file", metavar="ENTRY")
+    problem: str | None = option(None, "only entries of this problem", metavar="PROBLEM")
+    out: Path | None = options.out(
+        "an archive (.tar.gz) or a new folder (default: build/bundle-<run id>.tar.gz)", metavar="OUT"
+    )
+    system: Path | None = option(
+        None, "JSON with fields of MLPerf's system description that the machine does not tell, such as cooling"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class BundleCheckOrder:
+class BundleCheckOrder(result_files.WithJson):
     """Which bundle is looked at."""
 
-    bundle: BundleFile
-    json: result_files.Json = None
+    bundle: Path = argument("the archive or the folder", metavar="BUNDLE")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReproduceOrder:
+class ReproduceOrder(result_files.WithJson, options.Sandboxed, options.Timed):
     """Which bundle is run again, how often and how long."""
 
-    bundle: BundleFile
-    problem: Annotated[str | None, option("where its problem lies, if in a folder of its own", metavar="PROBLEM")] = (
-        None
-    )
-    launches: Annotated[int, option(f"3 or more (default: {LAUNCHES})")] = LAUNCHES
-    seconds: options.Seconds = None
-    confined: options.Confined = True
-    json: result_files.Json = None
-    quiet: Annotated[bool, options.quiet("the decision, on one line")] = False
+    bundle: Path = argument("the archive or the folder", metavar="BUNDLE")
+    problem: str | None = option(None, "where its problem lies, if in a folder of its own", metavar="PROBLEM")
+    launches: int = option(LAUNCHES, f"3 or more (default: {LAUNCHES})")
+    quiet: bool = options.quiet("the decision, on one line")
 
 
 def renamed(arguments: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from harness.cli import options, result_files
 from harness.cli.declare import option, part
@@ -29,16 +29,14 @@ JSON_SCHEMA = 1  # of --for's --json; 1: first
 class CheckOrder(RunOrder):
     """What `check` was asked to do. `door` names whose service is to take the file."""
 
-    suite: Annotated[str | None, options.suite("quick")] = None
+    suite: str | None = options.suite("quick")
     cpu_suite: str = "quick"
-    watch: Annotated[bool, option("check again whenever the file, or one that it needs, is saved")] = False
-    door: Annotated[
-        Literal["gpumode"] | None,
-        option(
-            "check instead, without running it, whether GPU MODE's service would take the file; exits with 112 if not",
-            "--for",
-        ),
-    ] = None
+    watch: bool = option(False, "check again whenever the file, or one that it needs, is saved")
+    door: Literal["gpumode"] | None = option(
+        None,
+        "check instead, without running it, whether GPU MODE's service would take the file; exits with 112 if not",
+        "--for",
+    )
 
 
 def run(order: CheckOrder, checkout: Checkout) -> Exit:

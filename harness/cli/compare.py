@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
 from rich.console import Console
 
@@ -36,48 +35,28 @@ OF_A_RUN = ("ranks", "suite", "device", "timeout_s", "seconds", "confined")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOrder:
+class CompareOrder(options.ByEngine, result_files.ForCi, options.Sandboxed, options.Timed, options.OnSetting):
     """What is compared: files of `problem`, which may also be the first of `sides`, or recorded runs. `margin` is in
     percent. A is the board's leader where `against` says so."""
 
-    sides: Annotated[
-        tuple[str, ...],
-        argument(
-            "the files' problem, then A, then B; further files or runs are each compared with A",
-            metavar="[PROBLEM] FILE_OR_RUN",
-        ),
-    ]
-    problem: Annotated[str | None, option("the same, as an option; recorded runs need none", metavar="PROBLEM")] = None
-    ranks: options.Ranks = None
-    suite: options.Suite = None
-    device: options.Device = None
-    timeout_s: options.Timeout = None
-    seconds: options.Seconds = None
-    confined: options.Confined = True
-    against: Annotated[
-        str | None,
-        option(
-            "A is the source that leads the board of this problem, suite, machine class and rank count; every file is "
-            "a B",
-            choices=[LEADER],
-        ),
-    ] = None
-    fail_if: Annotated[
-        tuple[str, ...],
-        option(
-            f"exit with {Exit.FAIL_IF:d} if the summary's word for B is this one (solvers' costs: cheaper, dearer); "
-            "may be repeated",
-            choices=[word for word in FAIL_IF if word not in (MEMORY.better, MEMORY.worse)],
-        ),
-    ] = ()
-    margin: Annotated[float, option("largest difference that counts as the same (default: 2)", metavar="PERCENT")] = (
-        100 * MARGIN
+    sides: tuple[str, ...] = argument(
+        "the files' problem, then A, then B; further files or runs are each compared with A",
+        metavar="[PROBLEM] FILE_OR_RUN",
     )
-    json: result_files.Json = None
-    markdown: result_files.Markdown = None
-    junit: result_files.Junit = None
-    quiet: Annotated[bool, options.quiet("the summary, a line for each B")] = False
-    engine: options.Engine = options.HERE
+    problem: str | None = option(None, "the same, as an option; recorded runs need none", metavar="PROBLEM")
+    against: str | None = option(
+        None,
+        "A is the source that leads the board of this problem, suite, machine class and rank count; every file is a B",
+        choices=[LEADER],
+    )
+    fail_if: tuple[str, ...] = option(
+        (),
+        f"exit with {Exit.FAIL_IF:d} if the summary's word for B is this one (solvers' costs: cheaper, dearer); "
+        "may be repeated",
+        choices=[word for word in FAIL_IF if word not in (MEMORY.better, MEMORY.worse)],
+    )
+    margin: float = option(100 * MARGIN, "largest difference that counts as the same (default: 2)", metavar="PERCENT")
+    quiet: bool = options.quiet("the summary, a line for each B")
 
 
 def run(order: CompareOrder, checkout: Checkout) -> int:

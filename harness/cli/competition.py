@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from rich.console import Console
 from rich.rule import Rule
@@ -33,32 +32,20 @@ RULE_CHARS = 80  # of a line between problems
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompetitionOrder:
+class CompetitionOrder(
+    options.ByEngine, result_files.WithJson, options.Recorded, options.Sandboxed, options.Timed, options.OnSetting
+):
     """Which of the competition's problems are evaluated and how."""
 
-    competition: Annotated[Path, argument("a KernelBot competition file, such as amd_distributed.yaml", metavar="YAML")]
-    files: Annotated[
-        tuple[Path, ...],
-        argument(
-            "submissions, each for the problem in its `#!POPCORN leaderboard` line (default: each problem's own)",
-            metavar="SUBMISSION",
-        ),
-    ] = ()
-    list: Annotated[bool, option("only show problems, deadlines and who leads here")] = False
-    only: Annotated[tuple[str, ...], option("only this problem; may be repeated", metavar="NAME")] = ()
-    folders: Annotated[
-        bool, option("evaluate the file's folders, also where this checkout has a problem of that name")
-    ] = False
-    ranks: options.Ranks = None
-    suite: options.Suite = None
-    device: options.Device = None
-    timeout_s: options.Timeout = None
-    seconds: options.Seconds = None
-    confined: options.Confined = True
-    record: options.Record = True
-    author: options.Author = None
-    json: result_files.Json = None
-    engine: options.Engine = options.HERE
+    competition: Path = argument("a KernelBot competition file, such as amd_distributed.yaml", metavar="YAML")
+    files: tuple[Path, ...] = argument(
+        "submissions, each for the problem in its `#!POPCORN leaderboard` line (default: each problem's own)",
+        metavar="SUBMISSION",
+        default=(),
+    )
+    list: bool = option(False, "only show problems, deadlines and who leads here")
+    only: tuple[str, ...] = option((), "only this problem; may be repeated", metavar="NAME")
+    folders: bool = option(False, "evaluate the file's folders, also where this checkout has a problem of that name")
 
 
 def run(order: CompetitionOrder, checkout: Checkout) -> Exit:

@@ -3,159 +3,151 @@
 from argparse import SUPPRESS
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from harness.cli import options, result_files
-from harness.cli.declare import argument, option
+from harness.cli.declare import REQUIRED, argument, option
+from harness.cli.options import ENGINES, HERE, ByEngine, Sandboxed, quiet
+from harness.cli.result_files import WithJson
 from harness.contest.acts import FOLDER
 
-ContestName = Annotated[str, argument(f"the contest's file, or the name of one in {FOLDER}/", metavar="CONTEST")]
-By = Annotated[
-    str | None,
-    option("who does this, for the audit log (default: your login; an organiser may name another)", metavar="NAME"),
-]
-Member = Annotated[
-    str | None, option("who submits or withdraws (default: your login; an organiser may name another)", metavar="NAME")
-]
-EntryNumber = Annotated[int, argument("the entry's number", metavar="ENTRY")]
-ItsProblem = Annotated[
-    str | None, option("its problem, by its name in the contest (submit: default as its first lines say)", metavar="P")
-]
-TheProblem = Annotated[str, argument("its name in the contest", metavar="PROBLEM")]
-Full = Annotated[bool, option("for organisers: as it is now, also while it is frozen or private")]
-Quiet = Annotated[bool, options.quiet("the last lines")]
+CONTEST = f"the contest's file, or the name of one in {FOLDER}/"
+PROBLEM = "its problem, by its name in the contest (submit: default as its first lines say)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOrder:
+class ListOrder(WithJson):
     """`list`: contests' files; those of the checkout where there are none."""
 
-    files: Annotated[tuple[Path, ...], argument(f"contests' files (default: those in {FOLDER}/)")] = ()
-    json: result_files.Json = None
+    files: tuple[Path, ...] = argument(f"contests' files (default: those in {FOLDER}/)", default=())
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContestOrder:
     """Of one contest, by its file or its name: `freeze`, `unfreeze`."""
 
-    contest: ContestName
-    by: By = None
+    contest: str = argument(CONTEST, metavar="CONTEST")
+    by: str | None = option(
+        None, "who does this, for the audit log (default: your login; an organiser may name another)", metavar="NAME"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShowOrder(ContestOrder):
+class MemberOrder:
+    """What a member asks of one contest."""
+
+    contest: str = argument(CONTEST, metavar="CONTEST")
+    member: str | None = option(
+        None, "who submits or withdraws (default: your login; an organiser may name another)", metavar="NAME"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewOrder(WithJson, ContestOrder):
+    """A view of it: as the public sees it, or in full."""
+
+    full: bool = option(False, "for organisers: as it is now, also while it is frozen or private")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOrder(WithJson, ContestOrder):
     """`show`: all of it, one entry, or the audit log."""
 
-    entry: Annotated[int | None, argument("only this entry, by its number", metavar="ENTRY")] = None
-    log: Annotated[bool, option("show who did what when")] = False
-    json: result_files.Json = None
+    entry: int | None = argument("only this entry, by its number", metavar="ENTRY", default=None)
+    log: bool = option(False, "show who did what when")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StandingsOrder(ContestOrder):
-    """`standings`: as the public sees them, or in full; of one problem, or of all."""
+class StandingsOrder(ViewOrder):
+    """`standings`: of one problem, or of all."""
 
-    problem: ItsProblem = None
-    full: Full = False
-    json: result_files.Json = None
+    problem: str | None = option(None, PROBLEM, metavar="P")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatsOrder(ContestOrder):
-    """`stats`: as the public sees them, or in full; also as a page."""
+class StatsOrder(ViewOrder):
+    """`stats`: also as a page."""
 
-    full: Full = False
-    page: Annotated[Path | None, option("write standings and charts as one HTML file too")] = None
-    json: result_files.Json = None
+    page: Path | None = option(None, "write standings and charts as one HTML file too")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegisterOrder(ContestOrder):
     """`register`."""
 
-    team: Annotated[str, argument("the team's name", metavar="TEAM")]
-    members: Annotated[tuple[str, ...], argument("the members' names, as they submit under", metavar="MEMBER")]
+    team: str = argument("the team's name", metavar="TEAM")
+    members: tuple[str, ...] = argument("the members' names, as they submit under", metavar="MEMBER")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmitOrder:
+class SubmitOrder(WithJson, Sandboxed, MemberOrder):
     """`submit`. `jobs` names the engine that evaluates; `entered` is the number of what an engine's job evaluates."""
 
-    contest: ContestName
-    file: Annotated[Path, argument("the submission")]
-    problem: ItsProblem = None
-    member: Member = None
-    team: Annotated[str | None, option("the member's team, to be told if it is another", metavar="TEAM")] = None
-    confined: options.Confined = True
-    quiet: Quiet = False
-    json: result_files.Json = None
-    jobs: Annotated[  # main's `engine` is where a whole command runs
-        str,
-        option(
-            "where it is evaluated: here (the default), or as a job of the cluster that engine.yaml describes",
-            "--engine",
-            choices=options.ENGINES,
-        ),
-    ] = options.HERE
-    entered: Annotated[int | None, option(SUPPRESS)] = None
+    file: Path = argument("the submission")
+    problem: str | None = option(None, PROBLEM, metavar="P")
+    team: str | None = option(None, "the member's team, to be told if it is another", metavar="TEAM")
+    quiet: bool = quiet("the last lines")
+    jobs: str = option(  # main's `engine` is where a whole command runs
+        HERE,
+        "where it is evaluated: here (the default), or as a job of the cluster that engine.yaml describes",
+        "--engine",
+        choices=ENGINES,
+    )
+    entered: int | None = option(None, SUPPRESS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithdrawOrder:
+class WithdrawOrder(MemberOrder):
     """`withdraw`."""
 
-    contest: ContestName
-    entry: EntryNumber
-    member: Member = None
+    entry: int = argument("the entry's number", metavar="ENTRY")
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyTopOrder(ContestOrder):
-    """`verify-top`: the leading entries of a problem, or one entry."""
+class ProblemOrder(ByEngine, Sandboxed, ContestOrder):
+    """What runs the leading entries of a problem again."""
 
-    problem: TheProblem
-    top: Annotated[int | None, option("how many (default: as its file says)")] = None
-    entry: Annotated[int | None, option("only this entry, which may also be a held one", metavar="ENTRY")] = None
-    launches: Annotated[int | None, option("3 or more (default: as its file says)")] = None
-    confined: options.Confined = True
-    quiet: Quiet = False
-    engine: options.Engine = options.HERE
+    problem: str = argument("its name in the contest", metavar="PROBLEM")
+    quiet: bool = quiet("the last lines")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContestSettleOrder(ContestOrder):
-    """`settle`: the leading teams' best sources of a problem."""
+class VerifyTopOrder(ProblemOrder):
+    """`verify-top`: the leading entries, or one entry."""
 
-    problem: TheProblem
-    top: Annotated[int | None, option("how many teams (default: as `settle`)")] = None
-    confined: options.Confined = True
-    quiet: Quiet = False
-    engine: options.Engine = options.HERE
+    top: int | None = option(None, "how many (default: as its file says)")
+    entry: int | None = option(None, "only this entry, which may also be a held one", metavar="ENTRY")
+    launches: int | None = option(None, "3 or more (default: as its file says)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContestSettleOrder(ProblemOrder):
+    """`settle`: the leading teams' best sources."""
+
+    top: int | None = option(None, "how many teams (default: as `settle`)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntryOrder(ContestOrder):
     """Of one entry, by its number."""
 
-    entry: EntryNumber
+    entry: int = argument("the entry's number", metavar="ENTRY")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReviewOrder(EntryOrder):
     """`review`, with a note for the audit log."""
 
-    note: Annotated[str, option("for the audit log", metavar="TEXT")] = ""
+    note: str = option("", "for the audit log", metavar="TEXT")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AwardOrder(EntryOrder):
     """`award`, by the award's name."""
 
-    award: Annotated[str, argument("the award's name in the contest's file", metavar="AWARD")]
+    award: str = argument("the award's name in the contest's file", metavar="AWARD")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecideOrder(EntryOrder):
     """`disqualify` and `reinstate`, for a reason."""
 
-    why: Annotated[str, option("the reason, for the team", metavar="TEXT")]
+    why: str = option(REQUIRED, "the reason, for the team", metavar="TEXT")

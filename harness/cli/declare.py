@@ -2,18 +2,19 @@
 
     @dataclass(frozen=True, kw_only=True)
     class PlotOrder:
-        recorded: Annotated[str, argument("a run id", metavar="RUN")]
-        out: Annotated[Path, option("where to", "-o", "--out", metavar="FILE")]
+        recorded: str = argument("a run id", metavar="RUN")
+        out: Path = option(REQUIRED, "where to", "-o", "--out")
+        colour: bool = option(False, "draw it in colour")
 
 A field's type says how words become its value: Path, int or another callable converts one word, bool is a switch, a
-Literal has choices, a tuple takes several words. A field that has no default must be given. Fields without an option or
-an argument are none of the command line's.
+Literal has choices, a tuple takes several words. Other fields are none of the command line's. Options that several
+verbs have are fields of a record that their orders inherit.
 """
 
 import argparse
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin
 
@@ -21,6 +22,7 @@ from harness.core.decode import did_you_mean
 from harness.core.errors import UsageError
 
 Record = TypeVar("Record")
+REQUIRED: Any = MISSING  # in place of a default
 BESIDE = (argparse.PARSER, argparse.REMAINDER)  # what follows such a positional is another parser's
 
 
@@ -38,14 +40,16 @@ class Option:
     words: dict[str, Any]
 
 
-def option(help: str, *flags: str, group: str = "", **words: Any) -> Option:
-    """An option of the command line, to annotate a field with."""
-    return Option(help=help, flags=flags, group=group, words=words)
+def option(default: Any, help: str, *flags: str, group: str = "", **words: Any) -> Any:
+    """A field that is an option of the command line."""
+    one = Option(help=help, flags=flags, group=group, words=words)
+    return field(default=default, metadata={Option: one})
 
 
-def argument(help: str, *flags: str, missing: str = "", **words: Any) -> Option:
-    """An argument that needs no flag, to annotate a field with."""
-    return Option(help=help, flags=flags, is_argument=True, missing=missing, words=words)
+def argument(help: str, *flags: str, default: Any = REQUIRED, missing: str = "", **words: Any) -> Any:
+    """A field that is an argument, which needs no flag."""
+    one = Option(help=help, flags=flags, is_argument=True, missing=missing, words=words)
+    return field(default=default, metadata={Option: one})
 
 
 class SubVerb(NamedTuple):
@@ -63,15 +67,12 @@ def order_type(run: Callable[..., Any]) -> Any:
 
 def declared(order: Any) -> Iterator[tuple[Field[Any], Option]]:
     """The fields of an order, or of its type, that the command line fills."""
-    for field in fields(order):
-        for one in getattr(field.type, "__metadata__", ()):
-            if isinstance(one, Option):
-                yield field, one
+    return ((each, each.metadata[Option]) for each in fields(order) if Option in each.metadata)
 
 
-def flags_of(field: Field[Any], one: Option) -> tuple[str, ...]:
+def flags_of(each: Field[Any], one: Option) -> tuple[str, ...]:
     """The option's names on the command line."""
-    return one.flags or (f"--{field.name.replace('_', '-')}",)
+    return one.flags or (f"--{each.name.replace('_', '-')}",)
 
 
 def fill(parser: argparse.ArgumentParser, verb: Any) -> None:
@@ -89,38 +90,38 @@ def fill(parser: argparse.ArgumentParser, verb: Any) -> None:
 def add(parser: argparse.ArgumentParser, run: Callable[..., Any]) -> None:
     """Adds the options and arguments of the order that `run` takes."""
     groups: dict[str, Any] = {"": parser}
-    for field, one in declared(order_type(run)):
-        words = {"help": one.help} | _words(field, one)
+    for each, one in declared(order_type(run)):
+        words = {"help": one.help} | _words(each, one)
         if not one.is_argument:
             if one.group not in groups:
                 groups[one.group] = parser.add_mutually_exclusive_group()
-            if field.default is MISSING:
+            if each.default is MISSING:
                 words["required"] = True
-            groups[one.group].add_argument(*flags_of(field, one), dest=field.name, **words)
+            groups[one.group].add_argument(*flags_of(each, one), dest=each.name, **words)
             continue
-        if one.flags or (field.default is not MISSING and "nargs" not in words):
+        if one.flags or (each.default is not MISSING and "nargs" not in words):
             words["nargs"] = "?"
-        parser.add_argument(field.name, **words)
+        parser.add_argument(each.name, **words)
         if one.flags:
             parser.add_argument(
-                *one.flags, dest=f"{field.name}_option", metavar=words["metavar"], help="the same, as an option"
+                *one.flags, dest=f"{each.name}_option", metavar=words["metavar"], help="the same, as an option"
             )
     parser.set_defaults(run=run)
 
 
-def _words(field: Field[Any], one: Option) -> dict[str, Any]:
+def _words(each: Field[Any], one: Option) -> dict[str, Any]:
     """argparse's words for a field: action, nargs, type, choices and default, as its type and its default say."""
-    hint: Any = field.type.__origin__  # type: ignore[union-attr]  # of Annotated
+    hint: Any = each.type
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    (kind,) = (each for each in kinds if each is not NoneType)
-    words: dict[str, Any] = {} if field.default is MISSING else {"default": field.default}
+    (kind,) = (hint for hint in kinds if hint is not NoneType)
+    words: dict[str, Any] = {} if each.default is MISSING else {"default": each.default}
     if kind is bool:
-        switch = "store_false" if field.default else "store_true"
+        switch = "store_false" if each.default else "store_true"
         words["action"] = switch if len(kinds) == 1 else argparse.BooleanOptionalAction
     if get_origin(kind) is tuple:
         kind = get_args(kind)[0]
         if one.is_argument:
-            words["nargs"] = "+" if field.default is MISSING else "*"
+            words["nargs"] = "+" if each.default is MISSING else "*"
         elif "nargs" not in one.words:
             words |= {"action": "append", "default": None}  # which argparse would append to
     if get_origin(kind) is Literal:
@@ -133,40 +134,32 @@ def _words(field: Field[Any], one: Option) -> dict[str, Any]:
 
 def order_of(run: Callable[..., Any], values: argparse.Namespace) -> Any:
     """The order that a command line gives. Raises UsageError where an argument is missing, or is given twice."""
-    kind, given = order_type(run), dict(vars(values))
-    arguments = [(field, one) for field, one in declared(kind) if one.is_argument]
-    for at, (field, one) in enumerate(arguments):
-        if one.flags and (named := given[f"{field.name}_option"]) is not None:
-            behind = [(each, more) for each, more in arguments[at + 1 :] if each.default is None]
-            found = [
-                given[each.name] for each in (field, *(each for each, _ in behind)) if given[each.name] is not None
-            ]
-            if len(found) > len(behind):
-                raise UsageError(f"two {field.name}s: {found[0]} and {one.flags[0]} {named}; name one")
-            given[field.name] = named
-            for (each, more), word in zip(behind, [*found, *[None] * len(behind)], strict=False):
-                given[each.name] = None if word is None else _words(each, more).get("type", str)(word)
-        if one.missing and given[field.name] is None:
+    kind, words = order_type(run), dict(vars(values))
+    arguments = [(each, one) for each, one in declared(kind) if one.is_argument]
+    for at, (each, one) in enumerate(arguments):
+        named = words.get(f"{each.name}_option")
+        if named is not None:  # then a word in this argument's place is the next one's that may be left out
+            places = [(each, one), *(other for other in arguments[at + 1 :] if other[0].default is None)]
+            found = [words[other.name] for other, _ in places if words[other.name] is not None]
+            if len(found) == len(places):
+                raise UsageError(f"two {each.name}s: {found[0]} and {one.flags[0]} {named}; name one")
+            for place, word in zip(places, [named, *found], strict=False):
+                words[place[0].name] = _words(*place).get("type", str)(word)
+        if one.missing and words[each.name] is None:
             raise UsageError(one.missing)
-    values_of = {field.name: given[field.name] for field, _ in declared(kind)}
-    return kind(
-        **{
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in values_of.items()
-            if value is not None  # the record's own default else
-        }
-    )
+    given = {each.name: words[each.name] for each, _ in declared(kind) if words[each.name] is not None}
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 def part(order: object, kind: type[Record], **more: Any) -> Record:
     """A record of the fields that an order has too; `more` are others, or other values."""
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: getattr(order, name) for name in names if hasattr(order, name)} | more)
 
 
 def given(order: Any, *names: str) -> list[str]:
     """The flags of these fields' options, where they are not as they are by default."""
-    found = [(field, one) for field, one in declared(order) if field.name in names and not one.is_argument]
+    found = [(each, one) for each, one in declared(order) if each.name in names and not one.is_argument]
     return [flags_of(*each)[-1] for each in found if getattr(order, each[0].name) != each[0].default]
 
 

@@ -1,7 +1,6 @@
 """The verb `doctor`: what on this machine changes results."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from harness.cli import result_files
 from harness.cli.declare import option
@@ -17,18 +16,15 @@ DESCRIPTION = "Say what on this machine changes results. Reads only, never chang
 class DoctorOrder:
     """Whether the collectives are tried, too."""
 
-    json: Annotated[
-        result_files.JsonFile | None,
-        option(
-            "write the findings to FILE as one JSON object; - or no FILE writes it to standard output instead of the "
-            "table",
-            nargs="?",
-            const=result_files.STDOUT,
-        ),
-    ] = None
-    smoke: Annotated[
-        bool | None, option("run the smoke test of the collectives (default: where there are two GPUs or more)")
-    ] = None
+    json: result_files.JsonFile | None = option(
+        None,
+        "write the findings to FILE as one JSON object; - or no FILE writes it to standard output instead of the table",
+        nargs="?",
+        const=result_files.STDOUT,
+    )
+    smoke: bool | None = option(
+        None, "run the smoke test of the collectives (default: where there are two GPUs or more)"
+    )
 
 
 def run(order: DoctorOrder, checkout: Checkout) -> Exit:

@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
 from rich.console import Console
 from rich.text import Text
@@ -38,108 +37,80 @@ the reference, and records the result. Stops at the first phase that fails; a fa
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOrder:
+class RunOrder(options.ByEngine, result_files.ForCi, options.Sandboxed, options.OnSetting, options.OfFile):
     """What `eval` and `check` have in common: which submission is run, on what, and how the result is shown."""
 
-    problem: options.NamedByFile
-    file: options.Submission = None
-    ranks: options.Ranks = None
-    suite: options.Suite = None
     cpu_suite: str = "cpu"
-    device: options.Device = None
-    timeout_s: options.Timeout = None
-    nodes: options.Nodes = 1
-    evaluator: Annotated[
-        Evaluator | None,
-        option(
-            "for a problem folder: our ranks and clocks, or its own eval.py, whose result is taken as it is (default: "
-            "ours where the folder has what our ranks need, or else theirs)",
-            "--eval",
-        ),
-    ] = None
-    seed: Annotated[int | None, option("with --eval theirs: POPCORN_SEED, the secret (default: task.yml's)")] = None
-    data: Annotated[
-        Path | None,
-        option(
-            "for training: a folder of token files to train on (docs/training.md); such a run is not ranked",
-            metavar="DIR",
-        ),
-    ] = None
-    target: Annotated[
-        float | None,
-        option(
-            "with --data: the quality that ends a run (default: what the reference reaches in a fourth of samples)",
-            metavar="Q",
-        ),
-    ] = None
-    vocabulary: Annotated[int | None, option("with --data: how many tokens there are (default: as files need)")] = None
-    confined: options.Confined = True
-    json: result_files.Json = None
-    markdown: result_files.Markdown = None
-    junit: result_files.Junit = None
-    quiet: Annotated[bool, options.quiet("the last three lines: verdict, speedup, place")] = False
-    verbose: Annotated[
-        bool,
-        option(
-            "print the clocks, machine, memory, phases, each rank's profile and rank 0's log too", "-v", "--verbose"
-        ),
-    ] = False
-    engine: options.Engine = options.HERE
+    nodes: int = option(
+        1,
+        "spread the ranks over N machines of one kind, this one and others that run `agent`, or those of a Slurm job "
+        "(docs/cluster.md; default: 1)",
+    )
+    evaluator: Evaluator | None = option(
+        None,
+        "for a problem folder: our ranks and clocks, or its own eval.py, whose result is taken as it is (default: "
+        "ours where the folder has what our ranks need, or else theirs)",
+        "--eval",
+    )
+    seed: int | None = option(None, "with --eval theirs: POPCORN_SEED, the secret (default: task.yml's)")
+    data: Path | None = option(
+        None,
+        "for training: a folder of token files to train on (docs/training.md); such a run is not ranked",
+        metavar="DIR",
+    )
+    target: float | None = option(
+        None,
+        "with --data: the quality that ends a run (default: what the reference reaches in a fourth of samples)",
+        metavar="Q",
+    )
+    vocabulary: int | None = option(None, "with --data: how many tokens there are (default: as files need)")
+    quiet: bool = options.quiet("the last three lines: verdict, speedup, place")
+    verbose: bool = option(
+        False, "print the clocks, machine, memory, phases, each rank's profile and rank 0's log too", "-v", "--verbose"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalOrder(RunOrder):
+class EvalOrder(RunOrder, options.Rewarded, options.Recorded, options.Timed):
     """What `eval` was asked to do. `until` is in percent."""
 
-    mode: Annotated[
-        Mode,
-        option(
-            "test: tests only; benchmark: benchmarks only; leaderboard: tests, then benchmarks (the default); profile: "
-            "one call of each benchmark under a profiler"
-        ),
-    ] = "leaderboard"
-    tool: Annotated[
-        str,
-        option(
-            "mode profile's profiler: torch.profiler (the default), NVIDIA's ncu or AMD's rocprofv3",
-            choices=(TORCH, *TOOLS),
-        ),
-    ] = TORCH
-    benchmark: Annotated[int | None, option("mode profile: this benchmark alone, counted from 0 (default: all)")] = None
-    launch_count: Annotated[
-        int | None,
-        option(f"--tool ncu: profile the first N kernel launches of a call (default: {TOOLS['ncu'].launch_count})"),
-    ] = None
-    trace: Annotated[
-        Path | None, option("where mode profile writes its traces (default: runs/<run id>/)", metavar="DIR")
-    ] = None
-    events: Annotated[
-        Path | None,
-        option("write a line of JSON to FILE when a phase or a case begins, for programs that follow the evaluation"),
-    ] = None
-    remeasure: Annotated[
-        bool, option("measure this machine's peak rates again, which the limit comes from; the best ever seen count")
-    ] = False
-    seconds: options.Seconds = None
-    launches: options.Launches = None
-    leader: Annotated[
-        bool,
-        option(
-            "do not time it head to head with the best other entry of its board, which follows several launches",
-            "--no-leader",
-        ),
-    ] = True
-    until: Annotated[
-        float | None,
-        option(
-            "go on head to head, at most ten minutes, until the two are in order or differ by less", metavar="PERCENT"
-        ),
-    ] = None
-    record: options.Record = True
-    author: options.Author = None
-    result: result_files.Result = None
-    reward: options.RewardFunction = "log2_speedup"
-    lower: options.Lower = False
+    mode: Mode = option(
+        "leaderboard",
+        "test: tests only; benchmark: benchmarks only; leaderboard: tests, then benchmarks (the default); profile: "
+        "one call of each benchmark under a profiler",
+    )
+    tool: str = option(
+        TORCH,
+        "mode profile's profiler: torch.profiler (the default), NVIDIA's ncu or AMD's rocprofv3",
+        choices=(TORCH, *TOOLS),
+    )
+    benchmark: int | None = option(None, "mode profile: this benchmark alone, counted from 0 (default: all)")
+    launch_count: int | None = option(
+        None, f"--tool ncu: profile the first N kernel launches of a call (default: {TOOLS['ncu'].launch_count})"
+    )
+    trace: Path | None = option(None, "where mode profile writes its traces (default: runs/<run id>/)", metavar="DIR")
+    events: Path | None = option(
+        None, "write a line of JSON to FILE when a phase or a case begins, for programs that follow the evaluation"
+    )
+    remeasure: bool = option(
+        False, "measure this machine's peak rates again, which the limit comes from; the best ever seen count"
+    )
+    launches: int | None = option(
+        None,
+        "measure in N launches, each of fresh processes: the more, the narrower the interval (docs/statistics.md; "
+        f"default: {options.USUAL})",
+    )
+    leader: bool = option(
+        True,
+        "do not time it head to head with the best other entry of its board, which follows several launches",
+        "--no-leader",
+    )
+    until: float | None = option(
+        None, "go on head to head, at most ten minutes, until the two are in order or differ by less", metavar="PERCENT"
+    )
+    result: result_files.AgentFile | None = option(
+        None, "write stages, verdict, figures, a hint and a reward to FILE as JSON (docs/agents.md)"
+    )
 
 
 def run(order: EvalOrder, checkout: Checkout) -> Exit:

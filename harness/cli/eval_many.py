@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from rich.console import Console
 from rich.live import Live
@@ -30,36 +29,23 @@ command goes on where it was interrupted. `score` says what the results come to.
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalManyOrder:
+class EvalManyOrder(result_files.WithJson, options.Rewarded, options.Sandboxed, options.Timed, options.OnSetting):
     """Which candidates are judged for which problem, in which stages."""
 
-    problem: Annotated[str, argument("its name (see `problems`), or a problem folder", metavar="PROBLEM")]
-    places: Annotated[tuple[Path, ...], argument("files, folders of files, or .jsonl files", metavar="PLACE")]
-    ranks: options.Ranks = None
-    suite: options.Suite = None
-    device: options.Device = None
-    timeout_s: options.Timeout = None
-    seconds: options.Seconds = None
-    confined: options.Confined = True
-    reward: options.RewardFunction = "log2_speedup"
-    lower: options.Lower = False
-    out: Annotated[Path, option("the results, a line of JSON each (default: %(default)s)")] = Path("results.jsonl")
-    keep: Annotated[
-        float,
-        option(
-            "which part of the candidates that pass the quick shapes gets the whole suite (default: %(default)s); 1 "
-            "gives it to all, without the quick shapes",
-            metavar="PART",
-        ),
-    ] = 0.25
-    least: Annotated[int, option("but at least N of them (default: 4)")] = 4
-    check: Annotated[bool, option("test candidates on CPU ranks before they get to a GPU", "--check-on-cpu")] = False
-    patient: Annotated[bool, option("let candidates hang for as long as `eval` does, not 50 times the reference")] = (
-        False
+    problem: str = argument("its name (see `problems`), or a problem folder", metavar="PROBLEM")
+    places: tuple[Path, ...] = argument("files, folders of files, or .jsonl files", metavar="PLACE")
+    out: Path = option(Path("results.jsonl"), "the results, a line of JSON each (default: %(default)s)")
+    keep: float = option(
+        0.25,
+        "which part of the candidates that pass the quick shapes gets the whole suite (default: %(default)s); 1 "
+        "gives it to all, without the quick shapes",
+        metavar="PART",
     )
-    jobs: Annotated[int | None, option("judge on N GPUs side by side (default: all)")] = None
-    json: result_files.Json = None
-    quiet: Annotated[bool, options.quiet("the summary")] = False
+    least: int = option(4, "but at least N of them (default: 4)")
+    check: bool = option(False, "test candidates on CPU ranks before they get to a GPU", "--check-on-cpu")
+    patient: bool = option(False, "let candidates hang for as long as `eval` does, not 50 times the reference")
+    jobs: int | None = option(None, "judge on N GPUs side by side (default: all)")
+    quiet: bool = options.quiet("the summary")
 
 
 def run(order: EvalManyOrder, checkout: Checkout) -> Exit:

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from harness.agents import harbor
 from harness.agents.reward import Function
@@ -43,30 +42,21 @@ class Target:
 class ExportOrder:
     """What is written, how and where to: rows, leaderboards, or problems as folders of others' formats."""
 
-    problem: Annotated[
-        str | None, options.problem("only this problem's runs; with --task, the problem that is written")
-    ] = None
-    folder: Annotated[Path | None, argument("with --task: a new folder to write", metavar="FOLDER")] = None
-    format: Annotated[str | None, option("default: as FILE's name ends, else csv", choices=[*FORMATS])] = None
-    out: Annotated[Path | None, options.out("default: -, standard output")] = None
-    task: Annotated[bool, option("write PROBLEM as a KernelBot problem folder")] = False
-    harbor: Annotated[
-        Path | None, option("write problems as Harbor tasks into a new folder, one each", metavar="FOLDER")
-    ] = None
-    suite: Annotated[
-        str | None, option("with --task and --harbor: the cases (default: official; on CPU cores cpu)", metavar="S")
-    ] = None
-    device: Annotated[
-        str | None, option("with --harbor: the device (default: GPUs if there are any)", choices=DEVICES)
-    ] = None
-    reward: Annotated[Function, option("with --harbor: the reward (default: %(default)s)")] = "log2_speedup"
-    image: Annotated[
-        str,
-        option(
-            "with --harbor: built already are the images NAME-<problem> and NAME-<problem>-verifier", metavar="NAME"
-        ),
-    ] = ""
-    leaderboards: Annotated[bool, option("the problems, in place of runs")] = False
+    problem: str | None = options.problem("only this problem's runs; with --task, the problem that is written")
+    folder: Path | None = argument("with --task: a new folder to write", metavar="FOLDER", default=None)
+    format: str | None = option(None, "default: as FILE's name ends, else csv", choices=[*FORMATS])
+    out: Path | None = options.out("default: -, standard output")
+    task: bool = option(False, "write PROBLEM as a KernelBot problem folder")
+    harbor: Path | None = option(None, "write problems as Harbor tasks into a new folder, one each", metavar="FOLDER")
+    suite: str | None = option(
+        None, "with --task and --harbor: the cases (default: official; on CPU cores cpu)", metavar="S"
+    )
+    device: str | None = option(None, "with --harbor: the device (default: GPUs if there are any)", choices=DEVICES)
+    reward: Function = option("log2_speedup", "with --harbor: the reward (default: %(default)s)")
+    image: str = option(
+        "", "with --harbor: built already are the images NAME-<problem> and NAME-<problem>-verifier", metavar="NAME"
+    )
+    leaderboards: bool = option(False, "the problems, in place of runs")
 
 
 def target(form: str | None, out: Path | None) -> Target:

@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import dataclass
-from typing import Annotated
 
 from harness.board import leaderboard, reports
 from harness.cli import options, result_files
@@ -18,13 +17,12 @@ DESCRIPTION = "Show how each file's score moved over its runs: those of runs/ an
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistoryOrder:
+class HistoryOrder(result_files.WithJson):
     """Whose runs of which problem are shown."""
 
-    problem: Annotated[str | None, options.problem("only this problem's runs")] = None
-    author: Annotated[str | None, option("only this author's runs", metavar="A")] = None
-    json: result_files.Json = None
-    format: Annotated[str | None, result_files.old_format("json")] = None
+    problem: str | None = options.problem("only this problem's runs")
+    author: str | None = option(None, "only this author's runs", metavar="A")
+    format: str | None = result_files.old_format("json")
 
 
 def run(order: HistoryOrder, checkout: Checkout) -> Exit:

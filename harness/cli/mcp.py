@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from harness.agents.mcp_server import server_of
 from harness.agents.tasks import Tasks
@@ -19,21 +18,15 @@ client. Needs the extra `agents`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class McpOrder:
+class McpOrder(options.Rewarded):
     """The agent's folder, and what the server's owner decides for it."""
 
-    workspace: Annotated[Path, option("the agent's folder (default: this one)", metavar="DIR")] = Path()
-    suite: Annotated[
-        str | None, option("suite of shapes, where a call names none (default: as `eval`)", metavar="S")
-    ] = None
-    ranks: Annotated[int | None, option("how many ranks (default: as `eval`)")] = None
-    device: options.Device = None
-    record: Annotated[bool, option("record what passes on the leaderboard")] = False
-    author: Annotated[str, option("under which name (default: agent)", metavar="NAME", type=options.author_of)] = (
-        "agent"
-    )
-    reward: options.RewardFunction = "log2_speedup"
-    lower: options.Lower = False
+    workspace: Path = option(Path(), "the agent's folder (default: this one)", metavar="DIR")
+    suite: str | None = option(None, "suite of shapes, where a call names none (default: as `eval`)", metavar="S")
+    ranks: int | None = option(None, "how many ranks (default: as `eval`)")
+    device: str | None = options.device()
+    record: bool = option(False, "record what passes on the leaderboard")
+    author: str = option("agent", "under which name (default: agent)", metavar="NAME", type=options.author_of)
 
 
 def run(order: McpOrder, checkout: Checkout) -> Exit:

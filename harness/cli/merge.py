@@ -3,7 +3,6 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from harness.cli import options
 from harness.cli.check import finding_lines
@@ -21,15 +20,12 @@ refused all the same; `check --for gpumode` says why of any file."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergeOrder:
+class MergeOrder(options.OfFile):
     """What is merged, and into which file."""
 
-    problem: options.NamedByFile
-    file: options.Submission = None
-    out: Annotated[
-        Path | None,
-        options.out("where to (default: build/<GPU MODE's name>-<file>; - is standard output)", metavar="OUT"),
-    ] = None
+    out: Path | None = options.out(
+        "where to (default: build/<GPU MODE's name>-<file>; - is standard output)", metavar="OUT"
+    )
 
 
 def run(order: MergeOrder, checkout: Checkout) -> Exit:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from harness.cli import result_files
 from harness.cli.declare import SubVerb, argument, option
@@ -18,25 +17,18 @@ explains."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlperfScoreOrder:
+class MlperfScoreOrder(result_files.WithMarkdown):
     """What is scored, against which reference."""
 
-    folder: Annotated[
-        Path,
-        argument(
-            f"a result's folder, with {mlperf.LOGS} and perhaps {mlperf.SCALING}, or any folder above such ones",
-            metavar="FOLDER",
-        ),
-    ]
-    reference: Annotated[
-        Path | None,
-        option(
-            "the reference's convergence points (MLPerf's rcps_<benchmark>.json): the scaling factor is computed from "
-            f"them, and has to agree with {mlperf.SCALING} where there is one"
-        ),
-    ] = None
-    json: result_files.Json = None
-    markdown: result_files.Markdown = None
+    folder: Path = argument(
+        f"a result's folder, with {mlperf.LOGS} and perhaps {mlperf.SCALING}, or any folder above such ones",
+        metavar="FOLDER",
+    )
+    reference: Path | None = option(
+        None,
+        "the reference's convergence points (MLPerf's rcps_<benchmark>.json): the scaling factor is computed from "
+        f"them, and has to agree with {mlperf.SCALING} where there is one",
+    )
 
 
 def score(order: MlperfScoreOrder, checkout: Checkout) -> Exit:

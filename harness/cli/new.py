@@ -1,7 +1,6 @@
 """The verb `new`: a problem's first files."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from harness.cli.declare import argument
 from harness.core.checkout import Checkout
@@ -17,7 +16,7 @@ example in docs/problems.md, which says what to change."""
 class NewOrder:
     """Which problem is begun."""
 
-    name: Annotated[str, argument("the problem's name: lower-case letters, digits and _", metavar="NAME")]
+    name: str = argument("the problem's name: lower-case letters, digits and _", metavar="NAME")
 
 
 def run(order: NewOrder, checkout: Checkout) -> Exit:

@@ -3,7 +3,6 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from harness.agents.guide import agents_text
 from harness.cli import options
@@ -24,11 +23,11 @@ AGENTS = "AGENTS.md"
 class NewSubmissionOrder:
     """For which problem a submission is begun, in which file."""
 
-    problem: options.NamedProblem
-    file: Annotated[
-        Path | None,
-        argument("default: submissions/<problem>/mine.py, or <problem>_mine.py beside a folder that is one submission"),
-    ] = None
+    problem: str = options.problem(options.NAMED, options.WHICH)
+    file: Path | None = argument(
+        "default: submissions/<problem>/mine.py, or <problem>_mine.py beside a folder that is one submission",
+        default=None,
+    )
 
 
 def run(order: NewSubmissionOrder, checkout: Checkout) -> Exit:

@@ -3,13 +3,13 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Any, TextIO
 
 from harness.agents.reward import Function
 from harness.cli import result_files
-from harness.cli.declare import Option, argument, given, option, part
+from harness.cli.declare import REQUIRED, argument, given, option, part
 from harness.core.errors import UsageError
 from harness.core.files import replace_file
 from harness.kinds.settings import DEVICES, LAUNCHES, Asked
@@ -27,84 +27,113 @@ def author_of(text: str) -> str:
     return name
 
 
-def problem(what: str, missing: str = "") -> Option:
-    """The problem, as the first argument or as --problem, whichever is at hand: the same for all verbs."""
-    return argument(what, "--problem", metavar="PROBLEM", missing=missing)
+def problem(what: str, missing: str = "") -> Any:
+    """The problem, as the first argument or as --problem, whichever is at hand; without `missing` of no need."""
+    default = REQUIRED if missing else None
+    return argument(what, "--problem", default=default, metavar="PROBLEM", missing=missing)
 
 
-def suite(cpu_suite: str) -> Option:
+def suite(cpu_suite: str) -> Any:
     """The suite of shapes; `cpu_suite` is what runs on CPU cores where none is named."""
-    default = f"official on GPUs, {cpu_suite} on CPU cores"
-    return option(f"suite of shapes (default: {default})", metavar="S")
+    return option(None, f"suite of shapes (default: official on GPUs, {cpu_suite} on CPU cores)", metavar="S")
 
 
-def quiet(what: str) -> Option:
+def device() -> Any:
+    """Where ranks run."""
+    return option(None, "device that ranks run on (default: GPUs if there are any)", choices=DEVICES)
+
+
+def quiet(what: str) -> Any:
     """For scripts: only `what` is printed, and errors."""
-    return option(f"print only {what}; no progress", "-q", "--quiet")
+    return option(False, f"print only {what}; no progress", "-q", "--quiet")
 
 
-def out(text: str, metavar: str = "FILE") -> Option:
+def out(text: str, default: Any = None, metavar: str = "FILE") -> Any:
     """The file that a verb makes."""
-    return option(text, "-o", "--out", metavar=metavar)
+    return option(default, text, "-o", "--out", metavar=metavar)
 
 
 WHICH = "which problem? name it (`python -m harness problems` lists them)"
-NamedProblem = Annotated[str, problem("its name (see `problems`), or GPU MODE's name for it", WHICH)]
-NamedByFile = Annotated[
-    str,
-    problem(
+NAMED = "its name (see `problems`), or GPU MODE's name for it"
+USUAL = ", ".join(f"{count} on {device}" for device, count in LAUNCHES.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfFile:
+    """A submission, and the problem that it is for."""
+
+    problem: str = problem(
         "its name (see `problems`), GPU MODE's name for it, or a folder with GPU MODE's task.yml; may be left out if "
         "the file's `#!POPCORN leaderboard` line names it",
         f"{WHICH}, or a file that names it",
-    ),
-]
-Submission = Annotated[
-    Path | None,
-    argument("the submission (default: submissions/<problem>/submission.py, or the folder's own)", metavar="file"),
-]
-Ranks = Annotated[int | None, option("how many ranks (default: one per GPU; on CPU cores as the shapes say, 8)")]
-Suite = Annotated[str | None, suite("cpu")]
-Device = Annotated[str | None, option("device that ranks run on (default: GPUs if there are any)", choices=DEVICES)]
-Timeout = Annotated[float | None, option("for each phase (default: as the shapes say)", "--timeout", metavar="SECONDS")]
-Nodes = Annotated[
-    int,
-    option(
-        "spread the ranks over N machines of one kind, this one and others that run `agent`, or those of a Slurm job "
-        "(docs/cluster.md; default: 1)"
-    ),
-]
-Confined = Annotated[
-    bool,
-    option(
+    )
+    file: Path | None = argument(
+        "the submission (default: submissions/<problem>/submission.py, or the folder's own)",
+        default=None,
+        metavar="file",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnSetting:
+    """On what submissions are evaluated."""
+
+    ranks: int | None = option(None, "how many ranks (default: one per GPU; on CPU cores as the shapes say, 8)")
+    suite: str | None = suite("cpu")
+    device: str | None = device()
+    timeout_s: float | None = option(
+        None, "for each phase (default: as the shapes say)", "--timeout", metavar="SECONDS"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """How long is measured."""
+
+    seconds: float | None = option(None, "about how long each benchmark is measured (default: its suite's)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandboxed:
+    """Whether submissions run in the sandbox."""
+
+    confined: bool = option(
+        True,
         "leave the sandbox out (docs/trust.md): the submission may do whatever you may; the report and the leaderboard "
         "say so",
         "--unconfined",
-    ),
-]
-Seconds = Annotated[float | None, option("about how long each benchmark is measured (default: its suite's)")]
-USUAL = ", ".join(f"{count} on {device}" for device, count in LAUNCHES.items())
-Launches = Annotated[
-    int | None,
-    option(
-        "measure in N launches, each of fresh processes: the more, the narrower the interval (docs/statistics.md; "
-        f"default: {USUAL})"
-    ),
-]
-Record = Annotated[
-    bool, option("do not write to leaderboard.yaml and runs/, except for a profile's traces", "--no-record")
-]
-Author = Annotated[
-    str | None, option("name to record the result under (default: your login)", metavar="NAME", type=author_of)
-]
-Engine = Annotated[
-    str,
-    option(
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """Whether and under whose name what passes is recorded."""
+
+    record: bool = option(
+        True, "do not write to leaderboard.yaml and runs/, except for a profile's traces", "--no-record"
+    )
+    author: str | None = option(
+        None, "name to record the result under (default: your login)", metavar="NAME", type=author_of
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewarded:
+    """How a ranked result is rewarded."""
+
+    reward: Function = option("log2_speedup", "the reward's function (default: %(default)s)")
+    lower: bool = option(False, "reward the lower end of the speedup's interval in place of its value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByEngine:
+    """Where the whole command runs."""
+
+    engine: str = option(
+        HERE,
         "where this runs: on this machine (the default), or as a job of the cluster that engine.yaml describes",
         choices=ENGINES,
-    ),
-]
-RewardFunction = Annotated[Function, option("the reward's function (default: %(default)s)")]
-Lower = Annotated[bool, option("reward the lower end of the speedup's interval in place of its value")]
+    )
 
 
 def asked(order: Any, **more: Any) -> Asked:

@@ -3,7 +3,6 @@
 import datetime
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 from urllib.parse import quote
 
 from harness.board import leaderboard, reports
@@ -23,7 +22,7 @@ DESCRIPTION = "Write the leaderboard as one HTML file, with charts. The page nee
 class PageOrder:
     """Which file is written."""
 
-    out: Annotated[Path | None, options.out("where to (default: build/page.html; - is standard output)")] = None
+    out: Path | None = options.out("where to (default: build/page.html; - is standard output)")
 
 
 def run(order: PageOrder, checkout: Checkout) -> Exit:

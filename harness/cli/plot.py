@@ -3,11 +3,10 @@
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from harness.board import reports
 from harness.cli import options
-from harness.cli.declare import argument
+from harness.cli.declare import REQUIRED, argument
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.report.plot import DPI, SUFFIXES, figure
@@ -19,8 +18,8 @@ DESCRIPTION = "Draw a recorded run as SVG or PNG, for slides. Needs the extra `p
 class PlotOrder:
     """Which run is drawn, into which file."""
 
-    recorded: Annotated[str, argument("a run id of runs/ (`history` lists them), or its beginning", metavar="RUN")]
-    out: Annotated[Path, options.out(".svg or .png")]
+    recorded: str = argument("a run id of runs/ (`history` lists them), or its beginning", metavar="RUN")
+    out: Path = options.out(".svg or .png", REQUIRED)
 
 
 def run(order: PlotOrder, checkout: Checkout) -> Exit:

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, get_type_hints
+from typing import Any, NoReturn, get_type_hints
 
 from harness.board import runs
 from harness.cli import declare
@@ -184,17 +184,14 @@ def _arguments(tree: ast.Module, function: str) -> set[str]:
 class PopcornOrder:
     """KernelBot's two arguments, and ours."""
 
-    mode: Annotated[Mode, argument("what KernelBot asks for")]
-    cases: Annotated[Path, argument("a case a line: `key: value; key: value`", metavar="cases-file")]
-    device: Annotated[str | None, option("default: GPUs where there are any", choices=DEVICES)] = None
-    timeout: Annotated[float | None, option("default: the problem's, less half a minute", metavar="SECONDS")] = None
-    seconds: Annotated[float | None, option("about how long each benchmark is measured (default: the problem's)")] = (
-        None
+    mode: Mode = argument("what KernelBot asks for")
+    cases: Path = argument("a case a line: `key: value; key: value`", metavar="cases-file")
+    device: str | None = option(None, "default: GPUs where there are any", choices=DEVICES)
+    timeout: float | None = option(None, "default: the problem's, less half a minute", metavar="SECONDS")
+    seconds: float | None = option(None, "about how long each benchmark is measured (default: the problem's)")
+    words_are_true: bool = option(
+        False, f"read `has_bias: False` as GPU MODE's published evaluator does, as true (also: {STRINGS}=1)"
     )
-    words_are_true: Annotated[
-        bool,
-        option(f"read `has_bias: False` as GPU MODE's published evaluator does, as true (also: {STRINGS}=1)"),
-    ] = False
 
 
 def parser() -> argparse.ArgumentParser:
@@ -257,11 +254,7 @@ def run(order: PopcornOrder, environ: Mapping[str, str], checkout: Checkout) -> 
 
 
 def _evaluated(
-    order: PopcornOrder,
-    problem: Problem,
-    cases: tuple[Case, ...],
-    gpu_limit: int | None,
-    checkout: Checkout,
+    order: PopcornOrder, problem: Problem, cases: tuple[Case, ...], gpu_limit: int | None, checkout: Checkout
 ) -> EvalReport:
     gpus, world_size = host.gpus(), cases[0].world_size
     device = order.device or gpus.device

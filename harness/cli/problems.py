@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rich.console import Console
 
@@ -26,14 +26,12 @@ JSON_SCHEMA = 1  # of --json; 1: first
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProblemsOrder:
+class ProblemsOrder(result_files.WithJson):
     """Where the problems are, None for the checkout's."""
 
-    path: Annotated[
-        Path | None,
-        argument("a problem folder with KernelBot's task.yml, or a folder that has such below", metavar="path"),
-    ] = None
-    json: result_files.Json = None
+    path: Path | None = argument(
+        "a problem folder with KernelBot's task.yml, or a folder that has such below", metavar="path", default=None
+    )
 
 
 def run(order: ProblemsOrder, checkout: Checkout) -> Exit:

@@ -4,7 +4,6 @@ import functools
 import math
 import time
 from dataclasses import dataclass
-from typing import Annotated
 
 from harness.board import leaderboard, prune
 from harness.board.prune import Limits, Needed
@@ -27,25 +26,22 @@ DAY_S, GIB = 86400.0, 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class PruneOrder:
+class PruneOrder(result_files.WithJson):
     """What may go, and whether it does."""
 
-    apply: Annotated[bool, option("delete it (default: show what would go)")] = False
-    older_than: Annotated[
-        float,
-        option(
-            "what is older goes (default: %(default)g; compile caches sooner, after "
-            f"{compile_cache.KEPT_S / DAY_S:g} days without use)",
-            metavar="DAYS",
-        ),
-    ] = Limits.age_s / DAY_S
-    keep: Annotated[
-        int, option("runs, and submissions to the service, beyond the N newest go (default: %(default)s)")
-    ] = Limits.runs
-    max_size: Annotated[
-        float, option("the oldest beyond this size in all go (default: %(default)g)", metavar="GIB")
-    ] = Limits.nbytes / GIB
-    json: result_files.Json = None
+    apply: bool = option(False, "delete it (default: show what would go)")
+    older_than: float = option(
+        Limits.age_s / DAY_S,
+        "what is older goes (default: %(default)g; compile caches sooner, after "
+        f"{compile_cache.KEPT_S / DAY_S:g} days without use)",
+        metavar="DAYS",
+    )
+    keep: int = option(
+        Limits.runs, "runs, and submissions to the service, beyond the N newest go (default: %(default)s)"
+    )
+    max_size: float = option(
+        Limits.nbytes / GIB, "the oldest beyond this size in all go (default: %(default)g)", metavar="GIB"
+    )
 
 
 def limits_of(days: float, runs: int, gib: float) -> Limits:

@@ -1,7 +1,6 @@
 """The verb `rejudge`: what entries are worth by today's problem and checks."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 from harness.board import judgements, leaderboard, places, runs
 from harness.board.entries import Board, Judged
@@ -24,24 +23,16 @@ changes the leaderboard, and keeps the old judgements."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RejudgeOrder:
+class RejudgeOrder(options.ByEngine, result_files.WithJson, options.Sandboxed, options.Timed):
     """Which entries are judged again, how, and whether the board is changed."""
 
-    problem: Annotated[
-        str | None, options.problem("only entries of this problem; a name or a problem folder's path")
-    ] = None
-    entries: Annotated[
-        tuple[str, ...], option("only this entry, named as for `verify`; may be repeated", "--entry", metavar="E")
-    ] = ()
-    stale: Annotated[bool, option("only entries judged under another version of their problem, or an unknown one")] = (
-        False
+    problem: str | None = options.problem("only entries of this problem; a name or a problem folder's path")
+    entries: tuple[str, ...] = option(
+        (), "only this entry, named as for `verify`; may be repeated", "--entry", metavar="E"
     )
-    rerun: Annotated[bool, option("run each entry again, even where its report would suffice")] = False
-    apply: Annotated[bool, option("change the leaderboard (default: show what would change)")] = False
-    seconds: options.Seconds = None
-    confined: options.Confined = True
-    json: result_files.Json = None
-    engine: options.Engine = options.HERE
+    stale: bool = option(False, "only entries judged under another version of their problem, or an unknown one")
+    rerun: bool = option(False, "run each entry again, even where its report would suffice")
+    apply: bool = option(False, "change the leaderboard (default: show what would change)")
 
 
 def selected(found: Board, order: RejudgeOrder, checkout: Checkout) -> list[Judged]:

@@ -12,13 +12,13 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rich.console import Console
 
 from harness.agents.made import refused
 from harness.board import report_json
-from harness.cli.declare import Option, option
+from harness.cli.declare import option
 from harness.core.decode import encode
 from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
 from harness.report import junit, markdown
@@ -197,21 +197,32 @@ class _OldFormat(argparse.Action):
                 setattr(namespace, kind.what, kind(STDOUT))
 
 
-def old_format(*forms: str) -> Option:
+def old_format(*forms: str) -> Any:
     """--format, as some verbs had it before all had --json FILE. It is not in their help."""
-    return option(argparse.SUPPRESS, "--format", action=_OldFormat, choices=["table", *forms])
+    return option(None, argparse.SUPPRESS, "--format", action=_OldFormat, choices=["table", *forms])
 
 
-Json = Annotated[
-    JsonFile | None,
-    option("write the full result to FILE as one JSON value; - writes it to standard output, with nothing else there"),
-]
-Result = Annotated[
-    AgentFile | None, option("write stages, verdict, figures, a hint and a reward to FILE as JSON (docs/agents.md)")
-]
-Markdown = Annotated[MarkdownFile | None, option("the same as Markdown, for a pull request or a job's page")]
-Junit = Annotated[JunitFile | None, option("the same as JUnit XML, for CI systems")]
-Csv = Annotated[CsvFile | None, option("the same as CSV, a line an entry")]
+@dataclass(frozen=True, kw_only=True)
+class WithJson:
+    """The result for programs."""
+
+    json: JsonFile | None = option(
+        None, "write the full result to FILE as one JSON value; - writes it to standard output, with nothing else there"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithMarkdown(WithJson):
+    """The result for programs and for pages."""
+
+    markdown: MarkdownFile | None = option(None, "the same as Markdown, for a pull request or a job's page")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForCi(WithMarkdown):
+    """The result for CI systems."""
+
+    junit: JunitFile | None = option(None, "the same as JUnit XML, for CI systems")
 
 
 def of(order: object) -> ResultFiles:

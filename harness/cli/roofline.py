@@ -1,7 +1,6 @@
 """The verb `roofline`: the limit of every shape of a problem."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from harness.cli import options, result_files
 from harness.cli.declare import option
@@ -18,18 +17,16 @@ DESCRIPTION = "Print the limit of every benchmark shape (its roofline). It is co
 
 
 @dataclass(frozen=True, kw_only=True)
-class RooflineOrder:
+class RooflineOrder(result_files.WithJson):
     """Which shapes' limits are computed, on which hardware."""
 
-    problem: options.NamedProblem
-    suite: Annotated[str, option("which shapes (default: %(default)s)", metavar="S")] = OFFICIAL
-    hardware: Annotated[
-        str | None,
-        option("mi300x, h200, ... (default: this machine's GPU, or its CPU as `eval` measured it)", metavar="NAME"),
-    ] = None
-    ranks: Annotated[int | None, option("how many GPUs (default: as the shapes say, 8)")] = None
-    json: result_files.Json = None
-    format: Annotated[str | None, result_files.old_format("json")] = None
+    problem: str = options.problem(options.NAMED, options.WHICH)
+    suite: str = option(OFFICIAL, "which shapes (default: %(default)s)", metavar="S")
+    hardware: str | None = option(
+        None, "mi300x, h200, ... (default: this machine's GPU, or its CPU as `eval` measured it)", metavar="NAME"
+    )
+    ranks: int | None = option(None, "how many GPUs (default: as the shapes say, 8)")
+    format: str | None = result_files.old_format("json")
 
 
 def run(order: RooflineOrder, checkout: Checkout) -> Exit:

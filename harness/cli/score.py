@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from harness.agents import score_view
 from harness.agents.journal import read_results
@@ -19,13 +18,11 @@ SOL score, the best of n and the mean reward, with 95 % intervals over problems.
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreOrder:
+class ScoreOrder(result_files.WithMarkdown):
     """Which results are summed up."""
 
-    results: Annotated[tuple[Path, ...], argument("files that `eval-many` wrote", metavar="RESULTS")]
-    page: Annotated[Path | None, option("write one HTML page to FILE, with the fast_p curve")] = None
-    json: result_files.Json = None
-    markdown: result_files.Markdown = None
+    results: tuple[Path, ...] = argument("files that `eval-many` wrote", metavar="RESULTS")
+    page: Path | None = option(None, "write one HTML page to FILE, with the fast_p curve")
 
 
 def run(order: ScoreOrder, checkout: Checkout) -> Exit:

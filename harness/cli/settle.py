@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
 
 from rich.text import Text
 
@@ -34,25 +33,18 @@ ROUNDS = ", ".join(f"{one.rounds} on {name.upper()}s" for name, one in USUAL.ite
 
 
 @dataclass(frozen=True, kw_only=True)
-class SettleOrder:
+class SettleOrder(options.ByEngine, result_files.WithJson, options.Sandboxed, options.Timed):
     """Whose order is settled, and how."""
 
-    problem: Annotated[
-        str,
-        options.problem(
-            "whose entries meet: a problem's name, or a problem folder's path",
-            "which problem? `python -m harness board` lists those that have entries",
-        ),
-    ]
-    top: Annotated[int, option(f"how many entries meet (default: {TOP})")] = TOP
-    rounds: Annotated[int | None, option(f"at most so many more, an even number (default: {ROUNDS})")] = None
-    suite: Annotated[str | None, option("the board's suite, where the problem has several boards", metavar="S")] = None
-    ranks: Annotated[int | None, option("the board's rank count, likewise")] = None
-    seconds: options.Seconds = None
-    confined: options.Confined = True
-    json: result_files.Json = None
-    quiet: Annotated[bool, options.quiet("the order")] = False
-    engine: options.Engine = options.HERE
+    problem: str = options.problem(
+        "whose entries meet: a problem's name, or a problem folder's path",
+        "which problem? `python -m harness board` lists those that have entries",
+    )
+    top: int = option(TOP, f"how many entries meet (default: {TOP})")
+    rounds: int | None = option(None, f"at most so many more, an even number (default: {ROUNDS})")
+    suite: str | None = option(None, "the board's suite, where the problem has several boards", metavar="S")
+    ranks: int | None = option(None, "the board's rank count, likewise")
+    quiet: bool = options.quiet("the order")
 
 
 def run(order: SettleOrder, checkout: Checkout) -> Exit:

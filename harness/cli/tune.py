@@ -3,7 +3,6 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from harness.board import reports
 from harness.cli import result_files
@@ -22,33 +21,27 @@ sets two recorded runs of one file side by side, one before the change and one a
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneOrder:
+class TuneOrder(result_files.WithJson):
     """What is done, with which settings; `worth` are two runs. As whom and below which root folder, tests say."""
 
-    print: Annotated[bool, option("show the settings, and what would change (the default)", group="act")] = False
-    apply: Annotated[bool, option("change them, as root", group="act")] = False
-    restore: Annotated[bool, option("write back what they were before, as root", group="act")] = False
-    worth: Annotated[
-        tuple[str, ...],
-        option(
-            "show what empty calls and each shape took in two recorded runs (run ids or report files), and how they "
-            "spread",
-            nargs=2,
-            metavar=("BEFORE", "AFTER"),
-            group="act",
-        ),
-    ] = ()
-    only: Annotated[
-        tuple[str, ...], option("only this setting; may be given several times", choices=[*NAMES, CACHES])
-    ] = ()
-    aslr: Annotated[
-        Aslr,
-        option("address randomisation (default: %(default)s, as pyperf advises; AMD's and Google Benchmark's: off)"),
-    ] = Choice.aslr
-    huge_pages: Annotated[
-        HugePages, option("transparent huge pages (default: %(default)s, as doctor advises; AMD's: always)")
-    ] = Choice.huge_pages
-    json: result_files.Json = None
+    print: bool = option(False, "show the settings, and what would change (the default)", group="act")
+    apply: bool = option(False, "change them, as root", group="act")
+    restore: bool = option(False, "write back what they were before, as root", group="act")
+    worth: tuple[str, ...] = option(
+        (),
+        "show what empty calls and each shape took in two recorded runs (run ids or report files), and how they spread",
+        nargs=2,
+        metavar=("BEFORE", "AFTER"),
+        group="act",
+    )
+    only: tuple[str, ...] = option((), "only this setting; may be given several times", choices=[*NAMES, CACHES])
+    aslr: Aslr = option(
+        Choice.aslr,
+        "address randomisation (default: %(default)s, as pyperf advises; AMD's and Google Benchmark's: off)",
+    )
+    huge_pages: HugePages = option(
+        Choice.huge_pages, "transparent huge pages (default: %(default)s, as doctor advises; AMD's: always)"
+    )
     root: Path = Path("/")
     uid: int | None = None  # None: who runs this
 

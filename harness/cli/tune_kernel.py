@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import dataclass
-from typing import Annotated
 
 from harness.cli import options
 from harness.cli.declare import option, part
@@ -27,31 +26,25 @@ problem's reference. What was measured is kept under .cache/tune, so that the ne
 class TuneKernelOrder:
     """Which problem's kernels are tuned, for how long, or only predicted."""
 
-    problem: Annotated[str, options.problem("its name (see `problems`)", options.WHICH)]
-    suite: Annotated[str, option("whose benchmarks (default: %(default)s)", metavar="S")] = OFFICIAL
-    places: Annotated[
-        tuple[int, ...], option("which of them, from 0 (default: all)", "--shapes", nargs="+", metavar="I")
-    ] = ()
-    seconds: Annotated[float, option("stop after so many seconds (default: %(default)g)", metavar="S")] = 600.0
-    at_most: Annotated[int, option("measure at most N rows a shape (default: %(default)s)")] = 24
-    pause: Annotated[
-        float,
-        option(
-            "let the GPU rest before each call, X times as long as the call before took, so that it is as cool as in "
-            "evaluations (default: %(default)g); 0: calls follow each other at once",
-            metavar="X",
-        ),
-    ] = PAUSE
-    write: Annotated[bool, option("write the best rows into the tuning table (default: only show them)")] = False
-    chip: Annotated[
-        str,
-        option(
-            f"show what would be measured on that chip ({', '.join(sorted(PREDICTED))}); needs no GPU",
-            "--predict",
-            choices=sorted(PREDICTED),
-            metavar="CHIP",
-        ),
-    ] = ""
+    problem: str = options.problem("its name (see `problems`)", options.WHICH)
+    suite: str = option(OFFICIAL, "whose benchmarks (default: %(default)s)", metavar="S")
+    places: tuple[int, ...] = option((), "which of them, from 0 (default: all)", "--shapes", nargs="+", metavar="I")
+    seconds: float = option(600.0, "stop after so many seconds (default: %(default)g)", metavar="S")
+    at_most: int = option(24, "measure at most N rows a shape (default: %(default)s)")
+    pause: float = option(
+        PAUSE,
+        "let the GPU rest before each call, X times as long as the call before took, so that it is as cool as in "
+        "evaluations (default: %(default)g); 0: calls follow each other at once",
+        metavar="X",
+    )
+    write: bool = option(False, "write the best rows into the tuning table (default: only show them)")
+    chip: str = option(
+        "",
+        f"show what would be measured on that chip ({', '.join(sorted(PREDICTED))}); needs no GPU",
+        "--predict",
+        choices=sorted(PREDICTED),
+        metavar="CHIP",
+    )
 
 
 def run(order: TuneKernelOrder, checkout: Checkout) -> Exit:

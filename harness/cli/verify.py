@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 from rich.console import Console
 from rich.text import Text
@@ -41,21 +40,15 @@ launches, each a whole evaluation, and drops the fastest and the slowest. An ent
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyOrder:
+class VerifyOrder(options.ByEngine, result_files.WithJson, options.Sandboxed, options.Timed):
     """Which entry is run again, how often and how long."""
 
-    problem: Annotated[
-        str | None, options.problem("only entries of this problem; a name or a problem folder's path")
-    ] = None
-    entry: Annotated[
-        str, argument("the entry's run id or its beginning (`board` shows them), or its file's name", metavar="ENTRY")
-    ]
-    launches: Annotated[int, option(f"3 or more (default: {LAUNCHES})")] = LAUNCHES
-    seconds: options.Seconds = None
-    confined: options.Confined = True
-    json: result_files.Json = None
-    quiet: Annotated[bool, options.quiet("the decision, on one line")] = False
-    engine: options.Engine = options.HERE
+    problem: str | None = options.problem("only entries of this problem; a name or a problem folder's path")
+    entry: str = argument(
+        "the entry's run id or its beginning (`board` shows them), or its file's name", metavar="ENTRY"
+    )
+    launches: int = option(LAUNCHES, f"3 or more (default: {LAUNCHES})")
+    quiet: bool = options.quiet("the decision, on one line")
 
 
 def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> Judged:
