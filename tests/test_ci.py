@@ -172,7 +172,7 @@ def test_every_file_gets_the_result_or_the_error(tmp_path: Path) -> None:
     assert '"exit_code": 112' in (tmp_path / "a.json").read_text()
     assert files.junit is not None
     with contextlib.suppress(UsageError), files.told_of_errors():
-        files.junit.write_text("whole")
+        files.junit.write("whole")
         raise UsageError("later")
     assert (tmp_path / "a.xml").read_text() == "whole", "a result that was written stays"
     assert '"error": "later"' in (tmp_path / "a.json").read_text()

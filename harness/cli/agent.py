@@ -1,4 +1,5 @@
-"""The verb `agent`: this machine runs ranks of an evaluation that another one directs."""
+"""Run this node's ranks of an evaluation on several nodes (docs/cluster.md), which another node directs:
+`eval --nodes 2` prints the command to type here. In a Slurm job the evaluation starts its agents itself."""
 
 import os
 import sys
@@ -10,8 +11,6 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.nodes import agent, meeting
 
-DESCRIPTION = """Run this node's ranks of an evaluation on several nodes (docs/cluster.md), which another node directs:
-`eval --nodes 2` prints the command to type here. In a Slurm job the evaluation starts its agents itself."""
 NODE_RANKS = ("SLURM_PROCID", "GROUP_RANK")  # Slurm's, torchrun's
 
 

@@ -1,4 +1,4 @@
-"""The verb `board`: the local leaderboard as a table, or as text for other programs."""
+"""Show the local leaderboard."""
 
 import functools
 from dataclasses import dataclass
@@ -12,8 +12,6 @@ from harness.core.errors import Exit
 from harness.kinds.registry import find_name
 from harness.problems.shape_file import communication_words
 from harness.report import board_view
-
-DESCRIPTION = "Show the local leaderboard."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,6 @@
-"""The verb `bundle`: makes, checks and runs again what somebody needs to audit a result."""
+"""Make, check and reproduce bundles. A bundle is a result as one archive or folder that somebody else can
+audit and run again: source, report with every sample, problem version, system description, software, command, logs and
+seeds, each held by its sha256."""
 
 import difflib
 from collections.abc import Sequence
@@ -20,10 +22,6 @@ from harness.evaluation import reproduce as again
 from harness.evaluation.verify import EXITS, LAUNCHES, decision_of, launches
 from harness.kinds import settings
 from harness.report import bundles as view
-
-DESCRIPTION = """Make, check and reproduce bundles. A bundle is a result as one archive or folder that somebody else can
-audit and run again: source, report with every sample, problem version, system description, software, command, logs and
-seeds, each held by its sha256."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,6 @@
-"""The verb `check`: the tests of a suite, without timing; or what GPU MODE's service checks before it runs a file."""
+"""Test a submission. Runs the tests only; nothing is timed or recorded.
+
+--for gpumode runs nothing: it says what GPU MODE's service would refuse of the file, and what to change."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,9 +21,6 @@ from harness.kinds.settings import Asked
 from harness.problems.problem import Problem
 from harness.problems.submission import read_submission, shown_path
 
-DESCRIPTION = """Test a submission. Runs the tests only; nothing is timed or recorded.
-
---for gpumode runs nothing: it says what GPU MODE's service would refuse of the file, and what to change."""
 JSON_SCHEMA = 1  # of --for's --json; 1: first
 
 

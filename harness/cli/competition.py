@@ -1,4 +1,5 @@
-"""The verb `competition`: the problems of a KernelBot competition, listed or evaluated."""
+"""Evaluate all problems of a KernelBot competition file, one after the other, with a summary over all of
+them. --list shows the problems, their deadlines and who leads here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,6 @@ from harness.report.console import new_console
 from harness.report.contest import competition_json, show, show_list
 from harness.report.progress import ProgressLine
 
-DESCRIPTION = """Evaluate all problems of a KernelBot competition file, one after the other, with a summary over all of
-them. --list shows the problems, their deadlines and who leads here."""
 RULE_CHARS = 80  # of a line between problems
 
 

@@ -1,11 +1,10 @@
-"""The verb `contest`: registration, submissions, standings and awards of a contest. Its own verbs stand behind it."""
+"""Run a contest: teams register and submit within its rules, organisers freeze, verify, award and
+disqualify. A contest is a yaml file (docs/contest.md), with its audit log beside it; KernelBot's competition files are
+contests too. All times are UTC."""
 
 from harness.cli import contest_settle, contest_submit, contest_verbs
 from harness.cli.declare import SubVerb
 
-DESCRIPTION = """Run a contest: teams register and submit within its rules, organisers freeze, verify, award and
-disqualify. A contest is a yaml file (docs/contest.md), with its audit log beside it; KernelBot's competition files are
-contests too. All times are UTC."""
 SUB_VERBS = {
     "list": SubVerb("the contests that there are", contest_verbs.show_list),
     "show": SubVerb("a contest's rules and teams, one entry's history, or the whole audit log", contest_verbs.show),

@@ -1,4 +1,4 @@
-"""The verb `doctor`: what on this machine changes results."""
+"""Say what on this machine changes results. Reads only, never changes a setting."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,6 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.machine.doctor import doctor, read
 from harness.report.findings import show, to_json
-
-DESCRIPTION = "Say what on this machine changes results. Reads only, never changes a setting."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""The verb `eval`: one evaluation, recorded and shown."""
+"""Evaluate a submission. Tests it on every test shape, times it on every benchmark shape in turn with
+the reference, and records the result. Stops at the first phase that fails; a failure is never recorded."""
 
 import contextlib
 import os
@@ -31,9 +32,6 @@ from harness.report import junit, markdown, terminal
 from harness.report.console import new_console
 from harness.report.progress import Both, EventLog, ProgressLine
 from harness.report.summary import show_summary
-
-DESCRIPTION = """Evaluate a submission. Tests it on every test shape, times it on every benchmark shape in turn with
-the reference, and records the result. Stops at the first phase that fails; a failure is never recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""The verb `eval-many`: a population of candidates, judged in stages, results as they come."""
+"""Judge many candidates for one problem: files, folders of them, or JSON lines with `id` and `source`.
+Copies are judged once; all candidates run their tests and the quick shapes, and the fastest of those that pass the
+whole suite. --keep 1 measures every one of them. Each result is written to --out as a line of JSON at once; the same
+command goes on where it was interrupted. `score` says what the results come to. Nothing is recorded on the board."""
 
 import time
 from collections.abc import Iterator
@@ -21,11 +24,6 @@ from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line, speedup_text
 from harness.kinds.settings import setting
 from harness.report.console import new_console
-
-DESCRIPTION = """Judge many candidates for one problem: files, folders of them, or JSON lines with `id` and `source`.
-Copies are judged once; all candidates run their tests and the quick shapes, and the fastest of those that pass the
-whole suite. --keep 1 measures every one of them. Each result is written to --out as a line of JSON at once; the same
-command goes on where it was interrupted. `score` says what the results come to. Nothing is recorded on the board."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,9 @@
-"""The verb `export`: everything recorded, as rows for other programs; or a problem, as a KernelBot folder."""
+"""Write runs and leaderboard as CSV, JSON lines or parquet: a row for each run and case, under the names
+of GPU MODE's public dataset. --leaderboards writes the problems instead, as its leaderboards file has them. Parquet
+needs the extra `parquet`.
+
+--task PROBLEM FOLDER writes a problem as a KernelBot problem folder: task.yml, its files, and an eval.py that runs this
+checkout. --harbor FOLDER writes all problems, or PROBLEM, as Harbor tasks for agents (docs/agents.md)."""
 
 import shlex
 import sys
@@ -21,13 +26,6 @@ from harness.machine import host
 from harness.problems.problem import OFFICIAL
 from harness.problems.shape_file import problem_names
 from harness.report.export import COLUMNS, FORMATS, LEADERBOARDS, Row, Type, leaderboards, rows
-
-DESCRIPTION = """Write runs and leaderboard as CSV, JSON lines or parquet: a row for each run and case, under the names
-of GPU MODE's public dataset. --leaderboards writes the problems instead, as its leaderboards file has them. Parquet
-needs the extra `parquet`.
-
---task PROBLEM FOLDER writes a problem as a KernelBot problem folder: task.yml, its files, and an eval.py that runs this
-checkout. --harbor FOLDER writes all problems, or PROBLEM, as Harbor tasks for agents (docs/agents.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The verb `history`: how each file's score moved over its runs."""
+"""Show how each file's score moved over its runs: those of runs/ and of the leaderboard."""
 
 import sys
 from dataclasses import dataclass
@@ -12,8 +12,6 @@ from harness.core.errors import Exit
 from harness.core.words import clean_line
 from harness.kinds.registry import find_name
 from harness.report.history import chosen, lines, show
-
-DESCRIPTION = "Show how each file's score moved over its runs: those of runs/ and of the leaderboard."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,8 +132,8 @@ def _open_streams() -> None:
 
 
 def verb(name: str) -> ModuleType:
-    """The module of a verb: its DESCRIPTION, and `run`, which takes an order and a checkout and returns an exit code;
-    or its SUB_VERBS. Imported when it is asked for: all of them take half a second."""
+    """The module of a verb. Its docstring, or DESCRIPTION, is what --help says; `run` takes an order and a checkout and
+    returns an exit code, or SUB_VERBS do. Imported when it is asked for: all of them take half a second."""
     return importlib.import_module(f"harness.cli.{name.replace('-', '_')}")
 
 
@@ -165,7 +165,7 @@ def parser(named: str | None) -> argparse.ArgumentParser:
         )
         if name == named:
             module = verb(name)
-            command.description = _filled(module.DESCRIPTION)
+            command.description = _filled(getattr(module, "DESCRIPTION", module.__doc__ or ""))
             declare.fill(command, module)
     return top
 

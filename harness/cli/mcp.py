@@ -1,4 +1,6 @@
-"""The verb `mcp`: tools for an agent, over the Model Context Protocol."""
+"""Serve tools to an agent over MCP, on standard input and output: list_problems, read_problem, check,
+evaluate, compare, profile, board, task, cancel. No call can name a file outside of the workspace. Ends with its
+client. Needs the extra `agents`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +13,6 @@ from harness.cli import options
 from harness.cli.declare import option, part
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
-
-DESCRIPTION = """Serve tools to an agent over MCP, on standard input and output: list_problems, read_problem, check,
-evaluate, compare, profile, board, task, cancel. No call can name a file outside of the workspace. Ends with its
-client. Needs the extra `agents`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""The verb `merge`: one file out of a submission and its local modules."""
+"""Write a submission and its local modules as one file that GPU MODE takes and that runs without this
+checkout. Where GPU MODE's service would refuse the file (names of GPUs, imports, the word that it looks for), the
+merged file is rewritten with the same meaning, and what was changed is printed. Exits with 112 where the file would be
+refused all the same; `check --for gpumode` says why of any file."""
 
 import shlex
 from dataclasses import dataclass
@@ -12,11 +15,6 @@ from harness.gpumode.front_door import check_taken, findings, rewritten
 from harness.kinds import settings
 from harness.problems.merge import addressed, merged
 from harness.problems.submission import read_submission, shown_path
-
-DESCRIPTION = """Write a submission and its local modules as one file that GPU MODE takes and that runs without this
-checkout. Where GPU MODE's service would refuse the file (names of GPUs, imports, the word that it looks for), the
-merged file is rewritten with the same meaning, and what was changed is printed. Exits with 112 where the file would be
-refused all the same; `check --for gpumode` says why of any file."""
 
 
 @dataclass(frozen=True, kw_only=True)

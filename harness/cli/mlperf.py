@@ -1,4 +1,7 @@
-"""The verb `mlperf`: scores published results of MLPerf Training."""
+"""Score results of MLPerf Training from their logs, by MLPerf's rules: the time of each run from
+run_start to run_stop, the Olympic mean over runs, times the scaling factor. Exits with 112 where the rules refuse a
+result: two runs that did not converge, too few or too many runs, a seed used twice, convergence faster than chance
+explains."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +12,6 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.evaluation import mlperf
 from harness.report.mlperf import show, to_json, to_markdown
-
-DESCRIPTION = """Score results of MLPerf Training from their logs, by MLPerf's rules: the time of each run from
-run_start to run_stop, the Olympic mean over runs, times the scaling factor. Exits with 112 where the rules refuse a
-result: two runs that did not converge, too few or too many runs, a seed used twice, convergence faster than chance
-explains."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,4 +38,4 @@ def score(order: MlperfScoreOrder, checkout: Checkout) -> Exit:
     return Exit.INVALID if any(one.result.refused for one in found) else Exit.OK
 
 
-SUB_VERBS = {"score": SubVerb("score the logs of results", score, DESCRIPTION)}
+SUB_VERBS = {"score": SubVerb("score the logs of results", score, __doc__)}

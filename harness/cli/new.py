@@ -1,4 +1,5 @@
-"""The verb `new`: a problem's first files."""
+"""Write the files of a new problem: complete, commented, and evaluated at once. They are those of the
+example in docs/problems.md, which says what to change."""
 
 from dataclasses import dataclass
 
@@ -7,9 +8,6 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.files import replace_file
 from harness.problems.skeleton import problem_files
-
-DESCRIPTION = """Write the files of a new problem: complete, commented, and evaluated at once. They are those of the
-example in docs/problems.md, which says what to change."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""The verb `new-submission`: a submission that is right, to begin with."""
+"""Write a submission that passes at once: most call the reference. Beside it an AGENTS.md tells an agent
+what to write, how it is judged and which commands there are, unless there is one."""
 
 import shlex
 from dataclasses import dataclass
@@ -14,8 +15,6 @@ from harness.kinds.registry import find
 from harness.kinds.solver_files import BUILD
 from harness.problems.skeleton import submission_text
 
-DESCRIPTION = """Write a submission that passes at once: most call the reference. Beside it an AGENTS.md tells an agent
-what to write, how it is judged and which commands there are, unless there is one."""
 AGENTS = "AGENTS.md"
 
 

@@ -1,4 +1,4 @@
-"""The verb `page`: the boards as one HTML file."""
+"""Write the leaderboard as one HTML file, with charts. The page needs no network."""
 
 import datetime
 from dataclasses import dataclass
@@ -14,8 +14,6 @@ from harness.core.errors import Exit
 from harness.report import contest_page
 from harness.report.page import html
 from harness.report.page_data import page_of
-
-DESCRIPTION = "Write the leaderboard as one HTML file, with charts. The page needs no network."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The verb `plot`: one run as a figure."""
+"""Draw a recorded run as SVG or PNG, for slides. Needs the extra `plot`."""
 
 import io
 from dataclasses import dataclass
@@ -10,8 +10,6 @@ from harness.cli.declare import REQUIRED, argument
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.report.plot import DPI, SUFFIXES, figure
-
-DESCRIPTION = "Draw a recorded run as SVG or PNG, for slides. Needs the extra `plot`."
 
 
 @dataclass(frozen=True, kw_only=True)

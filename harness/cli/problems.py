@@ -1,4 +1,5 @@
-"""The verb `problems`: what can be evaluated."""
+"""List the problems and their suites: this checkout's, or the problem folders below PATH, good ones first
+and then what is wrong with the others. Below 120 columns a problem takes one line; --json has everything."""
 
 import functools
 import os
@@ -20,8 +21,6 @@ from harness.problems.problem import Problem
 from harness.problems.shape_file import problem_names
 from harness.report.problems import show
 
-DESCRIPTION = """List the problems and their suites: this checkout's, or the problem folders below PATH, good ones first
-and then what is wrong with the others. Below 120 columns a problem takes one line; --json has everything."""
 JSON_SCHEMA = 1  # of --json; 1: first
 
 

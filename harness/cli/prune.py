@@ -1,4 +1,7 @@
-"""The verb `prune`: deletes runs, sources, compile caches and queued sources that nothing needs."""
+"""Show what in runs/ and in the compile caches can go, and with --apply delete it: runs by their age,
+number and size; stored sources that neither the leaderboard nor a run has; compile caches by their last use; the
+service's sources and results of submissions that are no user's best. Whatever leaderboard.yaml or a contest in
+contests/ names stays, histories and settlements included, and so does everything of the last day."""
 
 import functools
 import math
@@ -18,10 +21,6 @@ from harness.process import compile_cache
 from harness.report.pruned import Found, show, to_json
 from harness.serve import kept
 
-DESCRIPTION = """Show what in runs/ and in the compile caches can go, and with --apply delete it: runs by their age,
-number and size; stored sources that neither the leaderboard nor a run has; compile caches by their last use; the
-service's sources and results of submissions that are no user's best. Whatever leaderboard.yaml or a contest in
-contests/ names stays, histories and settlements included, and so does everything of the last day."""
 DAY_S, GIB = 86400.0, 1 << 30
 
 

@@ -1,4 +1,5 @@
-"""The verb `rejudge`: what entries are worth by today's problem and checks."""
+"""Judge entries again after a change of a problem, shape or check. Shows what would change. Only --apply
+changes the leaderboard, and keeps the old judgements."""
 
 from dataclasses import dataclass, replace
 
@@ -17,9 +18,6 @@ from harness.kinds.registry import find
 from harness.report.console import new_console
 from harness.report.progress import ProgressLine
 from harness.report.rejudged import show, to_json
-
-DESCRIPTION = """Judge entries again after a change of a problem, shape or check. Shows what would change. Only --apply
-changes the leaderboard, and keeps the old judgements."""
 
 
 @dataclass(frozen=True, kw_only=True)

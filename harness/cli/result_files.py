@@ -60,13 +60,10 @@ class ResultFile:
             what = "the file" if path.exists() else "its folder does not exist or"
             raise UsageError(f"{self.option} {path}: {what} cannot be written to; make it, or name another")
 
-    def write(self, content: Any) -> None:
-        """Writes a whole text, or of --json and --result a value. Raises UsageError where that fails."""
-        self.write_text(content)
-
-    def write_text(self, text: str) -> None:
-        """Writes all of it. Raises UsageError where that fails."""
+    def write(self, content: object) -> None:
+        """Writes a whole text, or a value as JSON. Raises UsageError where that fails."""
         self.is_written = True
+        text = content if isinstance(content, str) else json.dumps(content, indent=2) + "\n"
         if self.is_stdout:
             print(text, end="", flush=True)
             return
@@ -75,9 +72,6 @@ class ResultFile:
                 out.write(text)
         except OSError as error:
             raise self._unwritable(error) from None
-
-    def write_error(self, message: str, code: Exit) -> None:
-        """What is written in place of a result. Raises UsageError where that fails."""
 
     def _unwritable(self, error: OSError) -> UsageError:
         why = "nobody reads from this pipe" if error.errno == errno.ENXIO else f"cannot be written: {error.strerror}"
@@ -89,24 +83,11 @@ class JsonFile(ResultFile):
 
     what = "json"
 
-    def write(self, content: Any) -> None:
-        """Writes one JSON value, or a text that is one. Raises UsageError where that fails."""
-        self.write_text(content if isinstance(content, str) else json.dumps(content, indent=2) + "\n")
 
-    def write_error(self, message: str, code: Exit) -> None:
-        """The error as a report."""
-        self.write(report_json.error_json(message, code))
-
-
-class AgentFile(JsonFile):
+class AgentFile(ResultFile):
     """The file of --result."""
 
     what = "result"
-
-    def write_error(self, message: str, code: Exit) -> None:
-        """The error as a result."""
-        kind = BadSubmissionError if code == Exit.INVALID else HarnessError
-        self.write(encode(refused(kind(message), "")))
 
 
 class MarkdownFile(ResultFile):
@@ -114,25 +95,30 @@ class MarkdownFile(ResultFile):
 
     what = "markdown"
 
-    def write_error(self, message: str, code: Exit) -> None:
-        """The error as a paragraph."""
-        self.write_text(markdown.error_text(message, code))
-
 
 class JunitFile(ResultFile):
     """The file of --junit."""
 
     what = "junit"
 
-    def write_error(self, message: str, code: Exit) -> None:
-        """The error as a test case."""
-        self.write_text(junit.error_xml(message, code))
-
 
 class CsvFile(ResultFile):
     """The file of --csv."""
 
     what = "csv"
+
+
+def _refused(message: str, code: Exit) -> object:
+    kind = BadSubmissionError if code == Exit.INVALID else HarnessError
+    return encode(refused(kind(message), ""))
+
+
+ERRORS: dict[str, Callable[[str, Exit], object]] = {  # what each file gets in place of a result
+    "json": report_json.error_json,
+    "result": _refused,
+    "markdown": markdown.error_text,
+    "junit": junit.error_xml,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,9 +168,9 @@ class ResultFiles:
             yield
         except HarnessError as error:
             for file in self.all:
-                if not file.is_written:
+                if not file.is_written and file.what in ERRORS:
                     with contextlib.suppress(UsageError):  # the file may be what the error is about
-                        file.write_error(str(error), error.exit_code)
+                        file.write(ERRORS[file.what](str(error), error.exit_code))
             raise
 
 

@@ -1,4 +1,4 @@
-"""The verb `roofline`: the limit of every shape of a problem."""
+"""Print the limit of every benchmark shape (its roofline). It is computed; nothing is run."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,6 @@ from harness.kinds.settings import MAX_RANKS
 from harness.machine import peaks_cache
 from harness.problems.problem import OFFICIAL
 from harness.report.roofline import show, to_json
-
-DESCRIPTION = "Print the limit of every benchmark shape (its roofline). It is computed; nothing is run."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""The verb `score`: what the results of `eval-many` come to."""
+"""Say what the results of `eval-many` come to, over all problems in them: pass@k, the fast_p curve, the
+SOL score, the best of n and the mean reward, with 95 % intervals over problems."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,6 @@ from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import Exit, UsageError
 from harness.core.words import print_all
-
-DESCRIPTION = """Say what the results of `eval-many` come to, over all problems in them: pass@k, the fast_p curve, the
-SOL score, the best of n and the mean reward, with 95 % intervals over problems."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""The verb `serve`: popcorn-cli's API and the live page on this machine."""
+"""Answer popcorn-cli, and show the boards live. A server on this machine that queues submissions and
+evaluates them one by one, or several at once on a cluster; the page is at its address. Needs the extra `serve`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,6 @@ from harness.core.errors import Exit
 from harness.kinds.settings import DEVICES
 from harness.serve import Options, run_server
 from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
-
-DESCRIPTION = """Answer popcorn-cli, and show the boards live. A server on this machine that queues submissions and
-evaluates them one by one, or several at once on a cluster; the page is at its address. Needs the extra `serve`."""
 
 
 @dataclass(frozen=True, kw_only=True)

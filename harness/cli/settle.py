@@ -1,4 +1,7 @@
-"""The verb `settle`: the leading entries of a board, head to head."""
+"""Settle the order of a board's leading entries. Runs their stored sources head to head in rounds: in
+each round every file meets every other in a launch of its own, timed in turn on the same inputs. Ends when all
+neighbours are in order or after the last round, and keeps the order on the leaderboard. Called again with the same
+files it goes on. An entry that fails is left out; after Ctrl-C the complete rounds count."""
 
 import contextlib
 from collections.abc import Iterator
@@ -22,12 +25,6 @@ from harness.kinds.registry import find
 from harness.report.console import new_console
 from harness.report.progress import ProgressLine
 from harness.report.settled import show, to_json
-
-DESCRIPTION = """Settle the order of a board's leading entries. Runs their stored sources head to head in rounds: in
-each round every file meets every other in a launch of its own, timed in turn on the same inputs. Ends when all
-neighbours are in order or after the last round, and keeps the order on the leaderboard. Called again with the same
-files it goes on. An entry that fails is left out; after Ctrl-C the complete rounds count."""
-
 
 ROUNDS = ", ".join(f"{one.rounds} on {name.upper()}s" for name, one in USUAL.items())
 

@@ -1,4 +1,7 @@
-"""The verb `tune`: applies what `doctor` finds in the kernel's settings, and takes it back."""
+"""Show what of the kernel's settings changes results and what it should be; with --apply change it, with
+--restore take that back, also after a crash. Both need root. Values before the change are on the disk before the first
+change. GPUs are left alone: no clock, power limit or MIG mode is touched. --worth shows what a change was worth: it
+sets two recorded runs of one file side by side, one before the change and one after it."""
 
 import os
 from dataclasses import dataclass
@@ -13,11 +16,6 @@ from harness.judging.worth import worth
 from harness.machine import tune
 from harness.machine.tune import CACHES, DROP_CACHES, NAMES, Aslr, Choice, HugePages
 from harness.report.tune import changes_json, show, show_changes, show_worth, to_json, worth_json
-
-DESCRIPTION = """Show what of the kernel's settings changes results and what it should be; with --apply change it, with
---restore take that back, also after a crash. Both need root. Values before the change are on the disk before the first
-change. GPUs are left alone: no clock, power limit or MIG mode is touched. --worth shows what a change was worth: it
-sets two recorded runs of one file side by side, one before the change and one after it."""
 
 
 @dataclass(frozen=True, kw_only=True)

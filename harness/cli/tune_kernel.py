@@ -1,4 +1,8 @@
-"""The verb `tune-kernel`: finds a submission's blocks for the GPU at hand."""
+"""Find the blocks of a submission's kernels for the GPU at hand. The submission's space.py names the rows
+to try. Rows that are predicted to be slow (by their operations, bytes, and how their tiles fill the chip) are pruned,
+the rest are compiled, checked and measured, the best prediction first, until nothing better comes for a while or the
+time is over. Calls come one at a time with pauses, as in evaluations. The best rows are measured in turn with the
+problem's reference. What was measured is kept under .cache/tune, so that the next run goes on from there."""
 
 import sys
 from dataclasses import dataclass
@@ -14,12 +18,6 @@ from harness.report.kernel_tuning import show
 from harness.tuning import tuner
 from harness.tuning.records import PAUSE
 from harness.tuning.tuner import PREDICTED, Asked
-
-DESCRIPTION = """Find the blocks of a submission's kernels for the GPU at hand. The submission's space.py names the rows
-to try. Rows that are predicted to be slow (by their operations, bytes, and how their tiles fill the chip) are pruned,
-the rest are compiled, checked and measured, the best prediction first, until nothing better comes for a while or the
-time is over. Calls come one at a time with pauses, as in evaluations. The best rows are measured in turn with the
-problem's reference. What was measured is kept under .cache/tune, so that the next run goes on from there."""
 
 
 @dataclass(frozen=True, kw_only=True)

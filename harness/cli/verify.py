@@ -1,4 +1,6 @@
-"""The verb `verify`: does an entry's source reproduce what the entry claims?"""
+"""Run an entry's source again: does it reproduce what it claims? Runs its stored source in independent
+launches, each a whole evaluation, and drops the fastest and the slowest. An entry that is not reproduced is held (exit
+112); where launches differ too much, nothing is decided (exit 1)."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -33,10 +35,6 @@ from harness.machine import host
 from harness.report.console import new_console
 from harness.report.decision import show, show_decision, to_json
 from harness.report.progress import ProgressLine
-
-DESCRIPTION = """Run an entry's source again: does it reproduce what it claims? Runs its stored source in independent
-launches, each a whole evaluation, and drops the fastest and the slowest. An entry that is not reproduced is held (exit
-112); where launches differ too much, nothing is decided (exit 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
