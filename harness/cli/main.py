@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NoReturn
 
-from harness import __version__
 from harness.cli import declare, options, result_files
 from harness.cli.result_files import ResultFiles
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
+from harness.core.version import __version__
 from harness.machine import host
 
 VERBS = {

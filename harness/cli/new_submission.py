@@ -11,8 +11,8 @@ from harness.cli.declare import argument
 from harness.cli.new import write
 from harness.core.checkout import Checkout, shown
 from harness.core.errors import Exit, UsageError
+from harness.kinds.program.files import BUILD
 from harness.kinds.registry import find
-from harness.kinds.solver_files import BUILD
 from harness.problems.skeleton import submission_text
 
 AGENTS = "AGENTS.md"

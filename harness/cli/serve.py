@@ -9,7 +9,7 @@ from harness.cli.declare import option, part
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.kinds.settings import DEVICES
-from harness.serve import Options, run_server
+from harness.serve import ServeOptions, run_server
 from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
 
 
@@ -67,5 +67,5 @@ class ServeOrder(options.Sandboxed):
 
 def run(order: ServeOrder, checkout: Checkout) -> Exit:
     """`serve`: answers until it is told to end."""
-    run_server(part(order, Options, engine=order.jobs, asked=options.asked(order, problem="")), checkout)
+    run_server(part(order, ServeOptions, engine=order.jobs, asked=options.asked(order, problem="")), checkout)
     return Exit.OK

@@ -17,7 +17,7 @@ from harness.report.console import new_console
 from harness.report.kernel_tuning import show
 from harness.tuning import tuner
 from harness.tuning.records import PAUSE
-from harness.tuning.tuner import PREDICTED, Asked
+from harness.tuning.tuner import PREDICTED, TuneRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,8 @@ def run(order: TuneKernelOrder, checkout: Checkout) -> Exit:
     if not 0 <= order.pause < 1e3:
         raise UsageError(f"--pause {order.pause:g}: 0 or a number above it is needed")
     problem = find(order.problem, checkout)
-    found = tuner.tune(problem, part(order, Asked), checkout, lambda text: print(text, file=sys.stderr, flush=True))
+    found = tuner.tune(
+        problem, part(order, TuneRequest), checkout, lambda text: print(text, file=sys.stderr, flush=True)
+    )
     show(found, problem.short, new_console())
     return Exit.OK if all(case.best for case in found.cases) else Exit.INVALID
