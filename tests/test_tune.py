@@ -17,7 +17,7 @@ from harness.board import runs
 from harness.cli import main, result_files
 from harness.cli import tune as tune_verb
 from harness.cli.result_files import JsonFile
-from harness.cli.tune import TuneOrder
+from harness.cli.tune import TuneHostOrder
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.judging.worth import worth
@@ -196,10 +196,10 @@ def test_a_snapshot_that_is_bad_is_not_written_back(root: Path, content: str, me
 
 
 def ran(root: Path, act: str, uid: int = 0, only: tuple[str, ...] = ()) -> str:
-    return shown(TuneOrder(apply=act == "apply", restore=act == "restore", only=only, root=root, uid=uid), root)
+    return shown(TuneHostOrder(apply=act == "apply", restore=act == "restore", only=only, root=root, uid=uid), root)
 
 
-def shown(order: TuneOrder, root: Path, width: int = 100) -> str:
+def shown(order: TuneHostOrder, root: Path, width: int = 100) -> str:
     """What the verb prints."""
     console = Console(width=width, file=io.StringIO(), record=True)
     with pytest.MonkeyPatch.context() as patched:
@@ -242,7 +242,7 @@ def test_no_setting_is_a_gpus() -> None:
 
 
 def test_what_is_printed_as_json_is_whole(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tune_verb.run(TuneOrder(only=("aslr",), json=JsonFile("-"), root=root, uid=1), Checkout(root))
+    tune_verb.run(TuneHostOrder(only=("aslr",), json=JsonFile("-"), root=root, uid=1), Checkout(root))
     found = json.loads(capsys.readouterr().out)
     assert [one["setting"]["name"] for one in found["settings"]] == ["aslr"]
     assert found["caches_blocked"] is None

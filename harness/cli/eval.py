@@ -35,7 +35,7 @@ from harness.report.summary import show_summary
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOrder(options.ByEngine, result_files.ForCi, options.Sandboxed, options.OnSetting, options.OfFile):
+class RunOrder(options.ByEngine, result_files.ForCi, options.Sandboxed, options.OnSetting, options.OfSubmission):
     """What `eval` and `check` have in common: which submission is run, on what, and how the result is shown."""
 
     cpu_suite: str = "cpu"

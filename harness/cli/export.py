@@ -29,7 +29,7 @@ from harness.report.export import COLUMNS, FORMATS, LEADERBOARDS, Row, Type, lea
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class RowsFile:
     """Where the rows go and how they look; `path` is None for standard output."""
 
     form: str
@@ -57,7 +57,7 @@ class ExportOrder:
     leaderboards: bool = option(False, "the problems, in place of runs")
 
 
-def target(form: str | None, out: Path | None) -> Target:
+def target(form: str | None, out: Path | None) -> RowsFile:
     """What the options say. Raises UsageError for a binary format without a file, or a FILE that is no file."""
     out = None if out == options.STDOUT else out
     suffix = out.suffix.lower().removeprefix(".") if out else ""
@@ -69,7 +69,7 @@ def target(form: str | None, out: Path | None) -> Target:
         raise UsageError("--format parquet is binary: name a file with -o FILE")
     if out is not None and out.exists() and not out.is_file():
         raise UsageError(f"--out {out}: it is there, and is no file; name another")
-    return Target(form=chosen, path=out)
+    return RowsFile(form=chosen, path=out)
 
 
 def run(order: ExportOrder, checkout: Checkout) -> Exit:
@@ -134,7 +134,7 @@ def write_harbor(order: ExportOrder, folder: Path, checkout: Checkout) -> Exit:
     return Exit.OK
 
 
-def _write(to: Target, found: Sequence[Row], columns: Mapping[str, Type], what: str) -> None:
+def _write(to: RowsFile, found: Sequence[Row], columns: Mapping[str, Type], what: str) -> None:
     data = FORMATS[to.form](found, columns)
     options.write_out(to.path or options.STDOUT, data)
     if to.path is not None:

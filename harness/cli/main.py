@@ -59,7 +59,7 @@ exit codes:
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandLine:
     """A command line: the verb's function, and the values that its order is made of."""
 
     run: Callable[..., int]
@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     sys.exit(int(code))
 
 
-def _carried_out(command: Command, words: Sequence[str]) -> int:
+def _carried_out(command: CommandLine, words: Sequence[str]) -> int:
     """Calls the verb here, or where --engine says, once all that it writes its result to can be written."""
     command.files.check()
     checkout = Checkout.here()
@@ -137,14 +137,14 @@ def verb(name: str) -> ModuleType:
     return importlib.import_module(f"harness.cli.{name.replace('-', '_')}")
 
 
-def parse(arguments: Sequence[str]) -> Command:
+def parse(arguments: Sequence[str]) -> CommandLine:
     """What was asked for."""
     named = next((argument for argument in arguments if argument in VERBS), None)
     if named == "bundle" and (words := verb("bundle").renamed(arguments)) != arguments:
         print("note: `bundle PROBLEM` is `merge PROBLEM` now; it still works", file=sys.stderr)
         return parse(words)
     values = parser(named).parse_args(arguments)
-    return Command(values.run, values)
+    return CommandLine(values.run, values)
 
 
 def parser(named: str | None) -> argparse.ArgumentParser:

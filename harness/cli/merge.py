@@ -18,7 +18,7 @@ from harness.problems.submission import read_submission, shown_path
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergeOrder(options.OfFile):
+class MergeOrder(options.OfSubmission):
     """What is merged, and into which file."""
 
     out: Path | None = options.out(

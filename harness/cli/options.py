@@ -59,7 +59,7 @@ USUAL = ", ".join(f"{count} on {device}" for device, count in LAUNCHES.items())
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfFile:
+class OfSubmission:
     """A submission, and the problem that it is for."""
 
     problem: str = problem(

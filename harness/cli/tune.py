@@ -19,7 +19,7 @@ from harness.report.tune import changes_json, show, show_changes, show_worth, to
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneOrder(result_files.WithJson):
+class TuneHostOrder(result_files.WithJson):
     """What is done, with which settings; `worth` are two runs. As whom and below which root folder, tests say."""
 
     print: bool = option(False, "show the settings, and what would change (the default)", group="act")
@@ -44,7 +44,7 @@ class TuneOrder(result_files.WithJson):
     uid: int | None = None  # None: who runs this
 
 
-def run(order: TuneOrder, checkout: Checkout) -> Exit:
+def run(order: TuneHostOrder, checkout: Checkout) -> Exit:
     """Prints, applies or restores. Raises UsageError where that needs root or a file cannot be written."""
     choice = part(order, Choice)
     if order.worth:
