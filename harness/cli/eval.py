@@ -69,7 +69,7 @@ class RunOrder(options.ByEngine, result_files.ForCi, options.Sandboxed, options.
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalOrder(RunOrder, options.Rewarded, options.Recorded, options.Timed):
+class EvalOrder(options.Rewarded, options.Recorded, options.Timed, RunOrder):
     """What `eval` was asked to do. `until` is in percent."""
 
     mode: Mode = option(

@@ -157,8 +157,11 @@ def problem_and_files(option: str | None, names: Sequence[str]) -> tuple[str | N
 
 def without_engine(words: Sequence[str]) -> list[str]:
     """The same command for the machine that it is to run on."""
-    left = iter(words)
-    return [word for word in left if not word.startswith("--engine=") and (word != "--engine" or not next(left, "-"))]
+    kept = [word for word in words if not word.startswith("--engine=")]
+    while "--engine" in kept:
+        at = kept.index("--engine")
+        del kept[at : at + 2]
+    return kept
 
 
 def write_out(out: Path, data: bytes, make_folder: bool = False, option: str = "--out", replaces: str = "") -> TextIO:
