@@ -31,8 +31,6 @@ def run(order: ScoreOrder, checkout: Checkout) -> Exit:
     found = score_of(results)
     document = score_view.document_of(found)
     if order.page:
-        options.write_out(
-            order.page, FORMATS["html"](score_view.document_of(found)).encode(), make_folder=True, option="--page"
-        )
-    result_files.tell(order, score_view.document_of(found), json=lambda: encode(found))
+        options.write_out(order.page, FORMATS["html"](document).encode(), make_folder=True, option="--page")
+    result_files.tell(order, document, json=lambda: encode(found))
     return Exit.OK
