@@ -33,12 +33,14 @@ CheckerName = Literal["strict", "folder", "theirs", "exact", "quality", "logits"
 class Cost:
     """What one rank must do at least in one call, for the roofline: floating-point operations, bytes through its
     memory, bytes over its links in the busier direction. `held_bytes`: the device memory that it must hold at some
-    moment of the call; 0 where that is what its inputs and its results take."""
+    moment of the call; 0 where that is what its inputs and its results take. `mean_link_bytes`: of an average rank,
+    where the busiest one moves much more than the others."""
 
     flops: float
     hbm_bytes: float
     link_bytes: float
     held_bytes: float = 0
+    mean_link_bytes: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

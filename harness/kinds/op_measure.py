@@ -138,7 +138,8 @@ def _samples(
         ),
     )
     cost = plan.problem.cost(case) if plan.problem.cost_of else None
-    traffic = TrafficCount(calls.links, cost.link_bytes if cost else 0, is_trusted=plan.opponent is None)
+    least_bytes = (cost.link_bytes if cost.mean_link_bytes is None else cost.mean_link_bytes) if cost else 0
+    traffic = TrafficCount(calls.links, least_bytes, is_trusted=plan.opponent is None)
     number = 0
     with sampling():
         while not clocks.enough(budget, samples, time.monotonic() - began):

@@ -285,7 +285,8 @@ def _suite(name: str, suite: _SuiteFile, file: _ProblemFile, params_type: type[A
 
 
 def _case(kind: Kind, case: Any, file: _ProblemFile, params_type: type[Any], path: str) -> Case:
-    params: Params = {item.name: getattr(case, item.name) for item in dataclasses.fields(params_type)}
+    given = {item.name: getattr(case, item.name) for item in dataclasses.fields(params_type)}
+    params: Params = {name: value for name, value in given.items() if value != ""}  # which stands for none
     if case.world_size is None and file.multi_gpu:
         raise DecodeError(path, "the key 'world_size' is missing")
     world_size = 1 if case.world_size is None else case.world_size
