@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,7 @@ from harness.core.records import Clock, Mode, Submission, Warning
 from harness.kinds.kind import SECRET_BITS, Phase, Plan
 from harness.machine import host
 from harness.machine.host import cores
+from harness.problems.drawn import drawn_cases
 from harness.problems.problem import Problem, Suite
 from harness.ranks.barrier import KEY_BITS
 from harness.ranks.clocks import MIN_SAMPLES, Budget, block
@@ -121,7 +123,7 @@ def make_plan(
     host.check_files(world_size)
     host.check_temporary(device)
     spin = cores() > 3 * local_size  # all groups, and one core for the parent
-    return OpPlan(
+    plan = OpPlan(
         kind=problem.kind,
         problem=problem,
         suite=suite,
@@ -153,3 +155,13 @@ def make_plan(
         nodes=nodes,
         notes=notes,
     )
+    return plan if opponent is not None else replace(plan, phases=tuple(map(partial(_with_drawn, plan), plan.phases)))
+
+
+def _with_drawn(plan: OpPlan, phase: Phase) -> Phase:
+    """The phase with drawn shapes behind its benchmarks, and with as much more time; two files that meet have none."""
+    if phase.then != "measure":
+        return phase
+    cases = drawn_cases(plan.problem, plan.suite, plan.hidden_seed("drawn"))
+    longer = 1 + len(cases) / len(phase.cases)
+    return replace(phase, cases=(*phase.cases, *cases), limit_s=phase.limit_s * longer)

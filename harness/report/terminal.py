@@ -63,7 +63,7 @@ from harness.report.clocks import HOST_COLUMN, HOST_LEGEND, clock_texts, clocks_
 from harness.report.curves import curve_table, has_curves
 from harness.report.failures import all_logs, log_heading, show_failure
 from harness.report.memory import memory_table
-from harness.report.summary import resolution_text, show_summary
+from harness.report.summary import drawn_text, resolution_text, show_summary
 from harness.report.traffic import traffic_words
 
 PROFILE_LEGEND = (
@@ -380,6 +380,8 @@ def _facts(report: EvalReport, verbose: bool, is_recorded: bool) -> RenderableTy
         grid.add_row("score", f"{score_text(score)}{exact} as {rule.contest} scores: {rule.words}")
         if figures.fraction is not None and verbose:
             grid.add_row("limit", f"{percent_text(figures.fraction.value)} of it, geometric mean over shapes")
+        if drawn := drawn_text(report):
+            grid.add_row("drawn", drawn)
     if (told := resolution(report)) is not None:
         grid.add_row("resolves", resolution_text(told))
     if traffic := traffic_words(report.results):

@@ -3,11 +3,14 @@
 Legend: E num_experts, k experts_per_token, H hidden_dim, M max_num_tokens, W world_size, T a rank's num_tokens.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from harness.core.records import Cost
 from harness.problems.routing import RoutedParams as Params
 from harness.problems.routing import is_empty, load
 
-__all__ = ["Params", "cost", "depends_on"]
+__all__ = ["Params", "cost", "depends_on", "near"]
 
 
 def cost(params: Params, world_size: int) -> Cost:
@@ -46,3 +49,14 @@ def depends_on(params: Params, rank: int, world_size: int) -> frozenset[int]:
     `harden` gives token 0 of every rank an expert on the next rank, if it has a token.
     """
     return frozenset() if is_empty(params, rank, world_size) else frozenset({(rank + 1) % world_size} - {rank})
+
+
+def near(params: Params, world_size: int, draw: Callable[..., int]) -> Params:
+    """A shape near that one, of sizes that `draw` draws (harness.problems.drawn)."""
+    return replace(
+        params,
+        num_experts=draw(params.num_experts, world_size),
+        experts_per_token=draw(params.experts_per_token),
+        hidden_dim=draw(params.hidden_dim),
+        max_num_tokens=draw(params.max_num_tokens),
+    )
