@@ -52,7 +52,7 @@ FOLDER = Path(__file__).parent / "hostile"
 NEEDS_ABI = {"edit": 1, "secret": 1, "kill": 6, "stop": 6}  # of Landlock; where it has less, they would do it
 NEED_NAMESPACES = ("phone_home", "talk_to_the_host", "fill_dev_shm", "copy", "count")
 TIMEOUT_S = 30.0
-SLOWER_DRAWN = 2.0  # times, at least, of one that does 40 times the work there
+SLOWER_DRAWN = 2.0  # times, at least, of one that waits there
 MOST_WITHOUT_GAIN = 2.0  # times the reference, in a short run on a busy machine; they claim 2.7 and more
 
 
