@@ -67,7 +67,7 @@ def test_every_drawn_case_can_be_and_is_published_nowhere(name: str, suite: str,
         for key, value in one.params.items():
             published = base.params[key]
             assert value == published or LEAST * published <= value < published, key
-        assert problem(name).cost(case).flops <= problem(name).cost(base).flops
+        assert problem(name).cost(one).flops <= problem(name).cost(base).flops
 
 
 @PROBLEMS
