@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from conftest import submission_of
-from factories import case, measured, report
+from factories import case, measured, ordered, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ from harness.core.errors import BadFileError
 from harness.core.records import Case, CaseResult, EvalReport, Outcome, Wrong
 from harness.judging import verdict
 from harness.judging.figures import figured
-from harness.kinds.plan import make_plan
+from harness.kinds.op.plan import make_plan
 from harness.problems import shape_file
 from harness.problems.drawn import LEAST, choices, drawn_cases
 from harness.problems.problem import Problem
@@ -103,9 +103,8 @@ def test_a_suite_whose_shapes_cannot_be_drawn_is_refused(tmp_path: Any) -> None:
 def planned(mode: Any, opponent: bool = False, suite: str = "cpu") -> list[Case]:
     source = submission_of("from reference import ref_kernel as custom_kernel")
     found = problem("gemm")
-    plan = make_plan(
-        found, found.suite(suite), source, mode, "cpu", 1, "tester", opponent=source if opponent else None, launches=4
-    )
+    other = source if opponent else None
+    plan = make_plan(ordered(found, found.suite(suite), source, mode, "cpu", 1, opponent=other, launches=4))
     return [case for phase in plan.phases for case in phase.cases]
 
 

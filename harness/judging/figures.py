@@ -9,8 +9,8 @@ from harness.core.records import (
     CaseFigures,
     CaseResult,
     Estimate,
+    EvalFigures,
     EvalReport,
-    Figures,
     Measured,
     Score,
     Series,
@@ -152,7 +152,7 @@ def _fraction(cases: Sequence[tuple[Series, float]], usual: LaunchNoise | None) 
     return replace(found, value=value, ci=ci)
 
 
-def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual: LaunchNoise) -> Figures:
+def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual: LaunchNoise) -> EvalFigures:
     scoring = SCORINGS[ranking_by]
     own = [scoring.case(measured) for _, measured in cases]
     best = [min(value, one.best or value) for value, (_, one) in zip(own, cases, strict=True)]
@@ -160,7 +160,7 @@ def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual:
     bounded = [
         (one.against_bound, result.bound.value) for result, one in cases if result.bound and one.against_bound.own
     ]
-    return Figures(
+    return EvalFigures(
         score=Score(
             value=scoring.total(own, best),
             unit=scoring.unit,
