@@ -114,7 +114,7 @@ ON_KINDS = re.compile(
     rf"|(\.kind|checker|evaluator)\s*(==|!=|in)\s*[\"'(\[{{]+({KIND_NAMES}|strict|ours|theirs)\b"  # of its name
     rf"|Literal\[[^\]]*[\"']({KIND_NAMES})[\"']"
 )
-NAMES_OF_CHECKERS = 'CheckerName = Literal["strict", "folder", "theirs", "exact", "quality", "logits"]'
+NAMES_OF_CHECKERS = 'CheckerName = Literal["strict", "folder", "theirs", "exact", "quality", "logits", "benchmark"]'
 
 
 def test_only_kinds_know_which_kind_a_problem_is_of() -> None:

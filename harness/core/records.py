@@ -25,8 +25,8 @@ Clock = Literal["wall", "device", "gpumode"]  # README, "The clocks"
 # Who judges outputs, by which rule: trusted ranks by docs/correctness.md; trusted ranks by what a KernelBot problem
 # folder has for it; that folder's own eval.py, in the process that also runs the submission; the problem's own code, in
 # whole numbers; trusted ranks by what returned weights are worth on held-out data; trusted ranks that follow the
-# tokens which an output's own logits led to.
-CheckerName = Literal["strict", "folder", "theirs", "exact", "quality", "logits"]
+# tokens which an output's own logits led to; trusted ranks by another benchmark's reference (kinds.benchmarks).
+CheckerName = Literal["strict", "folder", "theirs", "exact", "quality", "logits", "benchmark"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from harness.core.decode import did_you_mean
 from harness.core.errors import BadFileError, UsageError
 from harness.core.records import Submission
 from harness.gpumode.folder import FILE
+from harness.kinds.benchmarks.kernelbench import KernelBenchKind
 from harness.kinds.external import ExternalKind
 from harness.kinds.folder import FolderKind
 from harness.kinds.kind import TORCH, Kind, Order, Plan, Pool, Progress, Session, Setting
@@ -35,10 +36,12 @@ KINDS: dict[str, Kind] = {
     "program": ProgramKind(),
     "train": TrainKind(),
     "model": ModelKind(),
+    "kernelbench": KernelBenchKind(),
 }
 POOLS: dict[type[Kind], Callable[[], contextlib.AbstractContextManager[Pool]]] = {
     OpKind: OpPool,
     FolderKind: OpPool,
+    KernelBenchKind: OpPool,
 }
 
 

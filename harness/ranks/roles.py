@@ -97,6 +97,7 @@ CHECKERS: dict[str, type[Program]] = {
     "folder": FolderTrusted,
     "quality": QualityTrusted,
     "logits": LogitsTrusted,
+    "benchmark": Trusted,
 }
 
 

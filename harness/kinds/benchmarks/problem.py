@@ -1,0 +1,177 @@
+"""What the kinds of this package share: a file as a problem, read without running it."""
+
+import ast
+import hashlib
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core.checkout import shown
+from harness.core.errors import BadFileError, BadSubmissionError, UsageError
+from harness.core.files import read_text
+from harness.core.records import Case, Kind, Param, Params, Submission
+from harness.gpumode.folder import AnyParams
+from harness.problems.problem import OFFICIAL, Problem, Suite
+
+TIMEOUT_S = 600.0  # of each phase on GPUs
+CPU_TIMEOUT_S = 3600.0  # on CPU cores, where published shapes take seconds a call
+CPU_BENCHMARK_S = 0.9  # too short for the controls of a longer one, which double what it takes
+LABEL_PARAMS = 6  # of a file's constants, that a case's label shows
+RANKS = "harness.kinds.benchmarks.{}"
+FUNCTIONS = "generate_input", "harden", "ref_kernel", "exact_kernel", "check_implementation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkProblem(Problem):
+    """A problem of another benchmark. `files` are staged, by name; `where` is what messages call it; `entry` is the
+    name that a submission has to define, `theirs` the name that the problem's own file has for it."""
+
+    files: Mapping[str, bytes]
+    entry: str
+    theirs: str
+
+    def staged(self) -> dict[str, bytes]:
+        return dict(self.files)
+
+    def default_submission(self) -> Path:
+        raise UsageError(
+            f"{self.name}: which submission? Name a file that defines {self.entry} (SUBMISSION=path, or the argument)"
+        )
+
+    @property
+    def cache_name(self) -> str:
+        """A digest of what is staged, since another file may have the same name."""
+        digest = hashlib.sha256()
+        for name, data in sorted(self.files.items()):
+            digest.update(f"{name}\0{len(data)}\0".encode() + data)
+        return digest.hexdigest()
+
+    def check_runnable(self) -> None:
+        """Raises UsageError for a file that imports a package which is not installed."""
+        for name, data in self.files.items():
+            if lacking := next(lacking_modules(ast.parse(data), self.files), None):
+                raise UsageError(
+                    f"{shown(self.folder)}: {name} imports {lacking}, which is not installed; `pip install {lacking}` "
+                    "into this environment, or evaluate another problem"
+                )
+
+    def advice(self, device: str, cuda_is_cpu: bool) -> str:
+        return "evaluate it on a GPU, or on a machine with more memory" if device == "cpu" else ""
+
+
+def glue(module: str) -> dict[str, bytes]:
+    """The files that make ranks call that module of this package."""
+    home = RANKS.format(module)
+    return {
+        "reference.py": f"from {home} import {', '.join(FUNCTIONS)}\n".encode(),
+        "adapter.py": f"from {home} import adapt\n".encode(),
+    }
+
+
+def parsed(path: Path) -> ast.Module:
+    """The file's code. Raises BadFileError where it is no Python."""
+    try:
+        return ast.parse(read_text(path))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise BadFileError(f"{shown(path)}: Python cannot read it: {error}") from None
+
+
+def defined(tree: ast.Module) -> set[str]:
+    """The classes, functions and plain names that a file defines at its top level."""
+    names = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names
+
+
+def is_python_that(path: Path, defines: set[str], lacks: str = "") -> bool:
+    """Whether a Python file defines these names at its top level, and not `lacks`. False for what cannot be read."""
+    if path.suffix != ".py" or not path.is_file():
+        return False
+    try:
+        names = defined(parsed(path))
+    except BadFileError:
+        return False
+    return defines <= names and lacks not in names
+
+
+def lacking_modules(tree: ast.Module, staged: Mapping[str, bytes]) -> Iterator[str]:
+    """The packages that a file imports at its top level and that are not installed, nor `staged`."""
+    own = {name.partition("/")[0].removesuffix(".py") for name in staged}
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            tops = [alias.name.partition(".")[0] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            tops = [(node.module or "").partition(".")[0]]
+        else:
+            continue
+        yield from (top for top in tops if top not in own and importlib.util.find_spec(top) is None)
+
+
+def constants(tree: ast.Module) -> Params:
+    """The sizes that a file sets at its top level, by name: whole numbers, sums and products of such, tuples of them."""
+    found: dict[str, Param] = {}
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                number = _number(value, found)
+                if number is not None:
+                    found[name] = number
+    return dict(list(found.items())[:LABEL_PARAMS])
+
+
+def _number(node: ast.expr, known: Mapping[str, Param]) -> Param:
+    match node:
+        case ast.Constant(value=int() as value) if not isinstance(value, bool):
+            return value
+        case ast.Name(id=name):
+            return known.get(name)
+        case ast.Tuple(elts=elements):
+            values = [_number(one, known) for one in elements]
+            return tuple(one for one in values if isinstance(one, int)) if None not in values else None
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Add() | ast.Sub() as op, right=right):
+            one, other = _number(left, known), _number(right, known)
+            if isinstance(one, int) and isinstance(other, int):
+                return one * other if isinstance(op, ast.Mult) else one + other * (-1 if isinstance(op, ast.Sub) else 1)
+    return None
+
+
+def suites_of(cases: Mapping[str, Params], seed: int, world_size: int, seconds: float) -> dict[str, Suite]:
+    """The suites of a problem whose shapes are published: `official`, and `cpu`, which has the same shapes and more
+    time. `cases` by a name of each; the names are not used."""
+
+    def made(kind: Kind) -> tuple[Case, ...]:
+        return tuple(Case(kind=kind, params=params, seed=seed, world_size=world_size) for params in cases.values())
+
+    def suite(name: str, description: str, limit_s: float, benchmark_s: float) -> Suite:
+        return Suite(
+            name=name,
+            description=description,
+            tests=made("test"),
+            benchmarks=made("benchmark"),
+            test_timeout_s=limit_s,
+            benchmark_timeout_s=limit_s,
+            ranked_timeout_s=limit_s,
+            benchmark_s=benchmark_s,
+        )
+
+    return {
+        OFFICIAL: suite(OFFICIAL, "The published shapes.", TIMEOUT_S, seconds),
+        "cpu": suite("cpu", "The published shapes, with the time that CPU cores take.", CPU_TIMEOUT_S, CPU_BENCHMARK_S),
+    }
+
+
+def check_defines(submission: Submission, problem: Problem) -> None:
+    """Raises BadSubmissionError for a submission that does not define the problem's entry."""
+    assert isinstance(problem, BenchmarkProblem)
+    names = defined(ast.parse(submission.source))
+    if problem.entry in names or "*" in names:
+        return
+    has = f"it defines {problem.theirs}, as the problem's own file does" if problem.theirs in names else "it has none"
+    raise BadSubmissionError(
+        f"{submission.name}: a submission to {problem.name} defines {problem.entry} at its top level, and {has}"
+    )

@@ -1,0 +1,263 @@
+"""What ranks share that run problems of other benchmarks: results as tensors, how far one may be off, other inputs.
+
+Such a problem has a reference and no error analysis. The reference says what a right result is, run with more precision
+where its inputs have 16 bits. It says too how far an honest kernel may be off: by how much its own result moves when
+its inputs move by a rounding. docs/problems.md has the rule.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from harness.judging.correctness import Expected
+
+Run = Callable[[Any], Any]  # a tree of inputs -> what the reference returns; it leaves the inputs as they are
+Right = Expected | tuple[Expected, ...]
+
+# An honest kernel's error over what the result moves by when inputs are rounded: sums in another order, fast
+# exponentials. Operands rounded from float32 to tf32 move it by 2^13 / ROOM times as much.
+ROOM = 64.0
+ROOM_16 = 3.0  # where results have 16 bits or fewer: the reference rounds as often as kernels do
+LEAST = 8.0  # half units in the last place that a result of float32 may always be off by
+MOST = 2.0**-14  # of a result's size, that ROOM gives at most
+ILL = 4.0  # instead of ROOM, where roundings of inputs alone move results by more than MOST / ILL
+SUMMED = 4.0  # half units per fourth root of the inputs that a result has: partial sums are as long as the square root
+SHAKEN = 2.0**-21  # by which inputs are moved, at most, to see what moves: 8 roundings of float32, which it can hold
+ROUNDING = 2.0**-24  # of float32: half a unit in the last place
+EXACT = 0.01  # the noise of whole numbers, which have to be right
+MEMORY_PARTS = 5, 9  # copies of inputs and of results that an evaluation holds on CPU cores: ours, files, both sides'
+
+SAME = (
+    "weak problem: the result is the same for every input, so a kernel that returns a constant would be right, and "
+    "nothing can be judged"
+)
+
+
+def tensors_of(value: Any, name: str = "the result") -> list[tuple[str, Tensor]]:
+    """The tensors of what a call returned, in order, with what messages call them: alone, or in tuples, lists and
+    mappings. A number is a tensor without dimensions; None is left out. Raises TypeError for anything else."""
+    if isinstance(value, Tensor):
+        return [(name, value.detach())]
+    if value is None:
+        return []
+    if isinstance(value, bool | int | float | complex):
+        return [(name, torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None, device="cpu"))]
+    if isinstance(value, Mapping):
+        return [found for key, item in value.items() for found in tensors_of(item, f"{key!r} of {name}")]
+    if isinstance(value, tuple | list):
+        return [found for at, item in enumerate(value) for found in tensors_of(item, f"part {at} of {name}")]
+    raise TypeError(f"{name} is a {type(value).__name__}; expected tensors, numbers, or tuples, lists and dicts of them")
+
+
+def flat(value: Any, device: torch.device) -> Any:
+    """A result as ranks hand it over: a tensor, or a tuple of tensors, on that device; complex numbers as pairs."""
+    found = tuple(_plain(tensor.to(device)) for _, tensor in tensors_of(value))
+    return found[0] if len(found) == 1 else found
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A tree of tuples, lists and dicts with every tensor changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if type(value) in (tuple, list):
+        return type(value)(mapped(item, change) for item in value)
+    if isinstance(value, dict):
+        return {key: mapped(item, change) for key, item in value.items()}
+    return value
+
+
+def copied(inputs: Any) -> Any:
+    """A copy for a call that may write to its inputs."""
+    return mapped(inputs, lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))
+
+
+def leaves_of(value: Any) -> list[Tensor]:
+    """The tensors in a tree of inputs, in order."""
+    found: list[Tensor] = []
+    mapped(value, lambda tensor: found.append(tensor) or tensor)
+    return found
+
+
+@contextlib.contextmanager
+def precisely() -> Iterator[None]:
+    """No product is rounded to tf32 within."""
+    backends = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [one.allow_tf32 for one in backends]
+    try:
+        for one in backends:
+            one.allow_tf32 = False
+        yield
+    finally:
+        for one, was in zip(backends, before, strict=True):
+            one.allow_tf32 = was
+
+
+def raised(value: Tensor) -> Tensor:
+    """Numbers of 16 bits as float32; others as they are."""
+    return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+
+
+def shaken(value: Tensor) -> Tensor:
+    """Numbers of float32 and float64, each moved by up to SHAKEN of itself; others as they are."""
+    if value.dtype not in (torch.float32, torch.float64):
+        return value
+    return torch.empty_like(value).uniform_(1 - SHAKEN, 1 + SHAKEN).mul_(value)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of one tensor of a result: its name, its dtype as the reference returns it, and by which part of its size an
+    honest kernel may be off, as one standard deviation. `relative` is 0 for whole numbers."""
+
+    name: str
+    dtype: torch.dtype
+    relative: float
+
+
+class Judging:
+    """What is right for a reference's inputs. How far off is honest is found out on the first of them.
+
+    `run` is the reference as it is timed; `run_raised` is the reference that takes inputs of 16 bits as float32, where
+    there is one. Both may be collective: every rank then calls `right` alike."""
+
+    def __init__(self, run: Run, run_raised: Run | None = None) -> None:
+        self.run, self.run_raised = run, run_raised
+        self.parts: list[Part] | None = None
+
+    def value(self, inputs: Any) -> list[Tensor]:
+        """The tensors of the right result, in float32 or better."""
+        with precisely():
+            run = self.run_raised
+            found = run(mapped(inputs, raised)) if run is not None else self.run(inputs)
+        return [_plain(tensor) for _, tensor in tensors_of(found)]
+
+    def right(self, inputs: Any) -> Right:
+        """The right result, with the noise of honest rounding."""
+        values = self.value(inputs)
+        if self.parts is None:
+            self.parts = self._learnt(inputs, values)
+        found = tuple(map(expected, self.parts, values))
+        return found[0] if len(found) == 1 else found
+
+    def _learnt(self, inputs: Any, values: Sequence[Tensor]) -> list[Part]:
+        as_timed = [(name, _plain(tensor)) for name, tensor in tensors_of(self.run(inputs))]
+        moved = [_plain(tensor) for _, tensor in tensors_of(self.run(mapped(inputs, shaken)))]
+        count = sum(tensor.numel() for tensor in leaves_of(inputs))
+        parts = []
+        for (name, own), value, other in zip(as_timed, values, moved, strict=True):
+            relative = 0.0
+            if own.is_floating_point():
+                by_inputs = distance(other, own) * ROUNDING / SHAKEN
+                share = count / max(1, own.numel())
+                relative = allowed(own.dtype, by_inputs, distance(own, value), share)
+            parts.append(Part(name=name, dtype=own.dtype, relative=relative))
+        return parts
+
+
+def allowed(dtype: torch.dtype, by_inputs: float, by_running: float, share: float) -> float:
+    """By which part of a result's size an honest kernel may be off. `by_inputs`: the result moves by so much when the
+    inputs are rounded; `by_running`: the reference as it is timed is off by so much; `share`: inputs per result."""
+    unit = torch.finfo(dtype).eps / 2
+    if dtype.itemsize < 4:
+        return max(unit, ROOM_16 * by_running)
+    unit = max(unit, ROUNDING)
+    moved = max(by_inputs, by_running)
+    return max(LEAST * unit, min(ROOM * moved, MOST), ILL * moved, SUMMED * unit * max(1.0, share) ** 0.25)
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    """How far apart two results are, as a part of their size; infinite where they have different shapes."""
+    if one.shape != other.shape:
+        return math.inf
+    size = float(torch.linalg.vector_norm(other.float()))
+    return float(torch.linalg.vector_norm(one.float() - other.float())) / size if size else 0.0
+
+
+def expected(part: Part, value: Tensor) -> Expected:
+    """The tensor that a call must return. Its noise is relative to the element, its row and, a little, to the whole
+    tensor: sums that cancel have the error of what was summed."""
+    if not part.dtype.is_floating_point:
+        value = value.double()
+        return Expected(value=value, noise=torch.full_like(value, EXACT), dtype=part.dtype, name=part.name)
+    value = value if value.dtype == torch.float64 else value.float()
+    squares = value.square()
+    if value.dim():
+        row = squares.mean(-1, keepdim=True)
+        squares.add_(row).add_(row.mean(), alpha=2**-4)
+    return Expected(value=value, noise=squares.sqrt_().mul_(part.relative), dtype=part.dtype, name=part.name)
+
+
+def is_same(values: Sequence[Tensor], others: Sequence[Tensor], parts: Sequence[Part]) -> bool:
+    """Whether two results are the same, within what honest kernels differ by."""
+    return all(
+        bool(torch.equal(one, other)) or (part.relative > 0 and distance(one, other) <= part.relative)
+        for one, other, part in zip(values, others, parts, strict=True)
+    )
+
+
+def are_finite(values: Sequence[Tensor]) -> bool:
+    """Whether no number is NaN or infinite."""
+    return all(bool(torch.isfinite(value).all()) for value in values if value.is_floating_point())
+
+
+def close(output: Any, right: Any, tolerance: Callable[[torch.dtype], float]) -> tuple[bool, str]:
+    """A benchmark's own verdict: torch.allclose with one number as rtol and atol, tensor by tensor. Returns whether it
+    passes, and what is wrong."""
+    names = tensors_of(right)
+    for (name, wanted), (_, found) in zip(names, tensors_of(output), strict=False):
+        if found.shape != wanted.shape:
+            return False, f"{name}: the shape is {list(found.shape)}; expected {list(wanted.shape)}"
+        limit = tolerance(wanted.dtype)
+        off = ~torch.isclose(found.to(wanted.dtype), wanted, rtol=limit, atol=limit)
+        if count := int(off.sum()):
+            return False, f"{name}: {count} of {off.numel()} elements are off (rtol = atol = {limit:g})"
+    count, wanted_count = len(tensors_of(output)), len(names)
+    return count == wanted_count, "" if count == wanted_count else f"{count} tensors; expected {wanted_count}"
+
+
+class Draws(TorchFunctionMode):
+    """Notes which tensors are torch.rand's or torch.randn's own results: their values are anybody's choice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[tuple[Tensor, bool]] = []  # and whether they are uniform
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func in (torch.rand, torch.randn):
+            self.drawn.append((found, func is torch.rand))
+        return found
+
+    def free(self, inputs: Any) -> list[tuple[Tensor, bool]]:
+        """Those of them that are inputs as they were drawn, and whether they are uniform."""
+        own = {id(tensor) for tensor in leaves_of(inputs)}
+        return [(tensor, is_uniform) for tensor, is_uniform in self.drawn if id(tensor) in own and not tensor._version]
+
+
+HARDEST = 2  # level of `harden_drawn`; 0 leaves inputs as they are
+
+
+def harden_drawn(free: Sequence[tuple[Tensor, bool]], seed: int, level: int) -> None:
+    """Changes drawn inputs in place: uniform ones get both signs, and at level 2 every index of the first dimension a
+    scale and an offset of its own. Then a mean over many inputs is no constant, and no sign can be counted on."""
+    for place, (tensor, is_uniform) in enumerate(free):
+        if not level or not tensor.is_floating_point():
+            continue
+        if is_uniform:
+            tensor.mul_(2).sub_(1)
+        if level < HARDEST:
+            continue
+        generator = torch.Generator("cpu").manual_seed(seed + place)
+        shape = (tensor.shape[0], *[1] * (tensor.dim() - 1)) if tensor.dim() else ()
+        scale, offset = (torch.rand(shape, generator=generator, device="cpu").to(tensor) for _ in range(2))
+        tensor.mul_(0.5 + 1.5 * scale).add_(offset - 0.5)
