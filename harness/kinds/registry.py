@@ -75,6 +75,11 @@ def find(name: str, checkout: Checkout) -> Problem:
     return named(name, checkout)
 
 
+def is_problem(path: Path) -> bool:
+    """Whether that file or folder is a problem of some kind."""
+    return any(kind.claims(path) for kind in KINDS.values())
+
+
 def _read(kind: Kind, path: Path, checkout: Checkout) -> Problem:
     """The problem at that path. A problem folder is found by its names from now on."""
     found = kind.read(path, checkout)
