@@ -3,6 +3,7 @@
 import argparse
 import functools
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ JSON_SCHEMA = 1  # of --json; 1: first
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `problems`."""
     parser.add_argument(
-        "path", nargs="?", type=Path, help="a problem folder with KernelBot's task.yml, or a folder that has such below"
+        "path", nargs="?", type=Path, help="a problem folder with KernelBot's task.yml, a "
+        "problem file of another benchmark, or a folder that has such below"
     )
     result_files.add_json(parser)
 
@@ -38,8 +40,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         return _list(
             [functools.partial(registry.named, name, checkout) for name in problem_names(checkout)], namespace.json
         )
-    folders = [str(folder.resolve()) for folder in folders_below(namespace.path)]
-    return _list([functools.partial(registry.find, folder, checkout) for folder in folders], namespace.json)
+    places = [str(place.resolve()) for place in problems_below(namespace.path)]
+    return _list([functools.partial(registry.find, place, checkout) for place in places], namespace.json)
 
 
 def _list(readers: Sequence[Callable[[], Problem]], json: JsonFile | None) -> Exit:
@@ -80,20 +82,34 @@ def to_json(good: Sequence[Problem], bad: Sequence[HarnessError]) -> dict[str, A
     return {"schema": JSON_SCHEMA, "problems": problems, "bad": [str(wrong) for wrong in bad]}
 
 
-def folders_below(path: Path) -> list[Path]:
-    """The folders with a task.yml at and below the path, in order; hidden ones are left out. Raises UsageError if there
-    is none."""
+def problems_below(path: Path) -> list[Path]:
+    """The problem folders and the problem files at and below the path, in order, numbers by their value; hidden ones
+    are left out. Raises UsageError if there is none."""
+    if registry.is_problem(path) and path.is_file():
+        return [path]
     if not path.is_dir():
         what = "a file" if path.exists() else "no such folder"
         raise UsageError(
-            f"{path}: {what}; name a folder with problem folders (task.yml) in or below it. The problems of a "
+            f"{path}: {what}; name a folder with problem folders (task.yml) or problem files of another benchmark in or "
+            "below it. The problems of a "
             "competition file are listed by `python -m harness competition FILE --list`"
         )
-    found = []
+    found: list[Path] = []
     for folder, names, files in os.walk(path):
-        names[:] = sorted(name for name in names if not name.startswith("."))
+        names[:] = sorted((name for name in names if not name.startswith(".")), key=_in_order)
         if FILE in files:
             found.append(Path(folder))
+        else:
+            inside = [Path(folder, name) for name in sorted(files, key=_in_order) if not name.startswith(".")]
+            found += filter(registry.is_problem, inside)
     if not found:
-        raise UsageError(f"{path}: no folder at or below it has a {FILE}, so there is no problem of KernelBot's format")
+        raise UsageError(
+            f"{path}: nothing at or below it is a problem: no folder has a {FILE}, and no file is a problem of "
+            "KernelBench, ParallelKernelBench or FlashInfer-Trace"
+        )
     return found
+
+
+def _in_order(name: str) -> list[tuple[int, str]]:
+    """A key by which `9_x` comes before `10_x`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from harness.core.checkout import Checkout
 from harness.core.records import CheckerName, Submission, Warning
+from harness.gpumode.folder import AnyParams
 from harness.kinds.benchmarks.problem import (
-    AnyParams,
     BenchmarkProblem,
     check_defines,
     constants,
@@ -24,7 +24,7 @@ from harness.kinds.benchmarks.problem import (
 from harness.kinds.kind import Order, Plan
 from harness.kinds.op import OpKind
 from harness.kinds.plan import OpPlan
-from harness.problems.problem import DEFAULT_BENCHMARK_S, Problem
+from harness.problems.problem import Problem
 
 MODEL, ENTRY = "Model", "ModelNew"
 NEEDED = {MODEL, "get_inputs", "get_init_inputs"}
@@ -56,7 +56,7 @@ class KernelBenchKind(OpKind):
             shapes_path=place,
             submissions_folder=place.parent,
             ranking_by="geom",
-            suites=suites_of({"": constants(tree)}, SEED, 1, DEFAULT_BENCHMARK_S),
+            suites=suites_of([constants(tree)], SEED, 1),
             params_type=AnyParams,
             cost_of=None,
             multi_gpu=False,

@@ -3,7 +3,7 @@
 import ast
 import hashlib
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,15 +11,16 @@ from harness.core.checkout import shown
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.core.files import read_text
 from harness.core.records import Case, Kind, Param, Params, Submission
-from harness.gpumode.folder import AnyParams
-from harness.problems.problem import OFFICIAL, Problem, Suite
+from harness.problems.problem import DEFAULT_BENCHMARK_S, OFFICIAL, Problem, Suite
 
 TIMEOUT_S = 600.0  # of each phase on GPUs
 CPU_TIMEOUT_S = 3600.0  # on CPU cores, where published shapes take seconds a call
 CPU_BENCHMARK_S = 0.9  # too short for the controls of a longer one, which double what it takes
-LABEL_PARAMS = 6  # of a file's constants, that a case's label shows
+LABEL_PARAMS = 6  # of a file's constants, that are a case's parameters
+SMALL = "small"  # the suite of a problem that says how large its batch is
+PARTS = 16  # of a batch, of which that suite has one
 RANKS = "harness.kinds.benchmarks.{}"
-FUNCTIONS = "generate_input", "harden", "ref_kernel", "exact_kernel", "check_implementation"
+FUNCTIONS = "generate_input", "harden", "ref_kernel", "exact_kernel", "check_implementation", "rounded", "sizes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,8 @@ class BenchmarkProblem(Problem):
                 )
 
     def advice(self, device: str, cuda_is_cpu: bool) -> str:
-        return "evaluate it on a GPU, or on a machine with more memory" if device == "cpu" else ""
+        smaller = f"with --suite {SMALL}, " if SMALL in self.suites else ""
+        return f"one that is too large may fit {smaller}on a GPU or with more memory" if device == "cpu" else ""
 
 
 def glue(module: str) -> dict[str, bytes]:
@@ -119,7 +121,7 @@ def constants(tree: ast.Module) -> Params:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 number = _number(value, found)
-                if number is not None:
+                if number is not None and number != ():
                     found[name] = number
     return dict(list(found.items())[:LABEL_PARAMS])
 
@@ -140,14 +142,21 @@ def _number(node: ast.expr, known: Mapping[str, Param]) -> Param:
     return None
 
 
-def suites_of(cases: Mapping[str, Params], seed: int, world_size: int, seconds: float) -> dict[str, Suite]:
-    """The suites of a problem whose shapes are published: `official`, and `cpu`, which has the same shapes and more
-    time. `cases` by a name of each; the names are not used."""
+def batch_of(params: Params) -> str:
+    """The constant that says how large a problem's batch is: the first that is named so, or else the first; "" where
+    none is large."""
+    large = [name for name, value in params.items() if isinstance(value, int) and value >= PARTS]
+    return next((name for name in large if "batch" in name.lower()), next(iter(large), ""))
 
-    def made(kind: Kind) -> tuple[Case, ...]:
-        return tuple(Case(kind=kind, params=params, seed=seed, world_size=world_size) for params in cases.values())
 
-    def suite(name: str, description: str, limit_s: float, benchmark_s: float) -> Suite:
+def suites_of(cases: Sequence[Params], seed: int, world_size: int) -> dict[str, Suite]:
+    """The suites of a problem whose shapes are published: `official`; `cpu`, which has the same shapes and more time;
+    and `small`, with a part of the batch, where the problem has a constant for that."""
+
+    def suite(name: str, description: str, limit_s: float, seconds: float, shapes: Sequence[Params]) -> Suite:
+        def made(kind: Kind) -> tuple[Case, ...]:
+            return tuple(Case(kind=kind, params=params, seed=seed, world_size=world_size) for params in shapes)
+
         return Suite(
             name=name,
             description=description,
@@ -156,13 +165,24 @@ def suites_of(cases: Mapping[str, Params], seed: int, world_size: int, seconds: 
             test_timeout_s=limit_s,
             benchmark_timeout_s=limit_s,
             ranked_timeout_s=limit_s,
-            benchmark_s=benchmark_s,
+            benchmark_s=seconds,
         )
 
-    return {
-        OFFICIAL: suite(OFFICIAL, "The published shapes.", TIMEOUT_S, seconds),
-        "cpu": suite("cpu", "The published shapes, with the time that CPU cores take.", CPU_TIMEOUT_S, CPU_BENCHMARK_S),
-    }
+    cases = [params or {"shapes": "published"} for params in cases]
+    at_leisure = CPU_TIMEOUT_S, CPU_BENCHMARK_S
+    found = [
+        suite(OFFICIAL, "The published shapes.", TIMEOUT_S, DEFAULT_BENCHMARK_S, cases),
+        suite("cpu", "The published shapes, with the time that CPU cores take.", *at_leisure, cases),
+    ]
+    if batch := batch_of(cases[0]):
+        fewer = [params | {batch: _number_of(params[batch]) // PARTS} for params in cases]
+        found.append(suite(SMALL, f"The published shapes with a {PARTS}th of {batch}.", *at_leisure, fewer))
+    return {one.name: one for one in found}
+
+
+def _number_of(value: Param) -> int:
+    assert isinstance(value, int)
+    return value
 
 
 def check_defines(submission: Submission, problem: Problem) -> None:

@@ -27,7 +27,7 @@ ROOM_16 = 3.0  # where results have 16 bits or fewer: the reference rounds as of
 LEAST = 8.0  # half units in the last place that a result of float32 may always be off by
 MOST = 2.0**-14  # of a result's size, that ROOM gives at most
 ILL = 4.0  # instead of ROOM, where roundings of inputs alone move results by more than MOST / ILL
-SUMMED = 4.0  # half units per fourth root of the inputs that a result has: partial sums are as long as the square root
+SUMMED = 1.0  # half units per fourth root of the inputs that a result has: partial sums are as long as the square root
 SHAKEN = 2.0**-21  # by which inputs are moved, at most, to see what moves: 8 roundings of float32, which it can hold
 ROUNDING = 2.0**-24  # of float32: half a unit in the last place
 EXACT = 0.01  # the noise of whole numbers, which have to be right
@@ -105,6 +105,12 @@ def precisely() -> Iterator[None]:
 def raised(value: Tensor) -> Tensor:
     """Numbers of 16 bits as float32; others as they are."""
     return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+
+
+def through(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers rounded to a narrower dtype, in their own again; others as they are."""
+    is_wider = value.is_floating_point() and value.dtype.itemsize > dtype.itemsize
+    return value.to(dtype).to(value.dtype) if is_wider else value.clone()
 
 
 def shaken(value: Tensor) -> Tensor:

@@ -1,12 +1,12 @@
 """A KernelBench problem as ranks run it: inputs, reference, judge, and how a submission's ModelNew is called.
 
-An input is a dict: `inputs` are get_inputs()'s, `weights` the seed that parameters are made from, `seed` that of what a
+An input is a dict: `inputs` are get_inputs()'s, `sizes` the file's constants by name, `weights` the seed that parameters are made from, `seed` that of what a
 model draws in a call (dropout), `device` where all of it is. KernelBench's own verdict is torch.allclose with atol =
 rtol = 1e-4 for float32 and 1e-2 for 16 bits (src/kernelbench/eval.py, get_tolerance_for_precision, read 2026-11).
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import psutil
@@ -28,6 +28,7 @@ from harness.kinds.benchmarks.rank_judging import (
     is_same,
     leaves_of,
     mapped,
+    through,
 )
 
 MODULE = "problem_file"  # the problem's own file, as it is staged
@@ -43,6 +44,15 @@ def tolerance(dtype: torch.dtype) -> float:
 def problem() -> Any:
     """The problem's module."""
     return importlib.import_module(MODULE)
+
+
+def sized(sizes: Mapping[str, Any]) -> Any:
+    """The problem's module with its constants as a case has them."""
+    module = problem()
+    for name, value in sizes.items():
+        if getattr(module, name, value) != value:
+            setattr(module, name, value)
+    return module
 
 
 def arguments(module: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -145,6 +155,7 @@ class Called:
         """The model for that input."""
         if self.seed != data["weights"]:
             self.seed = None
+            sized(data["sizes"])
             device = device_of(data)
             model = built(self.make, data["weights"], device)
             if self.takes_over:
@@ -178,16 +189,17 @@ class Reference:
     def generate_input(self, rank: int, world_size: int, seed: int, **params: Any) -> Any:
         """get_inputs() under that seed. Raises ValueError where the machine has too little memory."""
         device = torch.get_default_device()
+        module = sized(params)
         if device.type == "cpu" and not self.has_room:
             check_memory()
             self.has_room = True
         torch.manual_seed(seed)
         with Draws() as draws:
-            inputs = problem().get_inputs()
+            inputs = module.get_inputs()
         inputs = inputs if isinstance(inputs, list | tuple | dict) else [inputs]
         self.free = draws.free(inputs)
         inputs = mapped(inputs, lambda tensor: tensor.to(device))
-        return {"inputs": inputs, "weights": PUBLISHED_SEED, "seed": seed, "device": device.type}
+        return {"inputs": inputs, "weights": PUBLISHED_SEED, "seed": seed, "device": device.type, "sizes": params}
 
     def harden(self, data: Any, seed: int) -> Any:
         """The same with other parameters, the same for all hardened inputs of a process, and with the hardest change of
@@ -229,7 +241,7 @@ class Reference:
     def check_dependence(self, data: Any, judging: Judging) -> None:
         """Raises ValueError if the result is the same for another input."""
         assert judging.parts is not None
-        other = self.harden(self.generate_input(0, 1, data["seed"] ^ 1), data["seed"] ^ 1)
+        other = self.harden(self.generate_input(0, 1, data["seed"] ^ 1, **data["sizes"]), data["seed"] ^ 1)
         values = [judging.value(one["inputs"]) for one in (data, other)]
         if leaves_of(data["inputs"]) and is_same(*values, judging.parts):
             raise ValueError(SAME)
@@ -237,6 +249,16 @@ class Reference:
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
         """KernelBench's own verdict."""
         return close(output, self.right_value(data), tolerance)
+
+
+    def rounded(self, data: Any, dtype: torch.dtype) -> Any:
+        """The reference's result as a kernel finds it that keeps inputs, parameters and results in that dtype."""
+        model = self.call.of(data).model
+        kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        model.load_state_dict(mapped(kept, lambda tensor: through(tensor, dtype)))
+        found = self.call(data | {"inputs": mapped(data["inputs"], lambda tensor: through(tensor, dtype))})
+        model.load_state_dict(kept)
+        return mapped(found, lambda tensor: through(tensor, dtype))
 
 
 def check_memory() -> None:
@@ -253,9 +275,9 @@ def check_memory() -> None:
         )
 
 
-def sizes() -> tuple[int, int]:
+def sizes(**params: Any) -> tuple[int, int]:
     """The bytes of the inputs' tensors and of the results'; 0 where they are known only once they are made."""
-    module, found = problem(), [0, 0]
+    module, found = sized(params), [0, 0]
     try:
         with torch.device("meta"), torch.no_grad():
             inputs = module.get_inputs()
@@ -301,3 +323,8 @@ def exact_kernel(data: Any) -> Right:
 def check_implementation(data: Any, output: Any) -> tuple[bool, str]:
     """See Reference."""
     return reference().check_implementation(data, output)
+
+
+def rounded(data: Any, dtype: torch.dtype) -> Any:
+    """See Reference."""
+    return reference().rounded(data, dtype)
