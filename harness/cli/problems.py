@@ -28,8 +28,11 @@ JSON_SCHEMA = 1  # of --json; 1: first
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `problems`."""
     parser.add_argument(
-        "path", nargs="?", type=Path, help="a problem folder with KernelBot's task.yml, a "
-        "problem file of another benchmark, or a folder that has such below"
+        "path",
+        nargs="?",
+        type=Path,
+        help="a problem folder with KernelBot's task.yml, a "
+        "problem file of another benchmark, or a folder that has such below",
     )
     result_files.add_json(parser)
 

@@ -12,6 +12,7 @@ from harness.core.errors import BadFileError, UsageError
 from harness.core.records import Submission
 from harness.gpumode.folder import FILE
 from harness.kinds.benchmarks.kernelbench import KernelBenchKind
+from harness.kinds.benchmarks.parallelkernelbench import ParallelKernelBenchKind
 from harness.kinds.external import ExternalKind
 from harness.kinds.folder import FolderKind
 from harness.kinds.kind import TORCH, Kind, Order, Plan, Pool, Progress, Session, Setting
@@ -37,11 +38,13 @@ KINDS: dict[str, Kind] = {
     "train": TrainKind(),
     "model": ModelKind(),
     "kernelbench": KernelBenchKind(),
+    "parallelkernelbench": ParallelKernelBenchKind(),
 }
 POOLS: dict[type[Kind], Callable[[], contextlib.AbstractContextManager[Pool]]] = {
     OpKind: OpPool,
     FolderKind: OpPool,
     KernelBenchKind: OpPool,
+    ParallelKernelBenchKind: OpPool,
 }
 
 

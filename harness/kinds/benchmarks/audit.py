@@ -18,7 +18,7 @@ from harness.core.errors import HarnessError
 from harness.core.records import Params, param_text
 from harness.core.words import cut_line
 from harness.kinds import staging
-from harness.kinds.benchmarks.problem import BenchmarkProblem, batch_of
+from harness.kinds.benchmarks.problem import SMALL, BenchmarkProblem, batch_of
 from harness.problems.problem import OFFICIAL, Problem
 from harness.process.child import run_child, search_path
 
@@ -108,7 +108,7 @@ def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] 
         "grouped": problem.multi_gpu,
         "params": case.params,
         "seed": case.seed,
-        "batch": batch_of(case.params),
+        "batch": batch_of(case.params) if SMALL in problem.suites else "",
         "most_bytes": most_bytes,
     }
     environ = {**os.environ, "PATH": search_path(), "PYTHONPATH": str(ROOT)}

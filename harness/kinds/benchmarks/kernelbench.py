@@ -14,6 +14,7 @@ from harness.core.records import CheckerName, Submission, Warning
 from harness.gpumode.folder import AnyParams
 from harness.kinds.benchmarks.problem import (
     BenchmarkProblem,
+    batch_of,
     check_defines,
     constants,
     glue,
@@ -56,14 +57,15 @@ class KernelBenchKind(OpKind):
             shapes_path=place,
             submissions_folder=place.parent,
             ranking_by="geom",
-            suites=suites_of([constants(tree)], SEED, 1),
+            suites=suites_of([sizes := constants(tree)], SEED, 1, batch_of(sizes)),
             params_type=AnyParams,
             cost_of=None,
             multi_gpu=False,
             is_upstream=True,
             checker="benchmark",
             kind="kernelbench",
-            files=glue("rank_kernelbench") | {STAGED: place.read_bytes()},
+            files=glue("rank_kernelbench", "sizes") | {STAGED: place.read_bytes()},
+            needed=(STAGED,),
             entry=ENTRY,
             theirs=MODEL,
         )

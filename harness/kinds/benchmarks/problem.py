@@ -20,15 +20,16 @@ LABEL_PARAMS = 6  # of a file's constants, that are a case's parameters
 SMALL = "small"  # the suite of a problem that says how large its batch is
 PARTS = 16  # of a batch, of which that suite has one
 RANKS = "harness.kinds.benchmarks.{}"
-FUNCTIONS = "generate_input", "harden", "ref_kernel", "exact_kernel", "check_implementation", "rounded", "sizes"
+FUNCTIONS = "generate_input", "harden", "ref_kernel", "exact_kernel", "check_implementation", "rounded"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkProblem(Problem):
-    """A problem of another benchmark. `files` are staged, by name; `where` is what messages call it; `entry` is the
-    name that a submission has to define, `theirs` the name that the problem's own file has for it."""
+    """A problem of another benchmark. `files` are staged, by name; `needed` are those that are imported
+    whatever is evaluated. `entry` is the name that a submission has to define, `theirs` the name that the problem's own file has for it."""
 
     files: Mapping[str, bytes]
+    needed: tuple[str, ...]
     entry: str
     theirs: str
 
@@ -50,8 +51,8 @@ class BenchmarkProblem(Problem):
 
     def check_runnable(self) -> None:
         """Raises UsageError for a file that imports a package which is not installed."""
-        for name, data in self.files.items():
-            if lacking := next(lacking_modules(ast.parse(data), self.files), None):
+        for name in self.needed:
+            if lacking := next(lacking_modules(ast.parse(self.files[name]), self.files), None):
                 raise UsageError(
                     f"{shown(self.folder)}: {name} imports {lacking}, which is not installed; `pip install {lacking}` "
                     "into this environment, or evaluate another problem"
@@ -62,11 +63,11 @@ class BenchmarkProblem(Problem):
         return f"one that is too large may fit {smaller}on a GPU or with more memory" if device == "cpu" else ""
 
 
-def glue(module: str) -> dict[str, bytes]:
-    """The files that make ranks call that module of this package."""
+def glue(module: str, *more: str) -> dict[str, bytes]:
+    """The files that make ranks call that module of this package. `more`: functions that not all of them have."""
     home = RANKS.format(module)
     return {
-        "reference.py": f"from {home} import {', '.join(FUNCTIONS)}\n".encode(),
+        "reference.py": f"from {home} import {', '.join((*FUNCTIONS, *more))}\n".encode(),
         "adapter.py": f"from {home} import adapt\n".encode(),
     }
 
@@ -149,9 +150,9 @@ def batch_of(params: Params) -> str:
     return next((name for name in large if "batch" in name.lower()), next(iter(large), ""))
 
 
-def suites_of(cases: Sequence[Params], seed: int, world_size: int) -> dict[str, Suite]:
+def suites_of(cases: Sequence[Params], seed: int, world_size: int, batch: str) -> dict[str, Suite]:
     """The suites of a problem whose shapes are published: `official`; `cpu`, which has the same shapes and more time;
-    and `small`, with a part of the batch, where the problem has a constant for that."""
+    and `small`, with a part of the batch, where `batch` names a constant for that."""
 
     def suite(name: str, description: str, limit_s: float, seconds: float, shapes: Sequence[Params]) -> Suite:
         def made(kind: Kind) -> tuple[Case, ...]:
@@ -174,7 +175,7 @@ def suites_of(cases: Sequence[Params], seed: int, world_size: int) -> dict[str, 
         suite(OFFICIAL, "The published shapes.", TIMEOUT_S, DEFAULT_BENCHMARK_S, cases),
         suite("cpu", "The published shapes, with the time that CPU cores take.", *at_leisure, cases),
     ]
-    if batch := batch_of(cases[0]):
+    if batch:
         fewer = [params | {batch: _number_of(params[batch]) // PARTS} for params in cases]
         found.append(suite(SMALL, f"The published shapes with a {PARTS}th of {batch}.", *at_leisure, fewer))
     return {one.name: one for one in found}

@@ -6,13 +6,14 @@ its inputs move by a rounding. docs/problems.md has the rule.
 """
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from harness.judging.correctness import Expected
@@ -24,6 +25,7 @@ Right = Expected | tuple[Expected, ...]
 # exponentials. Operands rounded from float32 to tf32 move it by 2^13 / ROOM times as much.
 ROOM = 64.0
 ROOM_16 = 3.0  # where results have 16 bits or fewer: the reference rounds as often as kernels do
+OTHER_WAY = 16.0  # half units of 16 bits, by which more precision moves results at most, unless it makes other choices
 LEAST = 8.0  # half units in the last place that a result of float32 may always be off by
 MOST = 2.0**-14  # of a result's size, that ROOM gives at most
 ILL = 4.0  # instead of ROOM, where roundings of inputs alone move results by more than MOST / ILL
@@ -33,6 +35,7 @@ ROUNDING = 2.0**-24  # of float32: half a unit in the last place
 EXACT = 0.01  # the noise of whole numbers, which have to be right
 MEMORY_PARTS = 5, 9  # copies of inputs and of results that an evaluation holds on CPU cores: ours, files, both sides'
 
+NARROW = (torch.float16, torch.bfloat16)
 SAME = (
     "weak problem: the result is the same for every input, so a kernel that returns a constant would be right, and "
     "nothing can be judged"
@@ -52,7 +55,9 @@ def tensors_of(value: Any, name: str = "the result") -> list[tuple[str, Tensor]]
         return [found for key, item in value.items() for found in tensors_of(item, f"{key!r} of {name}")]
     if isinstance(value, tuple | list):
         return [found for at, item in enumerate(value) for found in tensors_of(item, f"part {at} of {name}")]
-    raise TypeError(f"{name} is a {type(value).__name__}; expected tensors, numbers, or tuples, lists and dicts of them")
+    raise TypeError(
+        f"{name} is a {type(value).__name__}; expected tensors, numbers, or tuples, lists and dicts of them"
+    )
 
 
 def flat(value: Any, device: torch.device) -> Any:
@@ -66,13 +71,19 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A tree of tuples, lists and dicts with every tensor changed."""
+    """A tree of tuples, lists, dicts and modules with every tensor changed, a module's parameters among them."""
     if isinstance(value, Tensor):
         return change(value)
     if type(value) in (tuple, list):
         return type(value)(mapped(item, change) for item in value)
     if isinstance(value, dict):
         return {key: mapped(item, change) for key, item in value.items()}
+    if isinstance(value, nn.Module):
+        found = copy.deepcopy(value)
+        for module in found.modules():
+            held: dict[str, Any] = module._parameters
+            held.update({name: change(one.detach()) for name, one in held.items() if one is not None})
+        return found
     return value
 
 
@@ -104,7 +115,7 @@ def precisely() -> Iterator[None]:
 
 def raised(value: Tensor) -> Tensor:
     """Numbers of 16 bits as float32; others as they are."""
-    return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+    return value.float() if value.dtype in NARROW else value
 
 
 def through(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -133,30 +144,30 @@ class Part:
 class Judging:
     """What is right for a reference's inputs. How far off is honest is found out on the first of them.
 
-    `run` is the reference as it is timed; `run_raised` is the reference that takes inputs of 16 bits as float32, where
-    there is one. Both may be collective: every rank then calls `right` alike."""
+    `run` is the reference. It may be collective: every rank then calls `right` alike, and `agreed` says whether
+    something is so on every rank."""
 
-    def __init__(self, run: Run, run_raised: Run | None = None) -> None:
-        self.run, self.run_raised = run, run_raised
+    def __init__(self, run: Run, agreed: Callable[[bool], bool] = bool) -> None:
+        self.run, self.agreed = run, agreed
         self.parts: list[Part] | None = None
+        self.is_raised = False  # whether inputs of 16 bits are taken as float32
 
     def value(self, inputs: Any) -> list[Tensor]:
         """The tensors of the right result, in float32 or better."""
         with precisely():
-            run = self.run_raised
-            found = run(mapped(inputs, raised)) if run is not None else self.run(inputs)
+            found = self.run(mapped(inputs, raised) if self.is_raised else inputs)
         return [_plain(tensor) for _, tensor in tensors_of(found)]
 
     def right(self, inputs: Any) -> Right:
         """The right result, with the noise of honest rounding."""
-        values = self.value(inputs)
         if self.parts is None:
-            self.parts = self._learnt(inputs, values)
-        found = tuple(map(expected, self.parts, values))
+            self.parts = self._learnt(inputs)
+        found = tuple(map(expected, self.parts, self.value(inputs)))
         return found[0] if len(found) == 1 else found
 
-    def _learnt(self, inputs: Any, values: Sequence[Tensor]) -> list[Part]:
+    def _learnt(self, inputs: Any) -> list[Part]:
         as_timed = [(name, _plain(tensor)) for name, tensor in tensors_of(self.run(inputs))]
+        values = self._values(inputs, [tensor for _, tensor in as_timed])
         moved = [_plain(tensor) for _, tensor in tensors_of(self.run(mapped(inputs, shaken)))]
         count = sum(tensor.numel() for tensor in leaves_of(inputs))
         parts = []
@@ -169,13 +180,33 @@ class Judging:
             parts.append(Part(name=name, dtype=own.dtype, relative=relative))
         return parts
 
+    def _values(self, inputs: Any, own: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The right values, by the reference with more precision if that finds the same but for rounding: where it
+        leads to other choices (which experts are the best), the reference's own result is right."""
+        is_narrow = any(one.dtype in NARROW for one in leaves_of(inputs))
+        if not self.agreed(is_narrow):
+            return self.value(inputs)
+        self.is_raised = True
+        try:
+            values = self.value(inputs)
+        except (RuntimeError, TypeError, ValueError, AssertionError):  # that insists on its dtypes
+            values = []
+        alike = len(values) == len(own) and all(
+            distance(one, other) <= OTHER_WAY * torch.finfo(other.dtype).eps / 2
+            if other.dtype in NARROW
+            else one.shape == other.shape
+            for one, other in zip(values, own, strict=True)
+        )
+        self.is_raised = self.agreed(alike)
+        return values if self.is_raised else self.value(inputs)
+
 
 def allowed(dtype: torch.dtype, by_inputs: float, by_running: float, share: float) -> float:
     """By which part of a result's size an honest kernel may be off. `by_inputs`: the result moves by so much when the
     inputs are rounded; `by_running`: the reference as it is timed is off by so much; `share`: inputs per result."""
     unit = torch.finfo(dtype).eps / 2
     if dtype.itemsize < 4:
-        return max(unit, ROOM_16 * by_running)
+        return max(unit, ROOM_16 * (by_running or unit))
     unit = max(unit, ROUNDING)
     moved = max(by_inputs, by_running)
     return max(LEAST * unit, min(ROOM * moved, MOST), ILL * moved, SUMMED * unit * max(1.0, share) ** 0.25)

@@ -250,7 +250,6 @@ class Reference:
         """KernelBench's own verdict."""
         return close(output, self.right_value(data), tolerance)
 
-
     def rounded(self, data: Any, dtype: torch.dtype) -> Any:
         """The reference's result as a kernel finds it that keeps inputs, parameters and results in that dtype."""
         model = self.call.of(data).model
