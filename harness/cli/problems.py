@@ -93,9 +93,8 @@ def problems_below(path: Path) -> list[Path]:
     if not path.is_dir():
         what = "a file" if path.exists() else "no such folder"
         raise UsageError(
-            f"{path}: {what}; name a folder with problem folders (task.yml) or problem files of another benchmark in or "
-            "below it. The problems of a "
-            "competition file are listed by `python -m harness competition FILE --list`"
+            f"{path}: {what}; name a folder with problem folders (task.yml), or problem files of another benchmark, in "
+            "or below it. The problems of a competition file are listed by `python -m harness competition FILE --list`"
         )
     found: list[Path] = []
     for folder, names, files in os.walk(path):

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from harness.kinds.benchmarks.audit import Audit
 
-CHEATS = """- **zeros**, **constant** (the mean of an earlier result), **stale** (an earlier input's result), **input** (a copy
-  of an input that has the result's shape): none computes anything.
+CHEATS = """- **zeros**, **constant** (the mean of an earlier result), **stale** (an earlier input's result), **input**
+  (a copy of an input that has the result's shape): none computes anything.
 - **bf16**, **fp16**, **fp8**: the reference on inputs, parameters and results rounded to that type, where it is
   narrower than the problem's."""
 

@@ -1,6 +1,7 @@
 """Audits problems of other benchmarks: which generic cheats pass a problem's own tolerance, and what our verdict says.
 
-A process of its own tries them (rank_audit); nothing is timed. What a cheat's passing says of a problem is in WORDS.
+A process of its own tries them (ranks.benchmarks.audit); nothing is timed. WORDS has what a cheat's passing says of a
+problem.
 """
 
 import json
@@ -22,8 +23,9 @@ from harness.kinds.benchmarks.problem import SMALL, BenchmarkProblem, batch_of
 from harness.problems.problem import OFFICIAL, Problem
 from harness.process.child import run_child, search_path
 
-RANKS = "harness.kinds.benchmarks.rank_audit"
+PROGRAM = "harness.ranks.benchmarks.audit"
 WHY_CHARS = 160
+CALLS = 60.0  # of the reference that a problem's limit is to be enough for
 # What is weak about a problem whose own tolerance takes that cheat's result; the first that applies is named.
 WORDS = {
     "zeros": "zeros pass",
@@ -110,12 +112,13 @@ def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] 
         "seed": case.seed,
         "batch": batch_of(case.params) if SMALL in problem.suites else "",
         "most_bytes": most_bytes,
+        "most_seconds": limit_s / CALLS,
     }
     environ = {**os.environ, "PATH": search_path(), "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryDirectory(prefix="kernel-eval-") as name:
         folder = Path(name)
         staging.write(folder, problem.staged())
-        ended = run_child([sys.executable, "-m", RANKS, json.dumps(order)], folder, environ, limit_s)
+        ended = run_child([sys.executable, "-m", PROGRAM, json.dumps(order)], folder, environ, limit_s)
     if ended.code is None:
         return f"takes more than {limit_s:g} s here"
     try:

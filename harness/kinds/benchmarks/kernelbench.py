@@ -1,7 +1,7 @@
 """KernelBench's problems: one file with Model, get_inputs and get_init_inputs; a submission defines ModelNew.
 
-The file is staged as it is. Ranks make inputs and parameters from it and judge by it (rank_kernelbench); all else is as
-for an operator of one rank.
+The file is staged as it is. Ranks make inputs and parameters from it and judge by it
+(ranks.benchmarks.kernelbench); all else is as for an operator of one rank.
 """
 
 import ast
@@ -47,7 +47,8 @@ class KernelBenchKind(OpKind):
         """The problem in that file. Raises BadFileError where it is no Python."""
         place = place.resolve()
         tree = parsed(place)
-        text = ast.get_docstring(next(node for node in tree.body if getattr(node, "name", "") == MODEL)) or place.stem
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == MODEL]
+        text = (classes and ast.get_docstring(classes[0])) or place.stem
         return BenchmarkProblem(
             name=f"{place.parent.name}/{place.stem}",
             leaderboard=place.stem,
@@ -64,7 +65,7 @@ class KernelBenchKind(OpKind):
             is_upstream=True,
             checker="benchmark",
             kind="kernelbench",
-            files=glue("rank_kernelbench", "sizes") | {STAGED: place.read_bytes()},
+            files=glue("kernelbench", "sizes") | {STAGED: place.read_bytes()},
             needed=(STAGED,),
             entry=ENTRY,
             theirs=MODEL,

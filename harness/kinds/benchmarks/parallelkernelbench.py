@@ -1,7 +1,7 @@
 """ParallelKernelBench's problems: reference/<number>_<name>.py with solution(*inputs), which every rank calls.
 
 Inputs are made by the clone's own utils/input_output_tensors.py, beside reference/, in trusted ranks
-(rank_parallelkernelbench); all else is as for an operator of several ranks.
+(ranks.benchmarks.parallelkernelbench); all else is as for an operator of several ranks.
 """
 
 import re
@@ -40,11 +40,11 @@ class ParallelKernelBenchKind(OpKind):
 
     def claims(self, place: Path) -> bool:
         """A numbered Python file that defines solution, beside whose folder the clone's utils are."""
-        is_numbered = place.suffix == ".py" and NUMBER.match(place.stem) is not None
-        has_inputs = (place.resolve().parent.parent / UTILS / INPUTS).is_file()
-        return (
-            is_numbered and has_inputs and place.resolve().parent.name == "reference" and is_python_that(place, {ENTRY})
-        )
+        if place.suffix != ".py" or not NUMBER.match(place.stem):
+            return False
+        folder = place.resolve().parent
+        has_inputs = (folder.parent / UTILS / INPUTS).is_file()
+        return folder.name == "reference" and has_inputs and is_python_that(place, {ENTRY})
 
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem in that file. Raises BadFileError where it, or the clone's utils, is no Python."""
@@ -72,7 +72,7 @@ class ParallelKernelBenchKind(OpKind):
             is_upstream=True,
             checker="benchmark",
             kind="parallelkernelbench",
-            files=glue("rank_parallelkernelbench") | staged | {STAGED: place.read_bytes()},
+            files=glue("parallelkernelbench") | staged | {STAGED: place.read_bytes()},
             needed=(STAGED, f"{UTILS}/{INPUTS}"),
             entry=ENTRY,
             theirs=ENTRY,

@@ -19,14 +19,14 @@ CPU_BENCHMARK_S = 0.9  # too short for the controls of a longer one, which doubl
 LABEL_PARAMS = 6  # of a file's constants, that are a case's parameters
 SMALL = "small"  # the suite of a problem that says how large its batch is
 PARTS = 16  # of a batch, of which that suite has one
-RANKS = "harness.kinds.benchmarks.{}"
+RANKS = "harness.ranks.benchmarks.{}"
 FUNCTIONS = "generate_input", "harden", "ref_kernel", "exact_kernel", "check_implementation", "rounded"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkProblem(Problem):
-    """A problem of another benchmark. `files` are staged, by name; `needed` are those that are imported
-    whatever is evaluated. `entry` is the name that a submission has to define, `theirs` the name that the problem's own file has for it."""
+    """A problem of another benchmark. `files` are staged, by name; `needed` are those that are imported whatever is
+    evaluated. `entry` is the name that a submission has to define, `theirs` the one that the problem's own file has."""
 
     files: Mapping[str, bytes]
     needed: tuple[str, ...]
@@ -116,7 +116,7 @@ def lacking_modules(tree: ast.Module, staged: Mapping[str, bytes]) -> Iterator[s
 
 
 def constants(tree: ast.Module) -> Params:
-    """The sizes that a file sets at its top level, by name: whole numbers, sums and products of such, tuples of them."""
+    """The sizes that a file sets at its top level, by name: whole numbers, their sums and products, tuples of them."""
     found: dict[str, Param] = {}
     for node in tree.body:
         match node:

@@ -2,8 +2,8 @@
 
 An input is a dict: `inputs` are create_input_tensor()'s for this rank, with a GroupOf for each process group and a
 SparseOf for each sparse tensor, which do not travel; `groups` are the ranks of all groups, in the order in which every
-rank makes them; `device` is where all of it is. The published verdict is torch.allclose with atol = rtol = 1e-2 on every
-rank (README.md and utils/compare_outputs.py, read 2026-11). Every function here is collective.
+rank makes them; `device` is where all of it is. The published verdict is torch.allclose with atol = rtol = 1e-2 on
+every rank (README.md and utils/compare_outputs.py, read 2026-11). Every function here is collective.
 """
 
 import importlib
@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from harness.kinds.benchmarks.rank_judging import (
+from harness.ranks.benchmarks.judging import (
     SAME,
     Judging,
     Right,
@@ -197,7 +197,7 @@ class Reference:
             other = self.harden(self.generate_input(seed=data["seed"] + 1, **self.where), data["seed"] + 1)
             values = [judging.value(one["inputs"]) for one in (data, other)]
             assert judging.parts is not None
-            same = len(values[0]) == len(values[1]) and is_same(*values, judging.parts)
+            same = len(values[0]) == len(values[1]) and is_same(values[0], values[1], judging.parts)
             if agreed(same):
                 raise ValueError(SAME)
         return right

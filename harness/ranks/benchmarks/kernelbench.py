@@ -1,8 +1,9 @@
 """A KernelBench problem as ranks run it: inputs, reference, judge, and how a submission's ModelNew is called.
 
-An input is a dict: `inputs` are get_inputs()'s, `sizes` the file's constants by name, `weights` the seed that parameters are made from, `seed` that of what a
-model draws in a call (dropout), `device` where all of it is. KernelBench's own verdict is torch.allclose with atol =
-rtol = 1e-4 for float32 and 1e-2 for 16 bits (src/kernelbench/eval.py, get_tolerance_for_precision, read 2026-11).
+An input is a dict: `inputs` are get_inputs()'s, `sizes` the file's constants by name, `weights` the seed that
+parameters are made from, `seed` that of what a model draws in a call (dropout), `device` where all of it is.
+KernelBench's own verdict is torch.allclose with atol = rtol = 1e-4 for float32 and 1e-2 for 16 bits
+(src/kernelbench/eval.py, get_tolerance_for_precision, read 2026-11).
 """
 
 import importlib
@@ -13,7 +14,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from harness.kinds.benchmarks.rank_judging import (
+from harness.ranks.benchmarks.judging import (
     HARDEST,
     MEMORY_PARTS,
     SAME,
@@ -134,7 +135,7 @@ def _state(model: nn.Module) -> Any:
 
 def _generators() -> list[Tensor]:
     states = [torch.get_rng_state()]
-    return states + ([torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else [])
+    return states + ([torch.cuda.get_rng_state()] if torch.cuda.is_available() else [])
 
 
 def device_of(data: Any) -> torch.device:
@@ -243,7 +244,7 @@ class Reference:
         assert judging.parts is not None
         other = self.harden(self.generate_input(0, 1, data["seed"] ^ 1, **data["sizes"]), data["seed"] ^ 1)
         values = [judging.value(one["inputs"]) for one in (data, other)]
-        if leaves_of(data["inputs"]) and is_same(*values, judging.parts):
+        if leaves_of(data["inputs"]) and is_same(values[0], values[1], judging.parts):
             raise ValueError(SAME)
 
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:

@@ -95,14 +95,19 @@ def copied(inputs: Any) -> Any:
 def leaves_of(value: Any) -> list[Tensor]:
     """The tensors in a tree of inputs, in order."""
     found: list[Tensor] = []
-    mapped(value, lambda tensor: found.append(tensor) or tensor)
+
+    def noted(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    mapped(value, noted)
     return found
 
 
 @contextlib.contextmanager
 def precisely() -> Iterator[None]:
     """No product is rounded to tf32 within."""
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
+    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [one.allow_tf32 for one in backends]
     try:
         for one in backends:
@@ -209,7 +214,9 @@ def allowed(dtype: torch.dtype, by_inputs: float, by_running: float, share: floa
         return max(unit, ROOM_16 * (by_running or unit))
     unit = max(unit, ROUNDING)
     moved = max(by_inputs, by_running)
-    return max(LEAST * unit, min(ROOM * moved, MOST), ILL * moved, SUMMED * unit * max(1.0, share) ** 0.25)
+    return max(
+        LEAST * unit, min(ROOM * moved, MOST), ILL * moved, SUMMED * unit * math.sqrt(math.sqrt(max(1.0, share)))
+    )
 
 
 def distance(one: Tensor, other: Tensor) -> float:
@@ -217,7 +224,8 @@ def distance(one: Tensor, other: Tensor) -> float:
     if one.shape != other.shape:
         return math.inf
     size = float(torch.linalg.vector_norm(other.float()))
-    return float(torch.linalg.vector_norm(one.float() - other.float())) / size if size else 0.0
+    off: float = float(torch.linalg.vector_norm(one.float() - other.float()))
+    return off / size if size else (math.inf if off else 0.0)
 
 
 def expected(part: Part, value: Tensor) -> Expected:

@@ -1,7 +1,8 @@
-"""Tries generic cheats on a problem of another benchmark: `python -m harness.kinds.benchmarks.rank_audit ORDER`.
+"""Tries generic cheats on a problem of another benchmark: `python -m harness.ranks.benchmarks.audit ORDER`.
 
 Runs in a folder with the problem's staged files. ORDER is JSON: `world_size`, `params` of the case, `seed` of the
-published input, `batch`: the constant to divide by while inputs and results take more than `most_bytes`. Writes a JSON
+published input, `batch`: the constant that is halved while inputs and results take more than `most_bytes`, and
+a call of the reference more than `most_seconds`. Writes a JSON
 object to POPCORN_FD: `params` as they were at last, and `cheats`: by name, whether its result passes the benchmark's
 own tolerance (`own`) and our strict verdict (`strict`), which judges a hardened input too; null where it has no result.
 Nothing is timed.
@@ -12,6 +13,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,7 +23,7 @@ from torch import Tensor
 
 from harness.judging import correctness
 from harness.judging.correctness import Expected
-from harness.kinds.benchmarks.rank_judging import SAME, leaves_of, mapped
+from harness.ranks.benchmarks.judging import SAME, leaves_of, mapped
 
 Cheat = Callable[[Any, Any, Any], Any]  # an input, its right result, an earlier input's result -> what it returns
 OTHER, HARD = 1, 2  # added to the published seed
@@ -145,7 +147,17 @@ def shrunk(order: dict[str, Any]) -> dict[str, Any]:
     sizes = getattr(reference, "sizes", None)
     while sizes and batch and params[batch] > 1 and sum(sizes(**params)) > order["most_bytes"]:
         params[batch] = params[batch] // 2
+    while batch and params[batch] > 1 and call_s(reference, order, params) > order["most_seconds"]:
+        params[batch] = params[batch] // 2
     return order | {"params": params}
+
+
+def call_s(reference: Any, order: Mapping[str, Any], params: Mapping[str, Any]) -> float:
+    """The seconds that the reference takes for such a case."""
+    data = reference.generate_input(0, 1, order["seed"], **params)
+    began = time.monotonic()
+    reference.ref_kernel(data)
+    return time.monotonic() - began
 
 
 def main() -> None:
@@ -154,7 +166,7 @@ def main() -> None:
     order["params"] = {key: tuple(one) if isinstance(one, list) else one for key, one in order["params"].items()}
     sys.path.insert(0, os.getcwd())
     world_size, rank = order["world_size"], 0
-    children = []
+    children: list[int] = []
     if order["grouped"]:
         meeting = f"file://{tempfile.mkdtemp(dir=os.getcwd())}/meet"
         for number in range(1, world_size):
