@@ -13,6 +13,7 @@ from harness.core.records import Submission
 from harness.gpumode.folder import FILE
 from harness.kinds.benchmarks.kernelbench import KernelBenchKind
 from harness.kinds.benchmarks.parallelkernelbench import ParallelKernelBenchKind
+from harness.kinds.benchmarks.trace import TraceKind
 from harness.kinds.external import ExternalKind
 from harness.kinds.folder import FolderKind
 from harness.kinds.kind import TORCH, Kind, Order, Plan, Pool, Progress, Session, Setting
@@ -39,12 +40,14 @@ KINDS: dict[str, Kind] = {
     "model": ModelKind(),
     "kernelbench": KernelBenchKind(),
     "parallelkernelbench": ParallelKernelBenchKind(),
+    "trace": TraceKind(),
 }
 POOLS: dict[type[Kind], Callable[[], contextlib.AbstractContextManager[Pool]]] = {
     OpKind: OpPool,
     FolderKind: OpPool,
     KernelBenchKind: OpPool,
     ParallelKernelBenchKind: OpPool,
+    TraceKind: OpPool,
 }
 
 

@@ -150,9 +150,11 @@ def batch_of(params: Params) -> str:
     return next((name for name in large if "batch" in name.lower()), next(iter(large), ""))
 
 
-def suites_of(cases: Sequence[Params], seed: int, world_size: int, batch: str) -> dict[str, Suite]:
-    """The suites of a problem whose shapes are published: `official`; `cpu`, which has the same shapes and more time;
-    and `small`, with a part of the batch, where `batch` names a constant for that."""
+def suites_of(
+    cases: Sequence[Params], seed: int, world_size: int, batch: str, on_cpu: Sequence[Params] = ()
+) -> dict[str, Suite]:
+    """The suites of a problem whose shapes are published: `official`; `cpu`, which has the same shapes, or those
+    `on_cpu`, and more time; and `small`, with a part of the batch, where `batch` names a constant for that."""
 
     def suite(name: str, description: str, limit_s: float, seconds: float, shapes: Sequence[Params]) -> Suite:
         def made(kind: Kind) -> tuple[Case, ...]:
@@ -173,7 +175,7 @@ def suites_of(cases: Sequence[Params], seed: int, world_size: int, batch: str) -
     at_leisure = CPU_TIMEOUT_S, CPU_BENCHMARK_S
     found = [
         suite(OFFICIAL, "The published shapes.", TIMEOUT_S, DEFAULT_BENCHMARK_S, cases),
-        suite("cpu", "The published shapes, with the time that CPU cores take.", *at_leisure, cases),
+        suite("cpu", "The published shapes, with the time that CPU cores take.", *at_leisure, on_cpu or cases),
     ]
     if batch:
         fewer = [params | {batch: _number_of(params[batch]) // PARTS} for params in cases]
