@@ -6,6 +6,7 @@ problem.
 
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ from harness.process.child import run_child, search_path
 
 PROGRAM = "harness.ranks.benchmarks.audit"
 WHY_CHARS = 160
+ERROR = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt)\b")
 CALLS = 60.0  # of the reference that a problem's limit is to be enough for
 # What is weak about a problem whose own tolerance takes that cheat's result; the first that applies is named.
 WORDS = {
@@ -108,6 +110,7 @@ def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] 
     order = {
         "world_size": case.world_size,
         "grouped": problem.multi_gpu,
+        "cuda_is_cpu": isinstance(problem, BenchmarkProblem) and problem.has_cuda,
         "params": case.params,
         "seed": case.seed,
         "batch": batch_of(case.params) if SMALL in problem.suites else "",
@@ -124,7 +127,7 @@ def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] 
     try:
         found: dict[str, Any] = json.loads(ended.result)
     except ValueError:
-        lines = [line for line in ended.stderr.splitlines() if line.strip()] or [f"it exited with {ended.code}"]
+        lines = [line for line in ended.stderr.splitlines() if ERROR.match(line)] or [f"it exited with {ended.code}"]
         return cut_line(lines[-1].strip(), WHY_CHARS)
     return found
 

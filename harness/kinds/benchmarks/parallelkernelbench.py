@@ -5,11 +5,12 @@ Inputs are made by the clone's own utils/input_output_tensors.py, beside referen
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout, shown
 from harness.core.errors import BadFileError
-from harness.core.records import CheckerName, Params, Submission
+from harness.core.records import CheckerName, Params, Submission, Warning
 from harness.gpumode.folder import AnyParams
 from harness.kinds.benchmarks.problem import (
     BenchmarkProblem,
@@ -19,7 +20,9 @@ from harness.kinds.benchmarks.problem import (
     parsed,
     suites_of,
 )
+from harness.kinds.kind import Order, Plan
 from harness.kinds.op import OpKind
+from harness.kinds.plan import OpPlan
 from harness.problems.problem import Problem
 
 ENTRY = "solution"
@@ -83,3 +86,12 @@ class ParallelKernelBenchKind(OpKind):
         found = super().submission(path, problem, checkout)
         check_defines(found, problem)
         return found
+
+    def plan(self, order: Order) -> Plan:
+        """An op's plan. CPU cores stand in for "cuda" where the problem's file names that."""
+        plan = super().plan(order)
+        assert isinstance(plan, OpPlan)
+        assert isinstance(plan.problem, BenchmarkProblem)
+        if plan.device != "cpu" or not plan.problem.has_cuda:
+            return plan
+        return replace(plan, cuda_is_cpu=True, notes=(*plan.notes, Warning(code="cuda_is_cpu")))

@@ -49,6 +49,15 @@ class BenchmarkProblem(Problem):
             digest.update(f"{name}\0{len(data)}\0".encode() + data)
         return digest.hexdigest()
 
+    def mentions(self, word: str) -> bool:
+        """Whether the problem's own file has that word."""
+        return word.encode() in self.files[self.needed[0]]
+
+    @property
+    def has_cuda(self) -> bool:
+        """Whether it names the device, so that on CPU cores these have to stand in for it."""
+        return self.mentions("cuda")
+
     def check_runnable(self) -> None:
         """Raises UsageError for a file that imports a package which is not installed."""
         for name in self.needed:
@@ -59,6 +68,8 @@ class BenchmarkProblem(Problem):
                 )
 
     def advice(self, device: str, cuda_is_cpu: bool) -> str:
+        if device == "cpu" and self.mentions("triton"):
+            return "it has Triton kernels, which only a GPU runs: evaluate it there"
         smaller = f"with --suite {SMALL}, " if SMALL in self.suites else ""
         return f"one that is too large may fit {smaller}on a GPU or with more memory" if device == "cpu" else ""
 

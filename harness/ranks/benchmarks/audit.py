@@ -23,7 +23,8 @@ from torch import Tensor
 
 from harness.judging import correctness
 from harness.judging.correctness import Expected
-from harness.ranks.benchmarks.judging import SAME, leaves_of, mapped
+from harness.process import cuda_shim
+from harness.ranks.benchmarks.judging import SAME, leaves_of, mapped, through
 
 Cheat = Callable[[Any, Any, Any], Any]  # an input, its right result, an earlier input's result -> what it returns
 OTHER, HARD = 1, 2  # added to the published seed
@@ -65,11 +66,11 @@ def copy(data: Any, right: Any, earlier: Any) -> Any:
 
 
 def narrow(dtype: torch.dtype) -> Cheat:
-    """The reference on inputs and parameters of that dtype, if they are wider."""
+    """The reference on inputs and parameters of that dtype, if inputs have more digits."""
 
     def cheat(data: Any, right: Any, earlier: Any) -> Any:
         floats = [one for one in leaves_of(data["inputs"]) if one.is_floating_point()]
-        if not any(one.dtype.itemsize > dtype.itemsize for one in floats):
+        if not any(not torch.equal(through(one, dtype), one) for one in floats):
             return None
         return importlib.import_module("reference").rounded(data, dtype)
 
@@ -118,9 +119,9 @@ def audited(order: Mapping[str, Any], rank: int) -> dict[str, Any]:
     earlier = result(made(order["seed"]))
     data = made(order["seed"] + OTHER)
     right = result(data)
-    hard = reference.harden(made(order["seed"] + HARD), order["seed"] + HARD)
-    refused, exact, exact_hard = "", None, None
+    refused, hard, exact, exact_hard = "", None, None, None
     try:
+        hard = reference.harden(made(order["seed"] + HARD), order["seed"] + HARD)
         exact, exact_hard = reference.exact_kernel(data), reference.exact_kernel(hard)
     except ValueError as error:
         if SAME not in str(error):
@@ -165,6 +166,8 @@ def main() -> None:
     order = json.loads(sys.argv[1])
     order["params"] = {key: tuple(one) if isinstance(one, list) else one for key, one in order["params"].items()}
     sys.path.insert(0, os.getcwd())
+    if order["cuda_is_cpu"]:
+        cuda_shim.install()
     world_size, rank = order["world_size"], 0
     children: list[int] = []
     if order["grouped"]:
