@@ -17,13 +17,14 @@ from pathlib import Path
 import prefork
 import preloaded
 import pytest
+from factories import ordered
 
 from harness.core import files
 from harness.core.checkout import ROOT, Checkout
 from harness.core.records import EvalReport, Mode, Submission
 from harness.core.words import count_text
 from harness.evaluation.evaluate import evaluate
-from harness.kinds.plan import make_plan
+from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import peaks_cache
 from harness.machine.host import descendants, gpus
@@ -167,7 +168,7 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
             ranked_timeout_s=timeout_s,
         )
         plan = make_plan(
-            found, cases, submission_of(source), mode, device, ranks, "tester", opponent=opponent, launches=launches
+            ordered(found, cases, submission_of(source), mode, device, ranks, opponent=opponent, launches=launches)
         )
         plan = dataclasses.replace(plan, has_controls=plan.has_controls or controls)
         if burst:  # as on GPUs, but for the device's clock

@@ -17,8 +17,8 @@ import yaml
 
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadFileError
+from harness.kinds.program.task import FUNCTIONS
 from harness.kinds.registry import read_submission
-from harness.kinds.solver_task import FUNCTIONS
 from harness.kinds.staging import write
 from harness.problems.shape_file import find, problem_names
 from harness.problems.skeleton import submission_text
@@ -118,7 +118,7 @@ def test_the_signatures_of_what_a_problem_may_call_are_the_codes() -> None:
 
 
 def test_the_signatures_of_a_solver_problem_are_the_protocols() -> None:
-    protocol = defined("harness/kinds/solver_task.py")
+    protocol = defined("harness/kinds/program/task.py")
     shown = signatures((ROOT / "docs" / "programs.md").read_text())
     assert set(shown) == set(FUNCTIONS)
     assert shown == {name: protocol[name] for name in FUNCTIONS}

@@ -34,11 +34,11 @@ from harness.core.machine_records import Peaks
 from harness.core.records import EvalReport, Held, Mode
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds import op_peaks
 from harness.kinds.kind import Order
+from harness.kinds.op import peaks as op_peaks
+from harness.kinds.program.build import ProgramPlan
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
-from harness.kinds.solver_build import ProgramPlan
 from harness.machine.host import gpus
 from harness.process import cgroup, sandbox
 

@@ -14,7 +14,7 @@ from harness.board.judgements import entry_cases
 from harness.board.report_json import from_json, to_json
 from harness.core.metrics import MEMORY
 from harness.core.records import Case, CaseResult, Cost, Failure, Passed, Series, Verdict, Verdicts, Wrong
-from harness.kinds import op_memory
+from harness.kinds.op import memory as op_memory
 from harness.ranks import wire
 from harness.report import board_view, terminal
 

@@ -14,7 +14,7 @@ from harness.core import mllog
 from harness.core.errors import BadFileError, UsageError
 from harness.core.mllog import Event
 from harness.evaluation.mlperf import Scored, read_reference, score
-from harness.judging.mlperf import Result, Run, least_mean, result_of
+from harness.judging.mlperf import LoggedRun, Result, least_mean, result_of
 from harness.report.mlperf import show, to_json, to_markdown
 
 # AMD's entry of MLPerf Training v5.1 (mlcommons/training_results_v5.1, Apache-2.0), Llama 2 70B LoRA on MI355X: of
@@ -123,10 +123,10 @@ def test_the_least_mean_is_what_a_t_test_says(folder: Path, tmp_path: Path) -> N
         assert bool(p > 0.05) is is_chance
 
 
-def runs_of(*seconds: float | None) -> list[Run]:
+def runs_of(*seconds: float | None) -> list[LoggedRun]:
     """Runs of a benchmark without a fixed count; None did not converge."""
     return [
-        Run(file=f"result_{n}.txt", seconds=value or 1.0, converged=value is not None, samples=None, epoch=None,
+        LoggedRun(file=f"result_{n}.txt", seconds=value or 1.0, converged=value is not None, samples=None, epoch=None,
             quality=None, seed=n, benchmark="mine", platform=None, org=None, division=None, batch=None)
         for n, value in enumerate(seconds)
     ]  # fmt: skip
@@ -149,7 +149,7 @@ def test_one_run_that_does_not_converge_counts_as_the_slowest_and_two_refuse() -
         ([replace(run, seed=None) for run in runs_of(1, 2, 3)], "result_0.txt logs no seed"),
     ],
 )
-def test_what_the_rules_refuse_is_said(runs: list[Run], why: str) -> None:
+def test_what_the_rules_refuse_is_said(runs: list[LoggedRun], why: str) -> None:
     assert re.match(why, result_of(runs).refused[0])
 
 

@@ -48,13 +48,14 @@ from harness.core.stats import median
 from harness.evaluation import compare, compare_runs, rejudge, verify
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode import result_lines
-from harness.judging import correctness, logits
+from harness.judging import correctness
 from harness.judging.figures import figured
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
 from harness.kinds.kind import Order
-from harness.kinds.model import ModelSession, series_of, with_new
-from harness.kinds.own_kernels import defined, is_own, share, shares
+from harness.kinds.model import rank_logits as logits
+from harness.kinds.model.kind import ModelSession, series_of, with_new
+from harness.kinds.model.own_kernels import defined, is_own, share, shares
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting
@@ -430,7 +431,7 @@ def spent(*pieces: tuple[str, int, int], category: str = "kernel") -> trace.Spen
     events = [("custom_kernel", 0, 1000, trace.MARK, "main")]
     events += [(name, start, end, category, f"{index}") for index, (name, start, end) in enumerate(pieces)]
     call, *others = (
-        trace.Event(
+        trace.TraceEvent(
             phase="X",
             name=name,
             category=kind,
@@ -449,7 +450,7 @@ def nested(*spans: tuple[str, int, int]) -> trace.Spent:
     """What took a call of 1000 ns, by the operators of its thread."""
     spans = (("custom_kernel", 0, 1000), *spans)
     call, *others = (
-        trace.Event(
+        trace.TraceEvent(
             phase="X",
             name=name,
             category="cpu_op" if at else trace.MARK,
@@ -668,7 +669,7 @@ def test_the_board_its_page_and_the_history_put_more_points_first(tmp_path: Path
 
 def test_two_models_are_compared_by_tokens_a_second() -> None:
     against = compare.against_baseline(measured().ranked)
-    row = compare.Row(label="P 48", params={}, a=(100.0,) * 8, b=(200.0,) * 8, difference=against)
+    row = compare.CaseRow(label="P 48", params={}, a=(100.0,) * 8, b=(200.0,) * 8, difference=against)
     sides = [compare.Side(name=name, sha256=name * 64) for name in "ab"]
     found = compare.Comparison(
         metric=TOKENS, how="paired", problem="llama", suite="cpu", device="cpu", world_size=1, margin=0.02,
@@ -682,7 +683,7 @@ def test_two_models_are_compared_by_tokens_a_second() -> None:
 
 def test_verify_reads_no_time_out_of_points() -> None:
     points = Score(value=37.0, unit="points", better="more")
-    decision = verify.decide(verify.Claim(score=points, ratio=2.0, ci=None), [30.0, 31.0, 32.0], [2.0, 2.01, 1.99])
+    decision = verify.decide(verify.EntryClaim(score=points, ratio=2.0, ci=None), [30.0, 31.0, 32.0], [2.0, 2.01, 1.99])
     assert (decision.word, "machine" in decision.why) == ("verified", False)
 
 
@@ -691,7 +692,7 @@ def test_points_have_to_reproduce_too_since_they_rank_and_have_further_factors()
 
     def decided(*reached: float, relative_by: str = "") -> verify.Decision:
         points = Score(value=40.0, unit="points", better="more", relative_by=relative_by)
-        return verify.decide(verify.Claim(score=points, ratio=2.0, ci=None), reached, [2.0, 2.01, 1.99])
+        return verify.decide(verify.EntryClaim(score=points, ratio=2.0, ci=None), reached, [2.0, 2.01, 1.99])
 
     found = decided(20.0, 20.1, 19.9)
     assert (found.word, found.allowance) == ("held", pytest.approx(1 - 1 / 1.05))

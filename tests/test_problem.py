@@ -307,11 +307,6 @@ CPU_THIRD = "- {world_size: 8, m: 256, n: 360, k: 360, has_bias: true, seed: 13}
         ("{has_bias: bias}", "{bias: b}", "$.short.bias: no such parameter; did you mean 'has_bias'? (known: m, n, k"),
         ("{has_bias: bias}", "{has_bias: m}", "$.short.has_bias: 'm' already stands for another parameter; choose"),
         ("{has_bias: bias}", "{has_bias: ''}", "$.short.has_bias: expected a short name without spaces, found ''"),
-        (
-            "published_on: MI300X",
-            "published_on: MI300",
-            "$.published_on: no GPU 'MI300' in hardware.yaml; did you mean",
-        ),
         ("published_on: MI300X\n", "", "$.published_on: is missing, and published_us has values; write"),
         ("{has: reduce_scatter}", "{lacks: x}", "$.marks: the key 'has' is missing"),
         ("test_timeout: 60\n", "test_timeout: 0\n", "$.suites.cpu.test_timeout: expected seconds above 0, found 0.0"),
@@ -592,9 +587,15 @@ def test_one_rank_alone_sends_nothing_over_links(root: Path, name: str) -> None:
             "$.checker: kind 'model' has no checker 'exact' (known: logits)",
         ),
         ("llama_lora", "checker: quality\n", "", "$.checker: kind 'train' has no checker 'strict' (known: quality)"),
+        (
+            "gemm_rs",
+            "published_on: MI300X",
+            "published_on: MI300",
+            "$.published_on: no GPU 'MI300' in hardware.yaml; did you mean",
+        ),
     ],
 )
-def test_a_kind_and_a_checker_that_no_shape_file_may_name(
+def test_a_kind_a_checker_and_a_gpu_that_no_shape_file_may_name(
     name: str, old: str, new: str, says: str, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By name, by the folder's path, by GPU MODE's name, and in the list of problems."""

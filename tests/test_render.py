@@ -28,6 +28,7 @@ from factories import (
     entry,
     failed_benchmark,
     failed_test,
+    ordered,
     report,
     results,
     timed,
@@ -37,7 +38,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from harness.board import judgements, leaderboard, report_json
-from harness.board.entries import Board, Entry, Standing, Verified
+from harness.board.entries import Board, Entry, Standing, Verification
 from harness.board.places import Place, place_of
 from harness.core import machine_records
 from harness.core.checkout import ROOT, Checkout
@@ -46,7 +47,6 @@ from harness.core.metric_words import TIMES as TIMES_WORDS
 from harness.core.records import (
     Bound,
     CaseResult,
-    CheckerName,
     Crashed,
     EvalReport,
     Metric,
@@ -64,9 +64,9 @@ from harness.core.records import (
 )
 from harness.core.words import both_ends, clean, clean_line, name_lines, rate_text
 from harness.evaluation.evaluate import evaluate
-from harness.judging.checkers import CHECKERS
 from harness.judging.figures import SeriesFigures, series_figures
-from harness.kinds.plan import make_plan
+from harness.kinds.checkers import CHECKERS
+from harness.kinds.op.plan import make_plan
 from harness.kinds.replay import replay_of
 from harness.problems.shape_file import find
 from harness.report import board_view, problems, terminal
@@ -473,7 +473,7 @@ def test_progress_says_about_how_long_it_will_take_where_it_knows_the_plan() -> 
     problem = find("a2a", Checkout.here())
     suite = replace(problem.with_world_size(problem.suite("cpu"), 1), benchmark_s=3.0)
     submission = Submission(path="x.py", name="x.py", source="", sha256="0" * 64)
-    plan = make_plan(problem, suite, submission, "leaderboard", "cpu", 1, "tester")
+    plan = make_plan(ordered(problem, suite, submission, "leaderboard", "cpu", 1))
     now = 0.0
 
     def steps(console: Console) -> None:
@@ -617,7 +617,7 @@ def test_what_is_held_in_markdown_csv_and_json() -> None:
 
 def test_a_verified_entry_is_called_so_and_a_clean_board_has_no_legend() -> None:
     twice: dict[str, Any] = {"score": 0.1, "score_ci": (0.1, 0.1), "ratio": 2.0, "ratio_ci": (2.0, 2.0)}
-    verified = Verified(date="2026-05-02T12:00:00+00:00", launches=5, run_ids=("a",), **twice)
+    verified = Verification(date="2026-05-02T12:00:00+00:00", launches=5, run_ids=("a",), **twice)
     known = {entry().run_id: Standing(reproducible=True, stale=False)}
     text = printed(
         lambda console: board_view.show_board(Board(entries=(entry(verified=verified),)), console, standings=known)
@@ -769,8 +769,8 @@ ADVICE = {
 }
 
 
-@pytest.mark.parametrize("checker", get_args(CheckerName))
-def test_after_a_wrong_test_the_checker_says_what_to_compare_with(checker: CheckerName) -> None:
+@pytest.mark.parametrize("checker", get_args(str))
+def test_after_a_wrong_test_the_checker_says_what_to_compare_with(checker: str) -> None:
     """Advice for an operator is of no use to a solver, a model or a training run."""
     found = replace(failed_test(Wrong(message="off")), checker=checker, mode="test")
     played = evaluate(replay_of(found, GEMM_RS), Silent())

@@ -44,8 +44,8 @@ from harness.core.summary import Summary
 from harness.gpumode import result_lines
 from harness.report import export
 from harness.serve.results import TEXT_CHARS, ended
-from harness.serve.store import Ended, Row
-from harness.serve.worker import Stage
+from harness.serve.store import AttemptEnded, Row
+from harness.serve.worker import RunningStage
 
 
 def row(mode: Mode = "leaderboard") -> Row:
@@ -57,11 +57,11 @@ def row(mode: Mode = "leaderboard") -> Row:
     )  # fmt: skip
 
 
-def of(found: object, mode: Mode = "leaderboard") -> Ended:
+def of(found: object, mode: Mode = "leaderboard") -> AttemptEnded:
     return ended(row(mode), report_json.to_json(found), "the report\n```\n", "the command")  # type: ignore[arg-type]
 
 
-def full(made: Ended) -> dict[str, dict[str, Any]]:
+def full(made: AttemptEnded) -> dict[str, dict[str, Any]]:
     assert made.result is not None
     (one,) = made.result["results"]
     assert one["success"]
@@ -238,7 +238,7 @@ def without_specs(lines: dict[str, str]) -> dict[str, str]:
 
 
 def test_the_stage_is_the_phase_and_case_that_began_last() -> None:
-    stage = Stage()
+    stage = RunningStage()
     assert stage.text == "start"
     stage = stage.after(PhaseBegan(at_s=0.1, name="test")).after(
         CaseBegan(at_s=0.2, label="m 64  bias true\n\x1b[1m", index=0, count=3)

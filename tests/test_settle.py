@@ -381,7 +381,7 @@ def played(monkeypatch: pytest.MonkeyPatch, log: Callable[[Any], float]) -> list
         plans.append(plan)
         value = log(plan)
         difference = compare.Difference(log=value, variance=0.0, freedom=1.0)
-        row = compare.Row(label="x", params={}, a=(1.0,), b=(1.0,), difference=difference)
+        row = compare.CaseRow(label="x", params={}, a=(1.0,), b=(1.0,), difference=difference)
         return type("Found", (), {"rows": (row,), "launches": (value,)})()
 
     monkeypatch.setattr(compare, "live", live)

@@ -43,7 +43,7 @@ from harness.evaluation.evaluate import evaluate
 from harness.gpumode import result_lines
 from harness.gpumode.folder import read
 from harness.judging import verdict
-from harness.kinds import external
+from harness.kinds.external import kind as external
 from harness.kinds.kind import Order, Setting
 from harness.kinds.registry import kind_of
 from harness.machine import host
@@ -463,7 +463,7 @@ def test_no_text_breaks_it_and_none_passes_without_a_result_of_every_case(
     data: bytes, code: int | None, count: int
 ) -> None:
     """Forged or garbled lines cost their own run at most."""
-    ran = external.Ran(code=code, told=result_lines.parse(data), stdout="", stderr="")
+    ran = external.EvaluatorRun(code=code, told=result_lines.parse(data), stdout="", stderr="")
     found = external.outcomes_of("test", count, ran, 1.0)
     assert len(found) == count
     assert all(isinstance(one, Passed) for one in found) or any(isinstance(one, Failure) for one in found)

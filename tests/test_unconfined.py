@@ -19,7 +19,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.kinds.settings import Asked
 from harness.report import board_view
-from harness.serve.offers import Options, eval_command, offered
+from harness.serve.offers import ServeOptions, eval_command, offered
 from harness.serve.store import Row
 from harness.serve.worker import Files
 
@@ -79,7 +79,7 @@ def test_a_server_passes_it_on_to_every_evaluation() -> None:
         | {"problem": "a2a", "mode": "test", "user": "ada"}
     )
     for confined in (True, False):
-        offers = offered(Options(asked=Asked(problem="", confined=confined)), Checkout.here())
+        offers = offered(ServeOptions(asked=Asked(problem="", confined=confined)), Checkout.here())
         command = eval_command(offers)(row, Files(source=Path("mine.py")))
         assert ("--unconfined" in command) is not confined
 

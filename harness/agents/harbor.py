@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import __version__
 from harness.agents.guide import instruction
 from harness.agents.result import Result
 from harness.agents.reward import Function
 from harness.core.checkout import Checkout
 from harness.core.decode import decode
 from harness.core.errors import UsageError
+from harness.core.version import __version__
 from harness.problems.problem import Problem
 
 SCHEMA = "1.4"  # of task.toml, as harbor 0.25.0 (2026-10) has it

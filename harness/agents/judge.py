@@ -19,7 +19,7 @@ from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.records import EvalReport, Mode, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds.kind import Order, Pool, Progress, Setting
+from harness.kinds.kind import Order, Progress, SessionPool, Setting
 from harness.kinds.registry import plan_of, pool_of
 from harness.kinds.settings import Asked, setting
 from harness.machine import host
@@ -71,7 +71,7 @@ class Judge:
         self.screening = screening_of(self.setting)
         self.board = _board(checkout)
         self._open = contextlib.ExitStack()
-        self._pools: dict[Stage, Pool] = {}
+        self._pools: dict[Stage, SessionPool] = {}
         self._settings: dict[Stage, Setting] = {}
 
     def __enter__(self) -> "Judge":
@@ -132,7 +132,7 @@ class Judge:
             lower=self.terms.lower,
         )
 
-    def _pool(self, stage: Stage, made: Setting) -> Pool:
+    def _pool(self, stage: Stage, made: Setting) -> SessionPool:
         where: Stage = "check" if stage == "check" else "full"  # ranks of one device serve both of the other stages
         if where not in self._pools:
             self._pools[where] = self._open.enter_context(pool_of(made))

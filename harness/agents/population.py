@@ -21,7 +21,7 @@ from harness.core.words import percent_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class Trial:
     """A candidate to be judged in a stage."""
 
     id: str
@@ -30,7 +30,7 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
+class TrialDone:
     """What became of a task."""
 
     id: str
@@ -41,7 +41,7 @@ class Done:
 class Hands(Protocol):
     """Who carries out tasks: this process, or one for each GPU."""
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
         """Each task once, in any order, as they are done."""
         ...
 
@@ -132,11 +132,11 @@ def _speedup(result: Result) -> float:
     return found.value if found else 0.0
 
 
-def _task(one: Candidate, stage: Stage) -> Task:
-    return Task(id=one.id, stage=stage, submission=one.submission)
+def _task(one: Candidate, stage: Stage) -> Trial:
+    return Trial(id=one.id, stage=stage, submission=one.submission)
 
 
-def _named(done: Done) -> Result:
+def _named(done: TrialDone) -> Result:
     return replace(done.result, id=done.id)
 
 

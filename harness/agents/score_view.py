@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from harness.agents.result import Interval
-from harness.agents.score import FEWEST, OfProblem, Score
+from harness.agents.score import FEWEST, OfProblem, PopulationScore
 from harness.core.words import clean_line, count_text, literal, percent_text, plain_table, speedup_text
 
 Row = tuple[str, ...]
@@ -23,7 +23,7 @@ svg { width: 100%; height: auto } .line { fill: none; stroke: #2563eb; stroke-wi
 WIDTH, HEIGHT, EDGE = 640, 240, 40
 
 
-def problem_rows(score: Score) -> list[Row]:
+def problem_rows(score: PopulationScore) -> list[Row]:
     """A row a problem."""
     return [_row(one) for one in score.problems]
 
@@ -33,7 +33,7 @@ def _row(one: OfProblem) -> Row:
     return (clean_line(one.problem), *map(str, numbers), speedup_text(one.best), clean_line(one.best_id) or "-")
 
 
-def figure_rows(score: Score) -> list[Row]:
+def figure_rows(score: PopulationScore) -> list[Row]:
     """A row a figure: its name, and its value with the interval."""
     return [
         *((f"pass@{point.at:g}", _percent(point.figure)) for point in score.pass_at),
@@ -44,7 +44,7 @@ def figure_rows(score: Score) -> list[Row]:
     ]
 
 
-def notes(score: Score) -> list[str]:
+def notes(score: PopulationScore) -> list[str]:
     """What readers of these figures have to know."""
     found = []
     if len(score.problems) < FEWEST:
@@ -62,7 +62,7 @@ def notes(score: Score) -> list[str]:
     return found
 
 
-def parts(score: Score) -> Iterable[RenderableType]:
+def parts(score: PopulationScore) -> Iterable[RenderableType]:
     """For the terminal."""
     table = plain_table("problem", *(f">{name}" for name in PROBLEM_COLUMNS[1:-1]), PROBLEM_COLUMNS[-1])
     for row in problem_rows(score):
@@ -78,7 +78,7 @@ def parts(score: Score) -> Iterable[RenderableType]:
         yield Text(note)
 
 
-def markdown(score: Score) -> str:
+def markdown(score: PopulationScore) -> str:
     """As Markdown."""
     return "\n".join(
         [
@@ -92,7 +92,7 @@ def markdown(score: Score) -> str:
     )
 
 
-def page(score: Score) -> str:
+def page(score: PopulationScore) -> str:
     """As one HTML file, which loads nothing."""
     body = [
         "<h1>Population</h1>",
@@ -107,7 +107,7 @@ def page(score: Score) -> str:
     return head + "\n".join(body) + "</html>\n"
 
 
-def _curve(score: Score) -> str:
+def _curve(score: PopulationScore) -> str:
     """fast_p over p, with the interval as a band where there is one."""
     most = max((point.at for point in score.fast), default=1.0) or 1.0
 

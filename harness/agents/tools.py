@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.agents.guide import instruction
 from harness.agents.reward import NAMES, Function
-from harness.agents.tasks import EVENTS, Task, Tasks
+from harness.agents.tasks import EVENTS, Tasks, ToolTask
 from harness.agents.workspace import Workspace
 from harness.board import leaderboard
 from harness.board.entries import Group
@@ -153,7 +153,7 @@ class Tools:
             found: dict[str, Any] = json.loads(text.replace(str(folder) + "/", ""))
             return {key: found[key] for key in keys if key in found} if keys else found
 
-        return self.tasks.add(Task(words=words, files=files, read=read)).told()
+        return self.tasks.add(ToolTask(words=words, files=files, read=read)).told()
 
     def _problem(self, name: str) -> Problem:
         """A problem by its name alone: a path is none."""

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from harness.agents.judge import Judge, Terms
 from harness.agents.made import refused
-from harness.agents.population import Done, Task
+from harness.agents.population import Trial, TrialDone
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError
@@ -35,10 +35,10 @@ class Here:
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
         """See Hands."""
         for task in tasks:
-            yield Done(id=task.id, stage=task.stage, result=self.judge.judge(task.submission, task.stage))
+            yield TrialDone(id=task.id, stage=task.stage, result=self.judge.judge(task.submission, task.stage))
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class Worker:
 
     process: "subprocess.Popen[bytes]"
     environ: Mapping[str, str]
-    task: Task | None = None
+    task: Trial | None = None
     tries: int = 0
     unread: bytearray = field(default_factory=bytearray)
 
@@ -77,7 +77,7 @@ class Workers:
             worker.process.wait()
             worker.ends[1].close()
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
         """See Hands."""
         waiting = deque(tasks)
         with selectors.DefaultSelector() as selector:
@@ -97,12 +97,12 @@ class Workers:
                         yield from self._again(worker)
                         selector.register(worker.ends[1], selectors.EVENT_READ, worker)
                     elif worker.unread.endswith(b"\n"):
-                        found = decode(Done, json.loads(worker.unread))
+                        found = decode(TrialDone, json.loads(worker.unread))
                         worker.unread.clear()
                         worker.task = None
                         yield found
 
-    def _again(self, worker: Worker) -> Iterator[Done]:
+    def _again(self, worker: Worker) -> Iterator[TrialDone]:
         """The worker has ended: another takes its place, and its task if that was not tried too often."""
         code, task = worker.process.wait(), worker.task
         for end in worker.ends:
@@ -117,7 +117,7 @@ class Workers:
         worker.task = None
         error = HarnessError(f"the process that judged it ended with code {code}, twice")
         result = refused(error, self._terms.asked.problem, task.submission)
-        yield Done(id=task.id, stage=task.stage, result=result)
+        yield TrialDone(id=task.id, stage=task.stage, result=result)
 
     def _tell(self, worker: Worker) -> None:
         worker.tries += 1
@@ -172,9 +172,9 @@ def main() -> None:
     first = json.loads(sys.stdin.buffer.readline())
     with Judge(_terms_of(first["terms"]), Checkout(Path(first["root"]))) as judge:
         for line in sys.stdin.buffer:
-            task = decode(Task, json.loads(line))
+            task = decode(Trial, json.loads(line))
             result = judge.judge(task.submission, task.stage)
-            out.write(_line(Done(id=task.id, stage=task.stage, result=replace(result, id=task.id))))
+            out.write(_line(TrialDone(id=task.id, stage=task.stage, result=replace(result, id=task.id))))
             out.flush()
 
 

@@ -73,7 +73,7 @@ class Hold:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verified:
+class Verification:
     """`launches` evaluations of the stored source, the runs `run_ids`, reproduced what the entry claims. Both figures
     are Olympic means with their 95 % intervals over launches (harness.evaluation.verify)."""
 
@@ -192,7 +192,7 @@ class Entry(OfFile):
     run_id: str
     versions: Versions
     problem_version: str | None = None
-    verified: Verified | None = None
+    verified: Verification | None = None
     cases: tuple[EntryCase, ...] = ()
     peaks: Peaks | None = None
     phases_s: dict[str, float] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from harness.board.entries import (
     Hold,
     Judged,
     OfFile,
-    Verified,
+    Verification,
     Versions,
     described,
     is_same_code,
@@ -222,7 +222,7 @@ def replaced(board: Board, old: Judged, new: Judged, why: str) -> Board:
     return _put(board, new, gone)
 
 
-def confirmed(board: Board, old: Entry, found: Verified, why: str, version: str) -> Board:
+def confirmed(board: Board, old: Entry, found: Verification, why: str, version: str) -> Board:
     """The board on which that entry is verified under that problem version, and a held evaluation of its source
     released for that reason.
 

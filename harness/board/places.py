@@ -34,8 +34,8 @@ from harness.core.metrics import CLOCKS
 from harness.core.records import Estimate, Param, Score
 from harness.core.stats import (
     CONFIDENCE,
-    Launch,
     LaunchNoise,
+    LaunchRatio,
     OverLaunches,
     Sessions,
     geomean,
@@ -145,7 +145,7 @@ def machines(board: Board, group: Group) -> int:
 
 # ---- estimates -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class AuthorSource:
     """The judgements of one author's source under one version of its problem, newest first, one for each run. `over` is
     None where no launch has an interval: nothing shows how good it is. `within` covers what launches differ by, and not
     what sessions do; None where they were several, and on CPU cores, on which hours of one session differ too."""
@@ -204,7 +204,7 @@ def code_of(one: Judgement, codes: Codes) -> str:
     return one.code or codes.get(one.sha256, one.sha256)
 
 
-def _sources(board: Board, entries: Sequence[Entry], codes: Codes) -> dict[Key, Source]:
+def _sources(board: Board, entries: Sequence[Entry], codes: Codes) -> dict[Key, AuthorSource]:
     """The sources of a group's entries."""
     found: dict[Key, dict[str, Judgement]] = {}
     for entry in entries:
@@ -218,7 +218,7 @@ def _sources(board: Board, entries: Sequence[Entry], codes: Codes) -> dict[Key, 
     quiet = replace(noise, session=replace(noise.session, sd=0.0))
     is_gpu = first.device != "cpu"
     return {
-        key: Source(
+        key: AuthorSource(
             judgements=known,
             over=over_launches(launches[key], noise) if launches[key] else None,
             within=over_launches(launches[key], quiet) if is_gpu and len(launches[key]) == 1 else None,
@@ -251,7 +251,7 @@ def _launches(known: Sequence[Judgement]) -> Sessions:
     usual = statistics.fmean(errors)  # of launches that an older harness recorded without an interval
     return [
         [
-            Launch(math.log(one.ratio), usual if one.log_error is None else one.log_error, one.launches > 1)
+            LaunchRatio(math.log(one.ratio), usual if one.log_error is None else one.log_error, one.launches > 1)
             for one in session
             if one.ratio
         ]
@@ -259,7 +259,7 @@ def _launches(known: Sequence[Judgement]) -> Sessions:
     ]
 
 
-def _score(entry: Entry, source: Source) -> Score:
+def _score(entry: Entry, source: AuthorSource) -> Score:
     """The median over the source's judgements; of one that others move, today's."""
     if entry.score.relative_by:
         return entry.score
@@ -268,7 +268,7 @@ def _score(entry: Entry, source: Source) -> Score:
 
 
 def _unplaced(
-    entry: Entry, source: Source, limits: Limits, count: int, origins: Mapping[str, Origin], codes: Codes
+    entry: Entry, source: AuthorSource, limits: Limits, count: int, origins: Mapping[str, Origin], codes: Codes
 ) -> Ranked:
     ratio = None
     if source.shown is not None:
@@ -362,7 +362,7 @@ def _by_score(rows: Sequence[Ranked], by: By = "score") -> tuple[Ranked, ...]:
 
 
 def _by_speedup(
-    board: Board, rows: Sequence[Ranked], sources: Mapping[Key, Source], codes: Codes
+    board: Board, rows: Sequence[Ranked], sources: Mapping[Key, AuthorSource], codes: Codes
 ) -> tuple[Ranked, ...]:
     """By the relation "ahead of": the best place possible is behind all that are ahead, the last before all that are
     behind."""
@@ -398,7 +398,7 @@ def _by_speedup(
     return tuple(sorted(placed, key=best_first))
 
 
-def _is_apart(one: Source, other: Source, count: int) -> bool:
+def _is_apart(one: AuthorSource, other: AuthorSource, count: int) -> bool:
     """Whether the one is ahead by the intervals of a board of `count` sources."""
     is_one_session = len(list(sessions([*one.judgements, *other.judgements]))) == 1
     a, b = (one.within, other.within) if is_one_session and one.within else (one.over, other.over)

@@ -62,7 +62,7 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class PrunePlan:
     """What goes, and how many runs and sources stay. `taken` is what all of them take now."""
 
     pieces: tuple[Piece, ...]
@@ -87,7 +87,7 @@ def needed(board: Board, run_ids: Set[str] = frozenset(), sha256s: Set[str] = fr
     return Needed(run_ids=frozenset(runs), sha256s=frozenset(sources))
 
 
-def plan(root: Path, keep: Needed, limits: Limits) -> Plan:
+def plan(root: Path, keep: Needed, limits: Limits) -> PrunePlan:
     """What of root/runs can go."""
     now = time.time()
     pieces: list[Piece] = []
@@ -113,10 +113,10 @@ def plan(root: Path, keep: Needed, limits: Limits) -> Plan:
             sources += 1
         else:
             pieces.append(Piece(what="source", path=source, nbytes=nbytes, why="unused"))
-    return Plan(pieces=tuple(pieces), runs=kept, sources=sources, taken=taken)
+    return PrunePlan(pieces=tuple(pieces), runs=kept, sources=sources, taken=taken)
 
 
-def apply(found: Plan, keep: Needed) -> tuple[Piece, ...]:
+def apply(found: PrunePlan, keep: Needed) -> tuple[Piece, ...]:
     """Deletes what the plan says, and returns it. What is needed by now, or was used in the meantime, stays: `keep` is
     of the board as it is now."""
     now = time.time()

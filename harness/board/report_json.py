@@ -17,11 +17,11 @@ from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import Exit
 from harness.core.metrics import CLOCKS, THEIRS
 from harness.core.records import REPORT_SCHEMA, CaseResult, EvalReport, Profile, Warning
+from harness.core.stats import block
 from harness.core.words import case_label
 from harness.judging import verdict
 from harness.judging.figures import figured
 from harness.judging.warnings import text_of
-from harness.ranks.clocks import block
 
 Json = dict[str, Any]
 

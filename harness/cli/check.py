@@ -13,7 +13,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import Submission
 from harness.core.words import clean_line
-from harness.gpumode.front_door import Finding, check_taken, findings
+from harness.gpumode.front_door import Objection, check_taken, findings
 from harness.kinds import settings
 from harness.kinds.settings import Asked
 from harness.problems.problem import Problem
@@ -97,7 +97,7 @@ def hand_in(asked: Asked, checkout: Checkout, files: ResultFiles) -> Exit:
     found = list(findings(submission.source, submission.name, problem))
     if submission.modules:
         needed = ", ".join(module.name for module in submission.modules)
-        found.insert(0, Finding(text=f"it needs {needed}; one file is taken: `make merge` writes it"))
+        found.insert(0, Objection(text=f"it needs {needed}; one file is taken: `make merge` writes it"))
     refused = sum(finding.refused for finding in found)
     code = Exit.INVALID if refused else Exit.OK
     if files.json:
@@ -111,7 +111,7 @@ def hand_in(asked: Asked, checkout: Checkout, files: ResultFiles) -> Exit:
     return code
 
 
-def findings_json(problem: Problem, submission: Submission, found: Iterable[Finding], code: Exit) -> dict[str, Any]:
+def findings_json(problem: Problem, submission: Submission, found: Iterable[Objection], code: Exit) -> dict[str, Any]:
     """The object that --json writes."""
     return {
         "schema": JSON_SCHEMA,
@@ -123,7 +123,7 @@ def findings_json(problem: Problem, submission: Submission, found: Iterable[Find
     }
 
 
-def finding_lines(found: Iterable[Finding]) -> Iterator[str]:
+def finding_lines(found: Iterable[Objection]) -> Iterator[str]:
     """A line for each finding: `refused  line 7: ...`."""
     for finding in found:
         where = f"line {finding.line}: " if finding.line else ""

@@ -19,7 +19,7 @@ from harness.core.records import Submission
 from harness.core.words import clean, clean_line
 from harness.evaluation import recorded
 from harness.kinds import registry, settings
-from harness.kinds.known_folders import remember
+from harness.kinds.folder.known import remember
 from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.submission import directives, read_submission

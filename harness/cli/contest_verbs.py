@@ -21,7 +21,7 @@ from harness.cli.result_files import JsonFile
 from harness.cli.verify import check_launches, launch_lines
 from harness.contest import acts, admission, rules, standings, statistics
 from harness.contest.acts import Contest
-from harness.contest.lifecycle import Held, Reproduced, transition
+from harness.contest.lifecycle import EvaluationHeld, Reproduced, transition
 from harness.contest.state import ContestEntry
 from harness.contest.times import shown_time
 from harness.core.checkout import Checkout
@@ -320,7 +320,7 @@ def _record(
     after = verify.applied(alone, one, decided, done, ready.version)
     if decided.word == "held":
         run_id = done[-1].run_id
-        event = Held(entry=entry.number, check=decided.check, evidence=after.held[0].evidence, run_id=run_id)
+        event = EvaluationHeld(entry=entry.number, check=decided.check, evidence=after.held[0].evidence, run_id=run_id)
         acts.settle(found, event, world.now(), by)
     if decided.word == "verified":
         (reached,) = after.entries

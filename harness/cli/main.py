@@ -9,11 +9,11 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol, cast
 
-from harness import __version__
 from harness.cli import options, result_files
 from harness.cli.arguments import Parser
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
+from harness.core.version import __version__
 from harness.machine import host
 
 

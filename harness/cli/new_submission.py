@@ -9,8 +9,8 @@ from harness.cli import options
 from harness.cli.new import write
 from harness.core.checkout import Checkout, shown
 from harness.core.errors import Exit, UsageError
+from harness.kinds.program.files import BUILD
 from harness.kinds.registry import find
-from harness.kinds.solver_files import BUILD
 from harness.problems.skeleton import submission_text
 
 DESCRIPTION = """Write a submission that passes at once: most call the reference. Beside it an AGENTS.md tells an agent

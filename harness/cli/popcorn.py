@@ -48,7 +48,8 @@ from harness.gpumode.result_lines import (
 )
 from harness.judging import verdict
 from harness.judging.warnings import text_of
-from harness.kinds.plan import make_plan
+from harness.kinds.kind import Order, Setting
+from harness.kinds.op.plan import make_plan
 from harness.kinds.settings import check_seconds
 from harness.machine import host
 from harness.problems.problem import MAX_INT, OFFICIAL, Marks, Problem, Suite, check_ranks
@@ -273,7 +274,8 @@ def _evaluated(
     where = f"{world_size} ranks on {device}"
     print(f"{problem.name} ({problem.leaderboard}) by this checkout's reference, {where}", file=sys.stderr)
     suite = _suite(problem, mode, cases, options.timeout, options.seconds, Path(FILE))
-    plan = make_plan(problem, suite, submission, mode, device, world_size, host.login())
+    setting = Setting(problem=problem, suite=suite, device=device, world_size=world_size)
+    plan = make_plan(Order(setting=setting, submission=submission, mode=mode, author=host.login()))
     with ProgressLine(new_console(stderr=True)) as progress:
         report = evaluate(plan, progress)
     return runs.store_traces(report, traces_folder(Path())) if mode == "profile" else report

@@ -7,7 +7,7 @@ from harness.cli import options
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.kinds.settings import DEVICES
-from harness.serve import Options, run_server
+from harness.serve import ServeOptions, run_server
 from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
 
 DESCRIPTION = """Answer popcorn-cli, and show the boards live. A server on this machine that queues submissions and
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`serve`: answers until it is told to end."""
     run_server(
-        Options(
+        ServeOptions(
             host=namespace.host,
             port=namespace.port,
             token=namespace.token,

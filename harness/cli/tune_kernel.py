@@ -12,7 +12,7 @@ from harness.report.console import new_console
 from harness.report.kernel_tuning import show
 from harness.tuning import tuner
 from harness.tuning.records import PAUSE
-from harness.tuning.tuner import PREDICTED, Asked
+from harness.tuning.tuner import PREDICTED, TuneRequest
 
 DESCRIPTION = """Find the blocks of a submission's kernels for the GPU at hand. The submission's space.py names the rows
 to try. Rows that are predicted to be slow (by their operations, bytes, and how their tiles fill the chip) are pruned,
@@ -66,7 +66,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     if not 0 <= namespace.pause < 1e3:
         raise UsageError(f"--pause {namespace.pause:g}: 0 or a number above it is needed")
     problem = find(named, checkout)
-    asked = Asked(
+    asked = TuneRequest(
         suite=namespace.suite,
         places=tuple(namespace.shapes),
         seconds=namespace.seconds,

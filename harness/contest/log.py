@@ -54,7 +54,7 @@ class _Read:
     torn: bytes = b""
 
 
-class Log:
+class ContestLog:
     """The log in a file, which need not exist yet. One object may be used from several threads only one at a time."""
 
     def __init__(self, path: Path) -> None:

@@ -19,7 +19,7 @@ from harness.contest.times import closing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class TeamStanding:
     """A team's place with its best entry of a problem. `row` has the place and the estimates."""
 
     team: str
@@ -33,7 +33,7 @@ class ProblemStandings:
 
     problem: str
     group: Group | None
-    teams: tuple[Standing, ...]
+    teams: tuple[TeamStanding, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,9 @@ def _of(listed: Listed, state: ContestState, board: Board) -> list[ProblemStandi
     found = []
     for group in groups(together):
         rows = ranking(together, group)
-        teams = tuple(Standing(team=row.entry.author, entry=_latest_state(row.entry, by_run), row=row) for row in rows)
+        teams = tuple(
+            TeamStanding(team=row.entry.author, entry=_latest_state(row.entry, by_run), row=row) for row in rows
+        )
         found.append(ProblemStandings(problem=listed.name, group=group, teams=teams))
     return found or [ProblemStandings(problem=listed.name, group=None, teams=())]
 

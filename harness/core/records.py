@@ -21,12 +21,7 @@ Params = dict[str, Param]
 Kind = Literal["test", "benchmark", "profile"]  # profile: a benchmark's shape, profiled instead of timed
 Mode = Literal["test", "benchmark", "leaderboard", "profile"]
 Ranking = Literal["last", "mean", "geom", "relative", "olympic", "product"]  # of judging.scoring
-Clock = Literal["wall", "device", "gpumode"]  # README, "The clocks"
-# Who judges outputs, by which rule: trusted ranks by docs/correctness.md; trusted ranks by what a KernelBot problem
-# folder has for it; that folder's own eval.py, in the process that also runs the submission; the problem's own code, in
-# whole numbers; trusted ranks by what returned weights are worth on held-out data; trusted ranks that follow the
-# tokens which an output's own logits led to; trusted ranks by another benchmark's reference (kinds.benchmarks).
-CheckerName = Literal["strict", "folder", "theirs", "exact", "quality", "logits", "benchmark"]
+Clock = Literal["wall", "device", "gpumode"]  # docs/clocks.md
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,7 +363,7 @@ class Score:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class EvalFigures:
     """What a passed evaluation is worth: the contest's score, and over all cases the geometric means of the ratio to
     the baseline and of the fraction of the bound."""
 
@@ -424,12 +419,12 @@ class EvalReport:
     warnings: tuple[Warning, ...] = ()
     machine_state: tuple[MachineState, ...] = ()  # what `doctor` warns of, before the run
     device_model: str = ""  # what the device calls itself; empty on CPUs
-    figures: Figures | None = None  # once it has passed and measured something
+    figures: EvalFigures | None = None  # once it has passed and measured something
     gpu_sampling: Sampling | None = None  # during timed blocks; None on CPUs
     # Of a rank of each group, as its ranks say: what its allocator had of a device, or what it had resident on CPUs.
     peak_memory_bytes: dict[str, int] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)  # the end of what each process printed, by a name for people
-    checker: CheckerName = "strict"
+    checker: str = "strict"  # of kinds.checkers: who judged outputs, by which rule
     confined: bool = True  # False: the submission ran outside the sandbox
     data: str = ""  # sha256 of the user's own data, if it ran on that; such a run is not ranked
 

@@ -264,7 +264,7 @@ class Noise:
         return LaunchNoise(sd=math.hypot(self.launch.sd, self.session.sd), freedom=satterthwaite(parts))
 
 
-class Launch(NamedTuple):
+class LaunchRatio(NamedTuple):
     """A launch, or an evaluation of several: log(ratio) and its standard error. Of one launch that is by its samples,
     and does not cover what launches differ by."""
 
@@ -273,7 +273,7 @@ class Launch(NamedTuple):
     covers: bool = False
 
 
-Sessions = Sequence[Sequence[Launch]]  # a source's launches
+Sessions = Sequence[Sequence[LaunchRatio]]  # a source's launches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -379,8 +379,13 @@ def pooled(known: LaunchNoise, squares: float, freedom: int) -> LaunchNoise:
     return LaunchNoise(sd=math.sqrt((known.freedom * known.sd**2 + max(0.0, squares)) / together), freedom=together)
 
 
-def _mean(session: Sequence[Launch], launch: LaunchNoise) -> tuple[float, float]:
+def _mean(session: Sequence[LaunchRatio], launch: LaunchNoise) -> tuple[float, float]:
     """The session's mean and its variance v."""
     weights = [1 / (one.error**2 + (0.0 if one.covers else launch.sd**2)) for one in session]
     total = math.fsum(weights)
     return math.fsum(weight * one.log for weight, one in zip(weights, session, strict=True)) / total, 1 / total
+
+
+def block(device: str) -> int:
+    """How many samples are taken together on that device."""
+    return 4 if device == "cpu" else 7

@@ -98,7 +98,7 @@ class Running:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
+class JobDone:
     """None of its processes is left. `has_result`: RESULT holds a whole JSON object, also where the job was ended
     after it had written that."""
 
@@ -114,7 +114,7 @@ class Lost:
     why: str
 
 
-State = Waiting | Running | Done | Lost
+State = Waiting | Running | JobDone | Lost
 
 
 class Engine(Protocol):

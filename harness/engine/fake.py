@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.core import files
-from harness.engine.base import Cancelled, Done, Job, Lost, State, Ticket
+from harness.engine.base import Cancelled, Job, JobDone, Lost, State, Ticket
 from harness.engine.folders import JobFolders
 
 
@@ -48,9 +48,9 @@ class FakeEngine(JobFolders):
     def cancel(self, ticket: Ticket) -> None:
         """See Engine."""
         left = self._left.get(ticket.id)
-        if left is not None and not isinstance(left[0], Done | Lost):
+        if left is not None and not isinstance(left[0], JobDone | Lost):
             self.cancelled.append(ticket)
-            left[:] = [Done(end=Cancelled(), has_result=False)]
+            left[:] = [JobDone(end=Cancelled(), has_result=False)]
 
     def discard(self, ticket: Ticket) -> None:
         """See Engine."""

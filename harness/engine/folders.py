@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.core import files
-from harness.engine.base import EVENTS, NAME, RESULT, Done, EngineError, Job, State, Ticket
+from harness.engine.base import EVENTS, NAME, RESULT, EngineError, Job, JobDone, State, Ticket
 
 EVENT_CHARS = 1 << 20  # of a job's events that are read
 
@@ -24,7 +24,7 @@ class JobFolders:
     def fetch(self, ticket: Ticket, into: Path) -> Path:
         """See Engine; the job's own folder."""
         folder = self._of(ticket)
-        if not isinstance(self.poll(ticket), Done):
+        if not isinstance(self.poll(ticket), JobDone):
             raise EngineError(f"{folder}: this job is not done, there is nothing to fetch")
         return folder
 

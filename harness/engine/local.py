@@ -16,15 +16,16 @@ from pathlib import Path
 
 from harness.core import files
 from harness.core.decode import encode
+from harness.core.processes import end_group, end_tree
 from harness.engine.base import (
     ERR,
     FOLDER,
     OUT,
     Cancelled,
-    Done,
     End,
     Exited,
     Job,
+    JobDone,
     Lost,
     Overdue,
     Running,
@@ -33,7 +34,6 @@ from harness.engine.base import (
     Unwatched,
 )
 from harness.engine.folders import JobFolders
-from harness.machine.processes import end_group, end_tree
 
 CHILD = Path(__file__).with_name("child.py")
 ORDER = "order.json"
@@ -87,7 +87,7 @@ class LocalEngine(JobFolders):
             child = self._ended(ticket, Overdue())
         if child.end is None:
             return Running(events=self._events(ticket))
-        return Done(end=child.end, has_result=self._has_result(ticket))
+        return JobDone(end=child.end, has_result=self._has_result(ticket))
 
     def cancel(self, ticket: Ticket) -> None:
         """See Engine."""
@@ -131,7 +131,7 @@ class LocalEngine(JobFolders):
         if _holder(folder / LOCK) is not None:
             return Running(events=self._events(ticket))
         if self._has_result(ticket):
-            return Done(end=Unwatched(), has_result=True)
+            return JobDone(end=Unwatched(), has_result=True)
         return Lost(why="its process is gone and left no result" if folder.exists() else "there is no such job")
 
 

@@ -28,11 +28,11 @@ from harness.engine.base import (
     FOLDER,
     OUT,
     Cancelled,
-    Done,
     End,
     EngineError,
     Exited,
     Job,
+    JobDone,
     Lost,
     Overdue,
     Running,
@@ -153,7 +153,7 @@ class SlurmEngine(JobFolders):
 
     def cancel(self, ticket: Ticket) -> None:
         """See Engine."""
-        if not isinstance(self.poll(ticket), Done | Lost):
+        if not isinstance(self.poll(ticket), JobDone | Lost):
             self._run("scancel", "--full", f"--name={self._prefix}{ticket.id}", f"--user={getpass.getuser()}")
             self._cancelled[ticket.id] = time.monotonic()
 
@@ -161,7 +161,7 @@ class SlurmEngine(JobFolders):
         """See Engine. Raises EngineError if Slurm does not end it."""
         self.cancel(ticket)
         until = time.monotonic() + GONE_S
-        while not isinstance(self.poll(ticket), Done | Lost):
+        while not isinstance(self.poll(ticket), JobDone | Lost):
             if time.monotonic() > until:
                 raise EngineError(f"job {self.number(ticket)} still runs {GONE_S:.0f} s after scancel; ask squeue why")
             time.sleep(LOOK_S / 4)
@@ -217,12 +217,12 @@ class SlurmEngine(JobFolders):
         now = time.monotonic()
         if (cancelled_s := self._cancelled.get(ticket.id)) is not None:
             is_gone = self._answered_s > cancelled_s
-            return Done(end=Cancelled(), has_result=self._has_result(ticket)) if is_gone else Running()
+            return JobDone(end=Cancelled(), has_result=self._has_result(ticket)) if is_gone else Running()
         if now - self._gone_s.setdefault(ticket.id, now) < SETTLE_S:
             has_begun = (self._of(ticket) / node.STARTED).exists()
             return Running(events=self._events(ticket)) if has_begun else Waiting()
         if self._has_result(ticket):
-            return Done(end=Unwatched(), has_result=True)
+            return JobDone(end=Unwatched(), has_result=True)
         seen = self._told_at_last(ticket)
         if seen is None:
             return Lost(why="Slurm does not know the job any more, and it left no result")
@@ -265,7 +265,7 @@ class SlurmEngine(JobFolders):
             raise EngineError(f"{command} refused: {said}; engine.yaml has the partition, the account and options")
         return ran.stdout
 
-    def _end(self, ticket: Ticket) -> Done | None:
+    def _end(self, ticket: Ticket) -> JobDone | None:
         """How the job ended, where node.py has told."""
         told = _read(self._of(ticket) / node.END)
         end: End
@@ -280,7 +280,7 @@ class SlurmEngine(JobFolders):
                 end = Exited(code=127)
             case _:
                 end = Exited(code=int(told["code"]))
-        return Done(end=end, has_result=self._has_result(ticket))
+        return JobDone(end=end, has_result=self._has_result(ticket))
 
 
 def _without_end(seen: _Seen, has_begun: bool) -> State:
@@ -289,13 +289,13 @@ def _without_end(seen: _Seen, has_begun: bool) -> State:
         case "CANCELLED" if seen.nodes and not has_begun:  # by Slurm itself, where slurmd's disk is full
             return Lost(why=f"Slurm could not start job {seen.number} on {seen.nodes}; `sinfo -R` may say why")
         case "CANCELLED":
-            return Done(end=Exited(code=-signal.SIGTERM), has_result=False)
+            return JobDone(end=Exited(code=-signal.SIGTERM), has_result=False)
         case "TIMEOUT":
-            return Done(end=Overdue(), has_result=False)
+            return JobDone(end=Overdue(), has_result=False)
         case "FAILED" if seen.code == node.NO_ROOM and not has_begun:
             return Lost(why=f"the folder of job {seen.number} has no space left, as {seen.nodes} sees it; free some")
         case "FAILED" if seen.code > 0:  # node.py could not start
-            return Done(end=Exited(code=seen.code), has_result=False)
+            return JobDone(end=Exited(code=seen.code), has_result=False)
     return Lost(why=f"Slurm's job {seen.number} ended as {seen.state} on {seen.nodes or 'no node'} and left no result")
 
 

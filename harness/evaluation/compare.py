@@ -204,7 +204,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class CaseRow:
     """One case: samples of both sides in the metric's unit and the difference that they show. `drift` is log(A's
     reference / B's reference): by how much the machine itself was another in the other run."""
 
@@ -231,7 +231,7 @@ class Comparison:
     margin: float
     a: Side
     b: Side
-    rows: tuple[Row, ...]
+    rows: tuple[CaseRow, ...]
     warnings: tuple[Warning, ...]
     noise: LaunchNoise | None = None
     apart: float = 0.0
@@ -293,7 +293,7 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
         raise _failed("A", a.name, failure.case, failure.outcome) from None
     _passed("B", report)
     rows = [
-        Row(
+        CaseRow(
             label=words.case_label(result),
             params=result.case.params,
             a=measured.ranked.baseline,

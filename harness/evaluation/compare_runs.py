@@ -12,9 +12,9 @@ from harness.core import words
 from harness.core.errors import UsageError
 from harness.core.records import CaseResult, EvalReport, Measured, Param, Params, Warning
 from harness.evaluation.compare import (
+    CaseRow,
     Comparison,
     Difference,
-    Row,
     Side,
     by_references,
     mean,
@@ -67,7 +67,7 @@ def recorded(a: EvalReport, b: EvalReport, margin: float, board: Board | None = 
     warnings += _drift(references, margin)
     machine_class = a.environment.machine_class if a.environment else ""
     rows = [
-        Row(
+        CaseRow(
             label=words.case_label(result),
             params=result.case.params,
             a=one.own,

@@ -18,7 +18,7 @@ from harness.core.decode import DecodeError, decode
 from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_text
 from harness.core.mllog import parse
-from harness.judging.mlperf import Reference, Result, Run, result_of, run_of
+from harness.judging.mlperf import LoggedRun, Reference, Result, result_of, run_of
 from harness.judging.olympic import LEAST_RUNS
 
 LOGS, SCALING = "result_*.txt", "scaling.json"
@@ -81,7 +81,7 @@ def _number(path: Path) -> tuple[int, str]:
     return (int(digits[-1]) if digits else 0, path.name)
 
 
-def _run(path: Path) -> Run:
+def _run(path: Path) -> LoggedRun:
     text = _text(path)
     try:
         return run_of(parse(text), path.name)

@@ -36,7 +36,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from harness.board import judgements, runs
-from harness.board.entries import Board, Entry, Judged, Verified
+from harness.board.entries import Board, Entry, Judged, Verification
 from harness.core import words
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
@@ -63,7 +63,7 @@ EXITS: dict[Word, Exit] = {"verified": Exit.OK, "held": Exit.INVALID, "undecided
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class EntryClaim:
     """What an entry says of itself; `ci` is its own 95 % interval of the ratio."""
 
     score: Score
@@ -99,7 +99,7 @@ def olympic_mean(values: Sequence[float]) -> float:
     return statistics.fmean(sorted(values)[1:-1])
 
 
-def decide(claim: Claim | None, scores: Sequence[float], speedups: Sequence[float]) -> Decision:
+def decide(claim: EntryClaim | None, scores: Sequence[float], speedups: Sequence[float]) -> Decision:
     """The rule, over launches that all passed; without a claim (a held evaluation had no figures) they suffice."""
     count = len(speedups)
     logs = [math.log(value) for value in speedups]
@@ -182,7 +182,7 @@ def _less(excess: float) -> str:
     return f"{-math.expm1(-excess):.0%} less" if excess > 0 else f"{math.expm1(abs(excess)):.0%} more"
 
 
-def _drift(claim: Claim, score: Mean, excess: float) -> str:
+def _drift(claim: EntryClaim, score: Mean, excess: float) -> str:
     """What the score says beside, where it is a time: by how much the machine itself, as the reference shows it, was
     another."""
     if claim.score.unit != "s":
@@ -293,12 +293,12 @@ def launches(
     return reports
 
 
-def claim_of(one: Judged) -> Claim | None:
+def claim_of(one: Judged) -> EntryClaim | None:
     """What the entry claims; None for a held evaluation that ended before it had figures."""
     if one.score is None or one.ratio is None:
         return None
     ci = one.ratio_ci if isinstance(one, Entry) else None
-    return Claim(score=one.score, ratio=one.ratio, ci=ci)
+    return EntryClaim(score=one.score, ratio=one.ratio, ci=ci)
 
 
 def decision_of(one: Judged, reports: Sequence[EvalReport], count: int) -> Decision:
@@ -361,7 +361,7 @@ def applied(found: Board, one: Judged, decision: Decision, reports: Sequence[Eva
         )
     assert decision.score is not None
     assert decision.ratio is not None
-    verified = Verified(
+    verified = Verification(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         launches=sum(report.figures is not None for report in reports),
         run_ids=run_ids,

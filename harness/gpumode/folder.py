@@ -106,7 +106,7 @@ class Validation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class TaskFile:
     """The content of task.yml. Cases are as they stand there, with world_size and seed among their keys."""
 
     files: tuple[StagedFile, ...]
@@ -154,7 +154,7 @@ class TaskProblem(Problem):
     """A problem folder. `sources` are its staged files without the submission. `entries` are the names that the
     submission gets. `missing` is what its reference.py lacks to be run by our ranks."""
 
-    task: Task
+    task: TaskFile
     sources: dict[str, Path]
     entries: tuple[str, ...]
     missing: tuple[str, ...]
@@ -260,7 +260,7 @@ def read(folder: Path, checkout: Checkout) -> TaskProblem:
     folder = folder.resolve()
     path = folder / FILE
     where = shown(path)
-    task = read_yaml(Task, path, prepare=_prepared)
+    task = read_yaml(TaskFile, path, prepare=_prepared)
     sources: dict[str, Path] = {}
     for index, file in enumerate(task.files):
         source = folder / file.source
@@ -315,7 +315,7 @@ def cases_text(cases: tuple[Params, ...]) -> str:
     return "".join(f"{result_lines.spec_of(case)}\n" for case in cases)
 
 
-def _suite(task: Task) -> Suite:
+def _suite(task: TaskFile) -> Suite:
     return Suite(
         name=OFFICIAL,
         description="The cases of the folder's task.yml.",

@@ -4,7 +4,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.core.records import Bound, CaseFigures, CaseResult, Estimate, EvalReport, Figures, Measured, Score, Series
+from harness.core.records import (
+    Bound,
+    CaseFigures,
+    CaseResult,
+    Estimate,
+    EvalFigures,
+    EvalReport,
+    Measured,
+    Score,
+    Series,
+)
 from harness.core.stats import (
     CONFIDENCE,
     LaunchNoise,
@@ -138,7 +148,7 @@ def _fraction(cases: Sequence[tuple[Series, float]], usual: LaunchNoise | None) 
     return replace(found, value=value, ci=ci)
 
 
-def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual: LaunchNoise) -> Figures:
+def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual: LaunchNoise) -> EvalFigures:
     scoring = SCORINGS[ranking_by]
     own = [scoring.case(measured) for _, measured in cases]
     best = [min(value, one.best or value) for value, (_, one) in zip(own, cases, strict=True)]
@@ -146,7 +156,7 @@ def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual:
     bounded = [
         (one.against_bound, result.bound.value) for result, one in cases if result.bound and one.against_bound.own
     ]
-    return Figures(
+    return EvalFigures(
         score=Score(
             value=scoring.total(own, best),
             unit=scoring.unit,

@@ -17,7 +17,6 @@ from harness.core.machine_records import Environment, MachineState, Peaks, Sampl
 from harness.core.records import (
     Bound,
     Case,
-    CheckerName,
     Failure,
     Held,
     Measured,
@@ -113,7 +112,7 @@ class Plan:
     author: str
     phases: tuple[Phase, ...]
     ranking_by: Ranking
-    checker: CheckerName
+    checker: str
     secret: int
     opponent: Submission | None = None
     confined: bool = True
@@ -233,7 +232,7 @@ class Relaunching(Session, Protocol):
         ...
 
 
-class Pool(Protocol):
+class SessionPool(Protocol):
     """What may be kept between the evaluations of one problem: a context that ends it all at its end."""
 
     def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:
@@ -245,7 +244,7 @@ class Kind(Protocol):
     """A kind of problem. `checkers`: the rules that a shape file may name for it; a kind that no shape file may name
     has none. `takes_tools`: whether a vendor's profiler can be put around a call of a submission."""
 
-    checkers: tuple[CheckerName, ...]
+    checkers: tuple[str, ...]
     takes_tools: bool
 
     def claims(self, place: Path) -> bool:

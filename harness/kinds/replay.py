@@ -15,7 +15,6 @@ from harness.core.records import (
     Bound,
     Case,
     CaseResult,
-    CheckerName,
     EvalReport,
     Failure,
     Measured,
@@ -24,8 +23,9 @@ from harness.core.records import (
     Profile,
     Submission,
 )
-from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
-from harness.kinds.plan import phases
+from harness.kinds.kind import Account, Checked, Order, Plan, Progress, Session
+from harness.kinds.phases import phases
+from harness.kinds.plain import PlainKind, PlainSession
 from harness.problems.problem import Problem
 
 
@@ -62,19 +62,8 @@ def replay_of(report: EvalReport, problem: Problem) -> ReplayPlan:
     )
 
 
-class ReplayKind:
+class ReplayKind(PlainKind):
     """Registered like any other kind; no folder is of it."""
-
-    checkers: tuple[CheckerName, ...] = ()
-    takes_tools = False
-
-    def claims(self, place: Path) -> bool:
-        """None."""
-        return False
-
-    def read(self, place: Path, checkout: Checkout) -> Problem:
-        """There is nothing to read."""
-        raise HarnessError(f"{place}: a replay has no folder")
 
     def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
         """A replay has its report's."""
@@ -91,24 +80,16 @@ class ReplayKind:
         yield ReplaySession(plan, progress)
 
 
-class ReplaySession:
+class ReplaySession(PlainSession):
     """Answers in the order in which the cases were run."""
 
+    plan: ReplayPlan
+
     def __init__(self, plan: ReplayPlan, progress: Progress) -> None:
-        self.plan, self.progress = plan, progress
+        super().__init__(plan, progress)
         self.left = list(plan.report.results)
         self.has_failed = False
         self.now: CaseResult
-
-    def prepare(self) -> Passed | Failure:
-        """Nothing fails before the first case."""
-        return Passed()
-
-    @contextlib.contextmanager
-    def phase(self, phase: Phase) -> Iterator[None]:
-        """Without a deadline."""
-        self.progress.phase(phase.name)
-        yield
 
     def check(self, case: Case) -> Checked:
         """What became of the next case."""
@@ -127,10 +108,6 @@ class ReplaySession:
     def profile(self, case: Case) -> Profile | Failure:
         """The recorded profile."""
         return self.now.profile or Profile(ranks=(), trace_json="")
-
-    def close(self) -> Passed | Failure:
-        """Nothing to close."""
-        return Passed()
 
     def bound(self, case: Case) -> Bound | None:
         """The recorded bound."""

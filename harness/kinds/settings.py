@@ -11,11 +11,14 @@ from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.core.records import Warning
 from harness.kinds import registry
+from harness.kinds.checkers import CHECKERS
 from harness.kinds.kind import TORCH, Evaluator, OwnData, Setting
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.problems.problem import OFFICIAL, Problem, Suite
 from harness.problems.submission import directives, read_submission
+from harness.process.compile_cache import COMPILE_S
+from harness.ranks.launch import START_S
 
 MAX_RANKS = 1024
 MAX_NODES = 250  # of one /24 network
@@ -94,7 +97,6 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
     if asked.benchmark is not None:
         suite = with_benchmark(suite, asked.benchmark, evaluator)
     data = own_data(asked, problem)
-    evaluator = asked.evaluator or ("theirs" if problem.only_theirs else "ours")
     if asked.seed is not None and evaluator == "ours":
         raise UsageError(f"--seed {asked.seed}: only --eval theirs takes it; our ranks draw fresh seeds in every run")
     if asked.evaluator is None and problem.only_theirs:
@@ -116,6 +118,13 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         launches=launches,
         notes=notes,
     )
+
+
+def longest_s(setting: Setting) -> float:
+    """How long an evaluation may take in seconds, start and compilers included."""
+    suite = setting.suite
+    limits_s = suite.test_timeout_s + max(suite.benchmark_timeout_s, suite.ranked_timeout_s)
+    return START_S + COMPILE_S + limits_s * CHECKERS[setting.problem.checker].longest
 
 
 def with_benchmark(suite: Suite, number: int, evaluator: Evaluator) -> Suite:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from harness.core.machine_records import MachineState
 from harness.machine import gpu_findings, hardware, host_findings, readings
-from harness.machine.findings import Result, Status, used_gpus
+from harness.machine.findings import CheckResult, Status, used_gpus
 from harness.machine.gpus import read_gpus
 from harness.machine.readings import Collective, Readings, SmokeFailed, Unread
 from harness.machine.smoke import CPU_RANKS, DEADLINE_S, smoke
 
 DOCTOR_SCHEMA = 1  # of --json; 1: first
-CHECKS: list[tuple[str, Callable[[Readings], Result]]] = [
+CHECKS: list[tuple[str, Callable[[Readings], CheckResult]]] = [
     ("GPUs", gpu_findings.check_count),
     ("driver", gpu_findings.check_driver),
     ("software", host_findings.check_software),

@@ -18,7 +18,7 @@ ORDER: tuple[Status, ...] = ("fail", "warn", "unknown", "pass")  # the worst fir
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckResult:
     """What one check found; `fix` is empty where nothing is to be done."""
 
     status: Status
@@ -26,7 +26,7 @@ class Result:
     fix: str = ""
 
 
-NO_GPU = Result("unknown", "no GPU")
+NO_GPU = CheckResult("unknown", "no GPU")
 
 
 def used_gpus(found: Gpus | Unread | None) -> list[Gpu]:

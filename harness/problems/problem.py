@@ -13,7 +13,7 @@ from typing import Any, Literal
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, UsageError
-from harness.core.records import Case, CheckerName, Cost, Ranking
+from harness.core.records import Case, Cost, Ranking
 
 OFFICIAL = "official"  # the suite that stands at the top of a shape file
 MAX_INT = 2**31 - 1  # of a seed, and of any size
@@ -89,7 +89,7 @@ class Problem:
     gpus: tuple[str, ...] = ()
     upstream: dict[str, tuple[str, ...]] = field(default_factory=dict)
     is_upstream: bool = False
-    checker: CheckerName = "strict"  # by which rule outputs are judged
+    checker: str = "strict"  # by which rule outputs are judged
     kind: str = "op"  # of kinds.registry
     device: str | None = None
     data: tuple[str, ...] = ()

@@ -20,9 +20,8 @@ from typing import Any, Literal, get_type_hints
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, UsageError
-from harness.core.records import Case, CheckerName, Cost, Kind, Param, Params, Ranking
+from harness.core.records import Case, Cost, Kind, Param, Params, Ranking
 from harness.core.yaml_file import read_yaml
-from harness.machine import hardware
 from harness.problems.problem import (
     DEFAULT_BENCHMARK_S,
     MAX_INT,
@@ -110,7 +109,7 @@ class _ProblemFile(_SuiteFile):
     gpus: tuple[str, ...] = ()
     upstream: dict[str, tuple[str, ...]] = field(default_factory=dict)
     kind: str = "op"  # of kinds.registry, which knows the names
-    checker: CheckerName = "strict"
+    checker: str = "strict"
     device: Literal["cpu"] | None = None
     data: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()
@@ -260,10 +259,6 @@ def _check_short(short: dict[str, str], params_type: type[Any]) -> None:
 def _published(file: _ProblemFile) -> Published | None:
     if file.published_on is None or file.published_by is None:
         return None
-    try:
-        hardware.peaks(file.published_on)
-    except UsageError as error:
-        raise DecodeError("$.published_on", str(error)) from None
     return Published(gpu=file.published_on, what=file.published_by)
 
 

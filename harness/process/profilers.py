@@ -1,8 +1,8 @@
 """The vendors' profilers: how they are found, what the profiled process is told and says, and the figures of its
 kernels. TOOLS has one entry a tool.
 
-A tool is put around one process, harness/ranks/profiled.py, which marks the call that counts: by cudaProfilerStart and
-Stop, and by an NVTX (roctx) range named profiler_tool.RANGE. Knows no torch and no problems.
+A tool is put around one process, kinds/vendor_tool/rank.py, which marks the call that counts: by cudaProfilerStart
+and Stop, and by an NVTX (roctx) range named profiler_tool.RANGE. Knows no torch and no problems.
 """
 
 import os
@@ -22,7 +22,7 @@ JOB, RESULT = "job.json", "profiled.json"  # what the process gets, and what it 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class ProfilerJob:
     """What the profiled process of one rank does: a case's input from `seed`, WARM_CALLS calls, and one that counts.
     `sets_device`: the problem takes its device from torch and names none. `starts`: the tool waits for
     cudaProfilerStart. `counts`: there is no tool, and the launches of that call are counted."""

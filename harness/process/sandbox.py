@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.core.checkout import ROOT
+from harness.core.processes import PR_SET_PDEATHSIG
 from harness.process import cgroup, link, seccomp
 
 # What a kernel, a compiler or a driver is known to look at. A list of what may stay and not of what must go: nobody
@@ -45,7 +46,7 @@ MAX_FILE_BYTES = 16 << 30
 MAX_OPEN_FILES = 8192
 MORE_PROCESSES = 4096  # than the user has; threads count, and eight ranks of torch on a large host have hundreds
 SPARE_PART = 16  # of the memory, which no group of ranks may use
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38  # linux/prctl.h
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 4, 24, 38  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x20000, 0x8000000, 0x10000000  # linux/sched.h
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
@@ -81,7 +82,7 @@ class Sandbox:
     shown: tuple[Path, ...] = ()
     link: str = ""
     link_fds: list[int] = field(default_factory=list)
-    refused: tuple[seccomp.Call, ...] = ()
+    refused: tuple[seccomp.Syscall, ...] = ()
 
     @property
     def has_devices(self) -> bool:

@@ -60,7 +60,7 @@ class Channel:
         return bytes(data)
 
 
-class Parser:
+class MessageParser:
     """Cuts a stream that arrives in pieces into messages of one of `kind`'s types; for the parent, which must not block
     on one rank."""
 

@@ -36,11 +36,6 @@ class Budget:
     burst: bool = False  # a block's calls without a pause, behind WARM_CALLS that are not counted; see `turns`
 
 
-def block(device: str) -> int:
-    """How many samples are taken together on that device."""
-    return 4 if device == "cpu" else 7
-
-
 def device_us(called: Sequence[CallSample]) -> float:
     """The slowest rank's time by its device's own events."""
     return max(call.device_us or 0.0 for call in called)

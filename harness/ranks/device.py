@@ -176,7 +176,7 @@ def holding_options(warp_size: int, hip: bool) -> dict[str, int]:
     return {"num_warps": HOLDING_THREADS // warp_size} | ({} if hip else {"maxnreg": 32})
 
 
-class Gpu:
+class GpuDevice:
     """One GPU, CUDA or ROCm."""
 
     kind, backend, has_files = "cuda", "nccl", False
@@ -322,4 +322,4 @@ def make_device(order: wire.RankOrder, barrier: Barrier) -> Device:
     """The device of one rank, by the name that --device has: cpu, cuda or rocm."""
     if order.device == "cpu":
         return Cpu(order.threads)
-    return Gpu(order.rank, order.local_rank, order.world_size, barrier, order.kept_bytes)
+    return GpuDevice(order.rank, order.local_rank, order.world_size, barrier, order.kept_bytes)

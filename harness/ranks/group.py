@@ -15,7 +15,7 @@ from harness.process import usage
 from harness.ranks import channel, failure, node_clock, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.rank import Rank
-from harness.ranks.watch import Processes, Watch
+from harness.ranks.watch import Processes, RanksWatch
 
 LOOK_S = 0.01  # while the parent waits at the barrier: how often it looks whether a rank has failed
 R = TypeVar("R")
@@ -104,7 +104,7 @@ class RankGroup:
         self.processes, self.role, self.barrier = processes, role, barrier
         self.nodes = nodes
         self.members = processes.ranks[role]
-        self.watch = Watch(processes, role)
+        self.watch = RanksWatch(processes, role)
         self.epoch = 0
         self.kept_bytes = 0
         self.opened_ns = 0

@@ -8,7 +8,7 @@ LOG_TAIL_BYTES = 64 << 10  # of what a process prints, the end is kept
 READ_BYTES = 1 << 20
 
 
-class Log:
+class LogPipe:
     """A pipe that someone prints to, of which the end is kept."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from harness.process.child import signal_name
 from harness.ranks import channel, wire
-from harness.ranks.logs import Log
+from harness.ranks.logs import LogPipe
 
 READ_BYTES = 1 << 17
 SEND_S = 30.0  # for a rank to take a message in
@@ -26,8 +26,8 @@ class Rank:
         self.role, self.rank, self.pid = role, rank, 0
         self.sock, self.their_sock = socket.socketpair()
         self.sock.setblocking(False)
-        self.log = Log()
-        self.parser = channel.Parser()
+        self.log = LogPipe()
+        self.parser = channel.MessageParser()
         self._inbox: deque[wire.Reply] = deque()
         self.unparsed = bytearray()
         self.files: list[int] = []  # that came with its replies, sealed

@@ -34,7 +34,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TensorPlace:
     """Where a tensor lies: `memory` and `strides` as in wire.Output, `offset` in bytes."""
 
     memory: str
@@ -51,7 +51,7 @@ class SharedBuffer(Source, Protocol):
     def write(self, offset: int, tensor: Tensor) -> None:
         """Copies the tensor, on the rank's device, to `offset`; complete when it returns."""
 
-    def place(self, tensor: Tensor) -> Place | None:
+    def place(self, tensor: Tensor) -> TensorPlace | None:
         """Where the tensor lies, if it need not be copied."""
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class FileBuffer:
     def write(self, offset: int, tensor: Tensor) -> None:
         write_bytes(self.fd, offset, _bytes_of(tensor.contiguous()))
 
-    def place(self, tensor: Tensor) -> Place | None:
+    def place(self, tensor: Tensor) -> TensorPlace | None:
         return None
 
     def fill(self, tensor: Tensor, data: bytes) -> None:
@@ -144,7 +144,7 @@ class DeviceBuffer:
         source = _flat(tensor.contiguous())
         self.memory.bytes[offset : offset + source.numel()].copy_(source)
 
-    def place(self, tensor: Tensor) -> Place | None:
+    def place(self, tensor: Tensor) -> TensorPlace | None:
         return None
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
@@ -192,17 +192,17 @@ class LeftInPlace:
     def read(self, offset: int, nbytes: int) -> Tensor | None:
         raise AssertionError("a rank does not read what it has handed over")
 
-    def place(self, tensor: Tensor) -> Place | None:
+    def place(self, tensor: Tensor) -> TensorPlace | None:
         is_plain = not (tensor.is_conj() or tensor.is_neg()) and tensor.device == self.outputs.device
         if not is_plain or not tensor.numel():
             return None
         address, strides = tensor.data_ptr(), tuple(tensor.stride())
         start = int(self.inputs.memory.pointer.value or 0)
         if start <= address < start + self.inputs.memory.nbytes:
-            return Place(memory=INPUT_MEMORY, offset=address - start, strides=strides)
+            return TensorPlace(memory=INPUT_MEMORY, offset=address - start, strides=strides)
         try:
             start, _ = driver.address_range(address)
-            return Place(memory=driver.ipc_handle(start), offset=address - start, strides=strides)
+            return TensorPlace(memory=driver.ipc_handle(start), offset=address - start, strides=strides)
         except driver.DriverError:  # symmetric memory, say, which has handles of another kind
             return None
 

@@ -42,7 +42,7 @@ class Processes(Protocol):
         """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
 
 
-class Watch:
+class RanksWatch:
     """The parent's watch over all ranks while it waits for those of one group."""
 
     def __init__(self, processes: Processes, role: wire.Role) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.core.decode import DecodeError
-from harness.core.records import CheckerName, Clock, Params, Verdicts
+from harness.core.records import Clock, Params, Verdicts
 from harness.ranks.output_bounds import Bounded
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
@@ -15,6 +15,8 @@ Role = Literal["trusted", "baseline", "candidate"]  # which the parent alone kno
 # What other processes know: groups by their start. Which one is the baseline is drawn, so no rank can tell its role.
 GroupName = Literal["trusted", "first", "second"]
 Reason = Literal["", "device_memory", "memory", "module"]  # what it was out of, or lacked
+# What ranks run: those of a strict problem that judge, and those of any that nobody trusts. As module:class.
+TRUSTED, UNTRUSTED = "harness.ranks.trusted:Trusted", "harness.ranks.roles:Untrusted"
 MAX_FILES = 64  # that go with one message
 STEP_EPOCHS = 2  # of a stepped call: its host may begin, its result was copied
 INPUT_MEMORY = "input"  # of an output that lies where its input does
@@ -34,12 +36,13 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class RankOrder:
-    """Everything that a rank gets at its start. `group` says whether it is trusted. `threads` and `cores` (empty: any)
-    are its share of the machine. The rank starts in `workdir`; its group's compilers keep their files in `cache`. Of
-    the folders in `hidden` the rank sees only what is its own, what Python imports, and those in `shown`. `checker`
-    judges outputs, if they are `judged` at all. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is
-    not `confined` may do what its user may. Each node runs `local_size` ranks of the group, one after the other; with
-    more than one node there is a `network`. It joins the cgroup `groups`, and keeps `kept_bytes` of its device."""
+    """Everything that a rank gets at its start. `group` says whether it is trusted. `threads` and `cores` (empty:
+    any) are its share of the machine. The rank starts in `workdir`; its group's compilers keep their files in
+    `cache`. Of the folders in `hidden` the rank sees only what is its own, what Python imports, and those in
+    `shown`. Its `program` is named as module:class; outputs are judged if `judged` is set. With `cuda_is_cpu`,
+    "cuda" means the CPU to the rank. A rank that is not `confined` may do what its user may. Each node runs
+    `local_size` ranks of the group, one after the other; with more than one node there is a `network`. It joins the
+    cgroup `groups`, and keeps `kept_bytes` of its device."""
 
     group: GroupName
     rank: int
@@ -53,7 +56,7 @@ class RankOrder:
     cache: str
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
-    checker: CheckerName = "strict"
+    program: str = UNTRUSTED
     judged: bool = True
     cuda_is_cpu: bool = False
     confined: bool = True

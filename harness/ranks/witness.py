@@ -106,7 +106,7 @@ class EachCall:
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
         if not self.own:
             return list(own_us), list(ref_us)
-        own, ref = (Seen(turns, self.idle or self.ref, self.claim) for turns in (self.own, self.ref))
+        own, ref = (SeenTurns(turns, self.idle or self.ref, self.claim) for turns in (self.own, self.ref))
         is_borne_out = own.bears_out([(ref.claims_us, ref.counted_us())]) and (
             self.is_trusted or ref.bears_out([(own.claims_us, own.counted_us())])
         )
@@ -155,10 +155,10 @@ class Bursts(EachCall):
 
     def _each_by(self, claims_us: Sequence[float], turns: Sequence[Turn], others: Sequence[Turn]) -> list[float]:
         own, other = ([call for turn in side for call in turn.each()] for side in (turns, others))
-        calls, bursts = (Seen(*sides, self.claim, ERRORS) for sides in ((own, other), (turns, others)))
+        calls, bursts = (SeenTurns(*sides, self.claim, ERRORS) for sides in ((own, other), (turns, others)))
         own_end_us, other_end_us = ([turn.end_us for turn in side] for side in (turns, others))
         ends = Excess(own_end_us, other_end_us, bursts.call_us, ERRORS)
-        beside = Seen(other, other if self.is_trusted else own, self.claim)
+        beside = SeenTurns(other, other if self.is_trusted else own, self.claim)
         may_count = [(us, us) for us in (beside.claims_us, beside.counted_us())]  # of an opponent nobody knows: either
         if self.is_trusted:
             may_count = [(beside.claims_us, beside.counted_us())]
@@ -170,7 +170,7 @@ class Bursts(EachCall):
         return [us for us, turn in zip(each_us, turns, strict=True) for _ in turn.called]
 
 
-class Seen:
+class SeenTurns:
     """What the parent saw of one side's turns, less what is typically outside others. With `errors`, for what may be
     chance, turns and others are pairs on the same inputs: claims are held against what was seen of a turn less what
     was outside its pair (`against_us`), in which drift cancels."""

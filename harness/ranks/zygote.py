@@ -35,13 +35,13 @@ from typing import Any, cast
 
 from harness.core.decode import decode, encode
 from harness.core.files import remove
+from harness.core.processes import PR_SET_PDEATHSIG
 from harness.machine.host import descendants
 from harness.process import cgroup
 from harness.process.freezer import Freezer
 from harness.process.sandbox import (
     MAX_FDS,
     PR_SET_CHILD_SUBREAPER,
-    PR_SET_PDEATHSIG,
     Sandbox,
     die_first,
     hide,
@@ -53,10 +53,10 @@ from harness.ranks.zygote_messages import (
     FDS,
     MAX_MESSAGE_BYTES,
     Confined,
-    Exited,
     Freeze,
-    Frozen,
+    GroupFrozen,
     Over,
+    RankExited,
     ShowStacks,
     Started,
     ZygoteMessage,
@@ -140,7 +140,7 @@ class Zygote:
             self.fork(order, dict(zip(FDS, fds, strict=False)))
         elif isinstance(order, Freeze):
             running = self.freezer.freeze()
-            self.tell(Frozen(group=order.group, number=order.number, running=running, ran=self.freezer.ran))
+            self.tell(GroupFrozen(group=order.group, number=order.number, running=running, ran=self.freezer.ran))
         elif isinstance(order, ShowStacks):
             for pid in self.ranks:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -168,13 +168,13 @@ class Zygote:
         data, sender, fds = receive(cell.control)
         if not data:
             for pid in cell.pids.values():
-                self.tell(Exited(pid=pid, code=-signal.SIGKILL))
+                self.tell(RankExited(pid=pid, code=-signal.SIGKILL))
             return False
         message: ZygoteMessage = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))
         if isinstance(message, Started):
             cell.pids[message.pid] = sender
             message = replace(message, pid=sender)
-        elif isinstance(message, Exited):
+        elif isinstance(message, RankExited):
             message = replace(message, pid=cell.pids.pop(message.pid))
         self.tell(message, fds)
         return True
@@ -189,7 +189,7 @@ class Zygote:
                 return
             if pid in self.ranks:  # else an orphan that a rank left behind
                 self.ranks.remove(pid)
-                self.tell(Exited(pid=pid, code=os.waitstatus_to_exitcode(status)))
+                self.tell(RankExited(pid=pid, code=os.waitstatus_to_exitcode(status)))
 
     def tell(self, message: Any, fds: Sequence[int] = ()) -> None:
         """Sends the message with these descriptors, which are closed here."""

@@ -22,7 +22,7 @@ from harness.machine.host import state
 from harness.process import sandbox
 from harness.process.child import search_path
 from harness.ranks import wire
-from harness.ranks.logs import Log
+from harness.ranks.logs import LogPipe
 from harness.ranks.zygote_messages import Over, ZygoteOrder
 
 ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
@@ -45,7 +45,7 @@ class Zygotes:
     def __init__(self) -> None:
         self.controls: dict[wire.GroupName, socket.socket] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
-        self.log = Log()
+        self.log = LogPipe()
 
     def __enter__(self) -> "Zygotes":
         return self

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from harness.board.bundle_check import Checked
+from harness.board.bundle_check import CheckedBundle
 from harness.board.bundle_make import Made
 from harness.board.bundles import Claim, Manifest, sha256_of
 from harness.core.decode import encode
@@ -34,7 +34,7 @@ def show_made(made: Made, out: str, manifest: bytes, console: Console) -> None:
         console.print(Text(clean_line(line)), soft_wrap=True)
 
 
-def show_checked(found: Checked, console: Console) -> None:
+def show_checked(found: CheckedBundle, console: Console) -> None:
     """Prints what the bundle claims and a row a finding."""
     table = plain_table("=part", "status", "=found")
     for one in found.findings:
@@ -67,7 +67,7 @@ def made_json(made: Made, out: str, manifest: bytes) -> dict[str, Any]:
     }
 
 
-def checked_json(found: Checked) -> dict[str, Any]:
+def checked_json(found: CheckedBundle) -> dict[str, Any]:
     """The object that --json writes of `bundle check`."""
     return {
         "schema": JSON_SCHEMA,
@@ -78,7 +78,9 @@ def checked_json(found: Checked) -> dict[str, Any]:
     }
 
 
-def reproduced_json(found: Checked, ready: Ready, decision: Decision, reports: Sequence[EvalReport]) -> dict[str, Any]:
+def reproduced_json(
+    found: CheckedBundle, ready: Ready, decision: Decision, reports: Sequence[EvalReport]
+) -> dict[str, Any]:
     """The object that --json writes of `bundle reproduce`: that of `verify`, the bundle's sha256, and the word."""
     told = decisions.to_json(ready.one, decision, reports)
     return told | {"bundle_sha256": found.sha256, "word": WORDS[decision.word]}

@@ -16,7 +16,7 @@ from harness.core.words import (
     print_all,
 )
 from harness.judging import verdict
-from harness.judging.checkers import CHECKERS
+from harness.kinds.checkers import CHECKERS
 
 NEXT = {  # what to try after each failure
     "wrong": "`python -m harness check {problem} {path}` runs the tests alone, in seconds.",

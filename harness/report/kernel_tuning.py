@@ -6,11 +6,11 @@ from rich.console import Console
 
 from harness.core.records import param_text
 from harness.core.words import clean, plain_table
-from harness.tuning.records import CaseFound, Result
+from harness.tuning.records import CaseFound, TuneResult
 from harness.tuning.table import line_of
 
 
-def show(found: Result, short: Mapping[str, str], console: Console) -> None:
+def show(found: TuneResult, short: Mapping[str, str], console: Console) -> None:
     """A line a case: the best row, what it takes, what it was predicted to take, and how the search went; then the best
     rows of each case beside the reference, the best row as a line for tuning.py, and the rows that failed."""
     table = plain_table("shape", "row", ">us", ">predicted", ">measured", ">pruned", ">of", "ended")

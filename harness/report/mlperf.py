@@ -10,7 +10,7 @@ from harness.core.checkout import shown
 from harness.core.decode import encode
 from harness.core.words import clean_line, literal, plain_table, print_all
 from harness.evaluation.mlperf import Scored
-from harness.judging.mlperf import Result, Run
+from harness.judging.mlperf import LoggedRun, Result
 from harness.report.markdown import table_lines
 
 JSON_SCHEMA = 1  # of --json; 1: first
@@ -82,7 +82,7 @@ def _dropped(result: Result) -> dict[str, str]:
     return {ordered[0].file: "fastest, left out", ordered[-1].file: slowest}
 
 
-def _rank(run: Run) -> tuple[bool, float]:
+def _rank(run: LoggedRun) -> tuple[bool, float]:
     return (not run.converged, run.seconds)
 
 

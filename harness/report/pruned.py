@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.text import Text
 
-from harness.board.prune import Piece, Plan
+from harness.board.prune import Piece, PrunePlan
 from harness.core.checkout import shown
 from harness.core.words import count_text, plain_table, size_text
 
@@ -40,7 +40,7 @@ class Queue(Protocol):
 class Found:
     """What can go, or went where `applied`. `caches` are compile caches by their names, with their sizes."""
 
-    plan: Plan
+    plan: PrunePlan
     pieces: tuple[Piece, ...]
     caches: Mapping[str, int]
     service: Queue

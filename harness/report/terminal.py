@@ -24,8 +24,8 @@ from harness.core.machine_records import Peaks
 from harness.core.metric_words import MetricWords, words_of_results
 from harness.core.records import (
     CaseResult,
+    EvalFigures,
     EvalReport,
-    Figures,
     Measured,
     NotRun,
     Passed,
@@ -49,10 +49,10 @@ from harness.core.words import (
     us_text,
 )
 from harness.judging import verdict
-from harness.judging.checkers import CHECKERS
 from harness.judging.figures import means, resolution
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
+from harness.kinds.checkers import CHECKERS
 from harness.process.ncu import PERCENTS
 from harness.report import metrics
 from harness.report.bars import ASCII, UNICODE, Axis, Marks, mean_of
@@ -197,7 +197,7 @@ def times_row(result: CaseResult, words: MetricWords) -> list[Text]:
     return [label, Text("-"), shown, *map(Text, ("-", bound, "-", "-", "-"))]
 
 
-def mean_row(results: Sequence[CaseResult], whole: Figures | None, words: MetricWords) -> list[Text] | None:
+def mean_row(results: Sequence[CaseResult], whole: EvalFigures | None, words: MetricWords) -> list[Text] | None:
     """The figures of the whole, and the geometric means over its shapes; None where not all were measured."""
     mean = means(results)
     if mean is None or whole is None or whole.ratio is None:

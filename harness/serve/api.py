@@ -48,7 +48,7 @@ from harness.serve.schemas import (
     RunnerBacklog,
     RunnerQueue,
     ShortSubmission,
-    Submission,
+    SubmissionAnswer,
 )
 from harness.serve.service import Leaderboard, Service
 from harness.serve.store import Row
@@ -185,7 +185,7 @@ def own(
 
 
 @routes.get("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
-def show(service: Here, submission_id: Id, secret: EitherSecret) -> Submission:
+def show(service: Here, submission_id: Id, secret: EitherSecret) -> SubmissionAnswer:
     return submission_answer(service, _own(service, submission_id, secret, "view"))
 
 

@@ -17,7 +17,7 @@ from harness.board import reports, runs
 from harness.board.entries import Board
 from harness.contest import acts, admission
 from harness.contest.acts import Contest, Outcome
-from harness.contest.lifecycle import Failed
+from harness.contest.lifecycle import EvaluationFailed
 from harness.contest.rules import Competition, Quota
 from harness.contest.standings import frozen_since
 from harness.contest.state import ContestEntry, ContestState
@@ -145,7 +145,7 @@ class Contests:
         """What the queue's row makes of the entry. `is_own`: it could not be evaluated by its own fault."""
         if row.run_id is None:
             if row.state == "timed_out":
-                return Failed(entry=entry.number, kind="timed_out", why=row.error or "")
+                return EvaluationFailed(entry=entry.number, kind="timed_out", why=row.error or "")
             lost = acts.not_run(entry.number, row.error or row.state)
             return replace(lost, kind="rejected", counts=True) if is_own else lost
         path = self._checkout.runs / row.run_id / reports.FILE

@@ -29,7 +29,7 @@ from harness.core.words import clean
 from harness.gpumode import result_lines
 from harness.judging import verdict
 from harness.report.export import RUNTIMES
-from harness.serve.store import Ended, Row, State
+from harness.serve.store import AttemptEnded, Row, State
 
 TEXT_CHARS = 16_384  # what KernelBot keeps of what is printed
 TRACE_BYTES = 64 << 20  # of a zipped profile that is sent
@@ -39,13 +39,13 @@ KINDS: tuple[Kind, ...] = ("test", "benchmark", "profile")  # in the order that 
 Json = dict[str, Any]  # that is sent
 
 
-def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> Ended:
+def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> AttemptEnded:
     """The end of a submission whose evaluation wrote the JSON object `found`. `printed` is its report as people read
     it. Raises DecodeError where `found` is not what `eval --json` writes."""
     code, error = Exit(decode(int, found.get("exit_code"), "$.exit_code")), found.get("error")
     if error is not None and code != Exit.INVALID:
         state: State = "timed_out" if code == Exit.TIMED_OUT else "failed"
-        return Ended(state=state, error=clean(str(error)))
+        return AttemptEnded(state=state, error=clean(str(error)))
     if found.get("run_id") is None and error is not None:  # it ended before the ranks started: bad syntax, no kernel
         return _refused(row, code, str(error), printed, command)
     report = from_json(found)
@@ -54,7 +54,7 @@ def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> 
     results = _results(row, report, command)
     why = None if status == "pass" else _why(report)
     where = report.environment.machine_class if report.environment else "this machine"
-    return Ended(
+    return AttemptEnded(
         state="succeeded" if status == "pass" else "failed",
         passed=status == "pass",
         score_s=score,
@@ -65,7 +65,7 @@ def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> 
     )
 
 
-def _refused(row: Row, code: Exit, error: str, printed: str, command: str) -> Ended:
+def _refused(row: Row, code: Exit, error: str, printed: str, command: str) -> AttemptEnded:
     """The end of a submission that could not be evaluated, which is its own fault."""
     began, now = datetime.fromisoformat(row.started_at or row.submitted_at), datetime.now(UTC)
     is_profile = row.mode == "profile"
@@ -76,7 +76,7 @@ def _refused(row: Row, code: Exit, error: str, printed: str, command: str) -> En
     results: Json = {key: _of_run(row, began, now, run, profile)}
     nothing = {"gpu": "", "device_count": 0, "cpu": "", "runtime": "", "platform": "", "torch": "", "hostname": ""}
     why = result_lines.one_line(error)
-    return Ended(
+    return AttemptEnded(
         state="failed",
         passed=False,
         error=why,

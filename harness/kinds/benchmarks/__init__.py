@@ -1,2 +1,1 @@
-"""Problems of other benchmarks as they are: KernelBench, ParallelKernelBench, FlashInfer-Trace. A module each; what
-ranks run of them is in ranks.benchmarks."""
+"""What the wings for other benchmarks' problems share: kernelbench, parallelkernelbench, trace; and their audit."""

@@ -1,6 +1,6 @@
 """Audits problems of other benchmarks: which generic cheats pass a problem's own tolerance, and what our verdict says.
 
-A process of its own tries them (ranks.benchmarks.audit); nothing is timed. WORDS has what a cheat's passing says of a
+A process of its own tries them (rank_audit); nothing is timed. WORDS has what a cheat's passing says of a
 problem.
 """
 
@@ -24,7 +24,7 @@ from harness.kinds.benchmarks.problem import SMALL, BenchmarkProblem, batch_of
 from harness.problems.problem import OFFICIAL, Problem
 from harness.process.child import run_child, search_path
 
-PROGRAM = "harness.ranks.benchmarks.audit"
+PROGRAM = "harness.kinds.benchmarks.rank_audit"
 WHY_CHARS = 160
 ERROR = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt)\b")
 CALLS = 60.0  # of the reference that a problem's limit is to be enough for

@@ -19,7 +19,7 @@ CPU_BENCHMARK_S = 0.9  # too short for the controls of a longer one, which doubl
 LABEL_PARAMS = 6  # of a file's constants, that are a case's parameters
 SMALL = "small"  # the suite of a problem that says how large its batch is
 PARTS = 16  # of a batch, of which that suite has one
-RANKS = "harness.ranks.benchmarks.{}"
+RANKS = "harness.kinds.{}.rank"
 FUNCTIONS = "generate_input", "harden", "ref_kernel", "exact_kernel", "check_implementation", "rounded"
 
 
