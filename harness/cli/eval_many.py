@@ -1,36 +1,48 @@
-"""The verb `eval-many`: a population of candidates, judged in stages, results as they come."""
+"""The verb `eval-many`: a population of candidates, judged in stages, results as they come; or a set of problems."""
 
 import argparse
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from harness.agents import score_view
 from harness.agents.candidates import read_all
+from harness.agents.journal import read_results
 from harness.agents.judge import Judge, Terms
 from harness.agents.many import How, many
 from harness.agents.result import Result
-from harness.agents.score import speedup
+from harness.agents.score import score_of, speedup
 from harness.cli import options, result_files
+from harness.cli.problems import problems_below
 from harness.core.checkout import Checkout
-from harness.core.errors import Exit, UsageError
-from harness.core.words import clean_line, speedup_text
+from harness.core.decode import encode
+from harness.core.errors import BadFileError, Exit, UsageError
+from harness.core.words import clean_line, print_all, speedup_text
+from harness.kinds.registry import is_problem
 from harness.kinds.settings import setting
 from harness.report.console import new_console
 
 DESCRIPTION = """Judge many candidates for one problem: files, folders of them, or JSON lines with `id` and `source`.
 Copies are judged once; all candidates run their tests and the quick shapes, and the fastest of those that pass the
 whole suite. --keep 1 measures every one of them. Each result is written to --out as a line of JSON at once; the same
-command goes on where it was interrupted. `score` says what the results come to. Nothing is recorded on the board."""
+command goes on where it was interrupted. `score` says what the results come to. Nothing is recorded on the board.
+
+PROBLEM may be a set: a folder of problem files of another benchmark, or of problem folders. Its candidates are, of each
+place, the files named <problem>.py or below a folder of that name; --out is then a folder, with a file for each
+problem, and the score over all of them is shown at the end."""
 OUT = Path("results.jsonl")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb `eval-many`."""
-    parser.add_argument("problem", metavar="PROBLEM", help="its name (see `problems`), or a problem folder")
+    parser.add_argument(
+        "problem", metavar="PROBLEM", help="its name (see `problems`), a problem folder or file, or a folder of such"
+    )
     parser.add_argument(
         "places", nargs="+", type=Path, metavar="PLACE", help="files, folders of files, or .jsonl files"
     )
@@ -64,7 +76,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`eval-many`: judges, writes and shows."""
+    if (members := _members(namespace.problem)) is not None:
+        return _run_set(members, namespace, checkout)
     files = result_files.of(namespace)
+    tally = _judged(namespace, checkout)
+    if files.json:
+        files.json.write(tally.json())
+    if not files.take_stdout:
+        print(f"{tally.text()}\nscore it           python -m harness score {namespace.out}")
+    return Exit.OK
+
+
+def _members(name: str) -> list[Path] | None:
+    """The problems of a set; None where that is one problem."""
+    path = Path(name).expanduser()
+    if not path.is_dir() or is_problem(path):
+        return None
+    return problems_below(path)
+
+
+def _run_set(members: Sequence[Path], namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+    """Judges each problem's candidates, and shows the score over all. What cannot be judged here is said and left."""
+    files, out, places = result_files.of(namespace), namespace.out, namespace.places
+    out = out.with_suffix("") if out == OUT else out
+    out.mkdir(parents=True, exist_ok=True)
+    for member in members:
+        found = [file for place in places for file in _candidates(place, member.stem)]
+        if not found:
+            continue
+        mine = argparse.Namespace(**vars(namespace) | {"problem": str(member), "places": found})
+        mine.out = out / f"{member.stem}.jsonl"
+        try:
+            _judged(mine, checkout)
+        except (UsageError, BadFileError) as error:
+            print(f"left out           {member.stem}: {clean_line(str(error))}", file=sys.stderr)
+    results = read_results(sorted(path for path in out.glob("*.jsonl") if path.stat().st_size))
+    if not results:
+        raise UsageError(f"{namespace.places[0]}: no file there is named as a problem of {namespace.problem}")
+    score = score_of(results)
+    if files.json:
+        files.json.write(encode(score))
+    if not files.take_stdout:
+        print_all(new_console(), *score_view.parts(score))
+    return Exit.OK
+
+
+def _candidates(place: Path, stem: str) -> list[Path]:
+    """The files and folders of a place that are named as the problem is."""
+    if place.is_file():
+        return [place] if place.stem == stem else []
+    return [path for path in sorted(place.iterdir()) if (path.name if path.is_dir() else path.stem) == stem]
+
+
+def _judged(namespace: argparse.Namespace, checkout: Checkout) -> "Tally":
+    """Judges one problem's candidates, and shows each."""
     asked = options.asked(namespace, file=None)
     how = How(
         keep=namespace.keep,
@@ -82,11 +147,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         tally = Tally(len(candidates), namespace.out)
         for result in _shown(many(judge, candidates, how), tally, console, namespace.quiet):
             tally.add(result)
-    if files.json:
-        files.json.write(tally.json())
-    if not files.take_stdout:
-        print(f"{tally.text()}\nscore it           python -m harness score {namespace.out}")
-    return Exit.OK
+    return tally
 
 
 class Tally:

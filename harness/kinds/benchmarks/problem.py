@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import importlib.util
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,11 @@ class BenchmarkProblem(Problem):
         for name, data in sorted(self.files.items()):
             digest.update(f"{name}\0{len(data)}\0".encode() + data)
         return digest.hexdigest()
+
+    def start(self) -> str:
+        """The problem's own file, with the name that submissions have for what it defines."""
+        text = self.files[self.needed[0]].decode(errors="replace")
+        return re.sub(rf"\b{self.theirs}\b", self.entry, text) if self.theirs != self.entry else text
 
     def mentions(self, word: str) -> bool:
         """Whether the problem's own file has that word."""
