@@ -39,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GIB",
         help="of inputs and results together; larger batches are halved until they fit (default: %(default)g)",
     )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="keep each problem's result in FILE, where the same command goes on"
+    )
     result_files.add_json(parser)
     result_files.add_markdown(parser)
 
@@ -47,7 +50,7 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     """`audit`: tries, shows each problem as it is done, then the table."""
     problems = [registry.find(str(place.resolve()), checkout) for place in problems_below(namespace.path)]
     console, found = new_console(stderr=True), list[Audit]()
-    for one in audits(problems, namespace.seconds, int(namespace.most * GIB)):
+    for one in audits(problems, namespace.seconds, int(namespace.most * GIB), namespace.out):
         found.append(one)
         line = f"[{one.seconds:6.1f} s] {len(found):>3}/{len(problems)}  {one.problem}: {audit.words(one)}"
         console.print(Text(clean_line(line)), soft_wrap=True)

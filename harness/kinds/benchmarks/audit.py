@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.checkout import ROOT
-from harness.core.errors import HarnessError
+from harness.core.decode import DecodeError, decode, encode
+from harness.core.errors import BadFileError, HarnessError
+from harness.core.files import read_text
 from harness.core.records import Params, param_text
 from harness.core.words import cut_line
 from harness.kinds import staging
@@ -51,7 +53,7 @@ class Audit:
     an evaluation refuses the problem. `cheats` has None for one that has no result here."""
 
     problem: str
-    cheats: Mapping[str, Tried | None]
+    cheats: dict[str, Tried | None]
     smaller: str = ""
     skipped: str = ""
     refused: bool = False
@@ -94,14 +96,26 @@ def audited(problem: Problem, limit_s: float, most_bytes: int) -> Audit:
     )
 
 
-def audits(problems: Sequence[Problem], limit_s: float, most_bytes: int) -> Iterator[Audit]:
-    """One after the other."""
+def audits(problems: Sequence[Problem], limit_s: float, most_bytes: int, out: Path | None) -> Iterator[Audit]:
+    """One after the other. What is in `out` is not tried again; what is tried is written there at once, a line of JSON
+    each. Raises BadFileError for lines that are no audits."""
+    known = {one.problem: one for one in read(out)} if out and out.is_file() else {}
     for problem in problems:
-        if isinstance(problem, BenchmarkProblem):
-            yield audited(problem, limit_s, most_bytes)
-        else:
-            skipped = "it is no problem of another benchmark"
-            yield Audit(problem=problem.name, cheats={}, skipped=skipped)
+        found = known.get(problem.name)
+        if found is None and isinstance(problem, BenchmarkProblem):
+            found = audited(problem, limit_s, most_bytes)
+            if out:
+                with out.open("a") as file:
+                    file.write(json.dumps(encode(found)) + "\n")
+        yield found or Audit(problem=problem.name, cheats={}, skipped="it is no problem of another benchmark")
+
+
+def read(out: Path) -> list[Audit]:
+    """The audits that such a file has."""
+    try:
+        return [decode(Audit, json.loads(line)) for line in read_text(out).splitlines()]
+    except (ValueError, DecodeError) as error:
+        raise BadFileError(f"{out}: a line is no audit: {error}; name another file") from None
 
 
 def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] | str:
