@@ -1,6 +1,7 @@
 """The verb `export`: everything recorded, as rows for other programs; or a problem, as a KernelBot folder."""
 
 import argparse
+import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,11 +20,14 @@ from harness.kinds.settings import DEVICES
 from harness.machine import host
 from harness.problems.problem import OFFICIAL
 from harness.problems.shape_file import problem_names
+from harness.report import traces
 from harness.report.export import COLUMNS, FORMATS, LEADERBOARDS, Row, Type, leaderboards, rows
 
 DESCRIPTION = """Write runs and leaderboard as CSV, JSON lines or parquet: a row for each run and case, under the names
 of GPU MODE's public dataset. --leaderboards writes the problems instead, as its leaderboards file has them. Parquet
 needs the extra `parquet`.
+
+--trace PROBLEM writes the runs of a FlashInfer-Trace definition as its Trace objects, a line of JSON each.
 
 --task PROBLEM FOLDER writes a problem as a KernelBot problem folder: task.yml, its files, and an eval.py that runs this
 checkout. --harbor FOLDER writes all problems, or PROBLEM, as Harbor tasks for agents (docs/agents.md)."""
@@ -63,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="with --harbor: built already are the images NAME-<problem> and NAME-<problem>-verifier",
     )
+    parser.add_argument("--trace", action="store_true", help="PROBLEM's runs as Trace objects of FlashInfer-Trace")
     parser.add_argument("--leaderboards", action="store_true", help="the problems, in place of runs")
 
 
@@ -89,6 +94,8 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
         return write_task(namespace, checkout)
     if namespace.harbor:
         return write_harbor(namespace, checkout)
+    if namespace.trace:
+        return write_traces(namespace, checkout)
     if namespace.folder or namespace.suite:
         raise UsageError(f"{namespace.folder or '--suite'}: only --task takes it; add that, or leave it out")
     to = target(namespace.format, namespace.out)
@@ -123,6 +130,27 @@ def write_task(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     task_folder.write(folder, task_folder.files_of(problem, problem.suite(namespace.suite or OFFICIAL)))
     print(f"{folder}: {problem.name} as a KernelBot problem folder, whose eval.py runs {checkout.root}")
     print(f"evaluate it        make eval PROBLEM={shlex.quote(str(folder))} EVAL=theirs")
+    return Exit.OK
+
+
+def write_traces(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+    """`export --trace`: a line for each benchmark of each run of the problem."""
+    named = options.problem_of(namespace)
+    if named is None:
+        raise UsageError("--trace: name a definition's file: `export --trace definitions/gemm.json -o traces.jsonl`")
+    problem = find(named, checkout)
+    if problem.workload(problem.suite(OFFICIAL).benchmarks[0]) is None:
+        raise UsageError(
+            f"--trace: {problem.name} is no definition of FlashInfer-Trace; leave --trace out for its rows"
+        )
+    recorded, unreadable = reports.load_all(checkout.root)
+    lines = [json.dumps(one) + "\n" for one in traces.traces(recorded, problem)]
+    out = namespace.out or options.STDOUT
+    options.write_out(out, "".join(lines).encode())
+    if out != options.STDOUT:
+        print(f"{out}: {len(lines)} traces of {problem.name}")
+    for message in unreadable:
+        print(f"left out: {clean_line(message)}", file=sys.stderr)
     return Exit.OK
 
 

@@ -130,6 +130,10 @@ class Problem:
         """The file that is evaluated if none is named."""
         return self.submissions_folder / self.submission_file
 
+    def workload(self, case: Case) -> dict[str, Any] | None:
+        """What a trace of FlashInfer-Trace says of the case: definition and workload; None for any other problem."""
+        return None
+
     def start(self) -> str:
         """The text of a first submission, which is right; "" where harness.problems.skeleton makes it."""
         return ""

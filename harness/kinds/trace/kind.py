@@ -14,7 +14,7 @@ from typing import Any
 from harness.core.checkout import Checkout, shown
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.core.files import read_text
-from harness.core.records import Module, Params, Submission
+from harness.core.records import Case, Module, Params, Submission
 from harness.gpumode.folder import AnyParams
 from harness.kinds.benchmarks.problem import BenchmarkProblem, check_defines, glue, suites_of
 from harness.kinds.op.kind import OpKind
@@ -37,6 +37,11 @@ class TraceProblem(BenchmarkProblem):
 
     definition: str
     workloads: Mapping[str, Mapping[str, Any]]
+
+    def workload(self, case: Case) -> dict[str, Any] | None:
+        name = str(case.params["workload"])
+        found = self.workloads.get(name)
+        return {"definition": self.definition, "workload": dict(found)} if found else None
 
     def check_runnable(self) -> None:
         """Raises UsageError for a missing package, and for a workload's file that cannot be read."""
