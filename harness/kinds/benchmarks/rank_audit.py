@@ -23,7 +23,7 @@ from torch import Tensor
 
 from harness.judging import correctness
 from harness.judging.correctness import Expected
-from harness.kinds.benchmarks.rank_judging import SAME, leaves_of, mapped, through
+from harness.kinds.benchmarks.rank_judging import SAME, input_like, leaves_of, mapped, through
 from harness.process import cuda_shim
 
 Cheat = Callable[[Any, Any, Any], Any]  # an input, its right result, an earlier input's result -> what it returns
@@ -57,12 +57,7 @@ def shapes(value: Any) -> list[torch.Size]:
 
 def copy(data: Any, right: Any, earlier: Any) -> Any:
     """An input of the result's shape."""
-    inputs = leaves_of(data["inputs"])
-    alike = [next((one for one in inputs if one.shape == wanted.shape), None) for wanted in leaves_of(right)]
-    if not alike or any(one is None for one in alike):
-        return None
-    copies = iter(alike)
-    return mapped(right, lambda wanted: next(copies).to(wanted.dtype))  # type: ignore[union-attr]
+    return input_like(data["inputs"], right)
 
 
 def narrow(dtype: torch.dtype) -> Cheat:

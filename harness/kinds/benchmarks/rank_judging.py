@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -271,6 +271,25 @@ def close(output: Any, right: Any, tolerance: Callable[[torch.dtype], float]) ->
             return False, f"{name}: {count} of {off.numel()} elements are off (rtol = atol = {limit:g})"
     count, wanted_count = len(tensors_of(output)), len(names)
     return count == wanted_count, "" if count == wanted_count else f"{count} tensors; expected {wanted_count}"
+
+
+def input_like(inputs: Any, right: Any) -> Any:
+    """Inputs of the shapes of a result, as that result; None where there are none."""
+    known = leaves_of(inputs)
+    alike = [next((one for one in known if one.shape == wanted.shape), None) for wanted in leaves_of(right)]
+    if not alike or any(one is None for one in alike):
+        return None
+    copies = iter(alike)
+    return mapped(right, lambda wanted: cast(Tensor, next(copies)).to(wanted.dtype))
+
+
+def weakness(inputs: Any, right: Any, tolerance: Callable[[torch.dtype], float]) -> str:
+    """What computes nothing and yet passes a benchmark's own verdict on this input, in words; "" where nothing does."""
+    zeros, alike = mapped(right, torch.zeros_like), input_like(inputs, right)
+    if close(zeros, right, tolerance)[0]:
+        return "weak problem: zeros pass its own tolerance"
+    is_alike = alike is not None and close(alike, right, tolerance)[0]
+    return "weak problem: an input passes as the result, by its own tolerance" if is_alike else ""
 
 
 class Draws(TorchFunctionMode):

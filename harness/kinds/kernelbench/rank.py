@@ -30,6 +30,7 @@ from harness.kinds.benchmarks.rank_judging import (
     leaves_of,
     mapped,
     through,
+    weakness,
 )
 
 MODULE = "problem_file"  # the problem's own file, as it is staged
@@ -248,8 +249,10 @@ class Reference:
             raise ValueError(SAME)
 
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
-        """KernelBench's own verdict."""
-        return close(output, self.right_value(data), tolerance)
+        """KernelBench's own verdict. What is said of a right output is what is weak about the problem."""
+        right = self.right_value(data)
+        passed, message = close(output, right, tolerance)
+        return passed, weakness(data["inputs"], right, tolerance) if passed else message
 
     def rounded(self, data: Any, dtype: torch.dtype) -> Any:
         """The reference's result as a kernel finds it that keeps inputs, parameters and results in that dtype."""

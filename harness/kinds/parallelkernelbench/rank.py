@@ -27,6 +27,7 @@ from harness.kinds.benchmarks.rank_judging import (
     leaves_of,
     mapped,
     through,
+    weakness,
 )
 
 MODULE, UTILS = "problem_file", "utils.input_output_tensors"
@@ -50,6 +51,11 @@ class SparseOf:
     indices: Tensor
     values: Tensor
     size: tuple[int, ...]
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """The published one, as atol and as rtol."""
+    return TOLERANCE
 
 
 class Groups:
@@ -228,8 +234,12 @@ class Reference:
         return judging.right(data["inputs"])
 
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
-        """The published verdict on this rank's output."""
-        return close(output, self.right_value(data, data["inputs"]), lambda dtype: TOLERANCE)
+        """The published verdict on this rank's output. Of a right one it says what is weak about the problem."""
+        right = self.right_value(data, data["inputs"])
+        passed, message = close(output, right, tolerance)
+        weak = weakness(data["inputs"], right, tolerance)
+        is_weak = agreed(bool(weak))
+        return passed, (weak if is_weak else "") if passed else message
 
     def rounded(self, data: Any, dtype: torch.dtype) -> Any:
         """The reference's result as a kernel finds it that keeps inputs and results in that dtype."""
