@@ -28,7 +28,7 @@ from harness.process.child import run_child, search_path
 
 PROGRAM = "harness.kinds.benchmarks.rank_audit"
 WHY_CHARS = 160
-ERROR = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt)\b")
+ERROR = re.compile(r"(\[rank\d+\]: )?[\w.]*(Error|Exception|Exit|Interrupt)\b")
 CALLS = 60.0  # of the reference that a problem's limit is to be enough for
 # What is weak about a problem whose own tolerance takes that cheat's result; the first that applies is named.
 WORDS = {

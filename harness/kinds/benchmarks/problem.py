@@ -161,10 +161,11 @@ def _number(node: ast.expr, known: Mapping[str, Param]) -> Param:
 
 
 def batch_of(params: Params) -> str:
-    """The constant that says how large a problem's batch is: the first that is named so, or else the first; "" where
-    none is large."""
-    large = [name for name, value in params.items() if isinstance(value, int) and value >= PARTS]
-    return next((name for name in large if "batch" in name.lower()), next(iter(large), ""))
+    """The constant that says how large a problem's batch is: the first above 1 that is named so, or else the first that
+    is large; "" where there is none."""
+    sizes = {name: value for name, value in params.items() if isinstance(value, int) and value > 1}
+    large = (name for name, value in sizes.items() if value >= PARTS)
+    return next((name for name in sizes if "batch" in name.lower()), next(large, ""))
 
 
 def suites_of(
@@ -195,7 +196,7 @@ def suites_of(
         suite("cpu", "The published shapes, with the time that CPU cores take.", *at_leisure, on_cpu or cases),
     ]
     if batch:
-        fewer = [params | {batch: _number_of(params[batch]) // PARTS} for params in cases]
+        fewer = [params | {batch: max(1, _number_of(params[batch]) // PARTS)} for params in cases]
         found.append(suite(SMALL, f"The published shapes with a {PARTS}th of {batch}.", *at_leisure, fewer))
     return {one.name: one for one in found}
 
