@@ -23,6 +23,7 @@
 #   make new NAME=name                           the files of a new problem, which evaluate at once
 #   make new-submission PROBLEM=a2a [FILE=my.py] a submission that calls the reference
 #   make test                                    lint and tests, as CI runs them
+#   make coverage                                what the tests execute of harness/: build/coverage/index.html
 #   make test-agents                             the tests that need mcp, readers of Harbor tasks, or minutes
 #   make test-slurm                              the tests that start a Slurm cluster on this machine
 #   make prune [APPLY=1]                         what in runs/ and the compile caches nothing needs; APPLY=1 deletes it
@@ -63,7 +64,7 @@ OWN_DATA = $(call flag,data,$(DATA)) $(call flag,target,$(TARGET)) $(call flag,v
 SPREAD = $(call flag,nodes,$(NODES))
 OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
 
-.PHONY: help setup need-file eval check merge bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test test-agents test-slurm lint style types fuzz bench measurements clean
+.PHONY: help setup need-file eval check merge bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test coverage test-agents test-slurm lint style types fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -170,19 +171,25 @@ style: $(SETUP)
 types: $(SETUP)
 	$(RUN) -m mypy
 
-TESTS = $(RUN) -m pytest -m 'not slurm'
+TESTS = -m pytest -m 'not slurm'
 
 # An interpreter that is used as it is may have no linters and no pytest-xdist. Else mypy, which takes half a minute of
 # one core, runs beside the tests, and what it says comes after what they say.
 ifdef PYTHON
 test:
-	$(TESTS) $(ARGS)
+	$(RUN) $(TESTS) $(ARGS)
 else
 test: style
 	@said=$$(mktemp); $(RUN) -m mypy >$$said 2>&1 & types=$$!; trap "kill $$types 2>/dev/null; rm $$said" EXIT; \
-	$(TESTS) -n 2 --dist loadgroup $(ARGS); code=$$?; \
+	$(RUN) $(TESTS) -n 2 --dist loadgroup $(ARGS); code=$$?; \
 	wait $$types || code=$$?; echo "mypy: $$(cat $$said)"; exit $$code
 endif
+
+# what starts with a confined rank's environment is not counted: CONTRIBUTING.md
+coverage: $(SETUP)
+	@$(RUN) -m coverage erase
+	@$(RUN) -m coverage run $(TESTS) -n 2 --dist loadgroup $(ARGS); code=$$?; \
+	$(RUN) -m coverage combine --quiet && $(RUN) -m coverage html --quiet && $(RUN) -m coverage report && exit $$code
 
 # a real cluster of this machine alone, as whoever calls this; two minutes
 test-slurm: $(SETUP)

@@ -12,7 +12,7 @@ from harness.core.checkout import ROOT
 
 SECTION = (ROOT / "docs" / "problems.md").read_text().partition("\n## Add a kind\n")[2].partition("\n## ")[0]
 FILES = re.findall(r"^`([\w/.]+)`:\n\n```py\n(.*?)^```", SECTION, re.DOTALL | re.MULTILINE)
-KIND_LINE, CHECKER_LINE = re.findall(r"^```py\n(    \"\w+\": \w+\(.*?\),\n)```", SECTION, re.DOTALL | re.MULTILINE)
+KIND_LINE, CHECKER_LINE = re.findall(r"^```text\n(    \"\w+\": \w+\(.*?\),\n)```", SECTION, re.DOTALL | re.MULTILINE)
 SHAPES = """\
 problem: fruit
 leaderboard: fruit

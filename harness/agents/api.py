@@ -61,8 +61,8 @@ def evaluate(
 
 
 def stream(problem: str | Path, source: str | Path, **options: Unpack[EvaluateOptions]) -> Iterator[Event | Result]:
-    """The same as an iterator: its events as they come, then the result. The evaluation goes on to its end where the
-    iterator is given up. Raises what `evaluate` does."""
+    """Evaluates as `evaluate` does, and yields events as they come, then the result. The evaluation goes on to its end
+    if the iterator is given up. Raises what `evaluate` does."""
     found: queue.SimpleQueue[Event | Result | BaseException] = queue.SimpleQueue()
 
     def work() -> None:

@@ -109,7 +109,7 @@ fi
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What tasks ask for. `image`: the beginning of the names of images that were built of the two Dockerfiles, for
+    """Options of the tasks. `image`: the beginning of the names of images that were built of the two Dockerfiles, for
     readers that build none: `<image>-<problem>` and `<image>-<problem>-verifier`; or empty."""
 
     device: str
@@ -204,7 +204,7 @@ def _archive(checkout: Checkout) -> bytes:
 
 
 def rewards_of(result: Result) -> dict[str, float]:
-    """What reward.json has: the reward, and figures that a trainer may want beside it. All are numbers."""
+    """The content of reward.json: the reward, and figures that a trainer may want beside it. All are numbers."""
     found = result.figures.speedup if result.figures else None
     return {
         "reward": result.reward.value,

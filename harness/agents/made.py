@@ -180,7 +180,7 @@ def _stages(report: EvalReport) -> Stages:
 
 
 def _is_right(result: CaseResult) -> bool:
-    """Whether the case's checked calls were right: it passed, or failed behind them, as what is held by its times."""
+    """Whether the case's checked calls were right: it passed, or was held only for its times."""
     outcome = result.outcome
     if verdict.case_status(result) == "fail":
         return isinstance(outcome, Held) and result.verdicts is not None and result.verdicts.strict.passed

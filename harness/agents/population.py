@@ -31,7 +31,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialDone:
-    """What became of a task."""
+    """A task that has ended, with its result."""
 
     id: str
     stage: Stage
@@ -39,7 +39,7 @@ class TrialDone:
 
 
 class Hands(Protocol):
-    """Who carries out tasks: this process, or one for each GPU."""
+    """Carries out tasks: this process, or one for each GPU."""
 
     def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
         """Each task once, in any order, as they are done."""
@@ -48,8 +48,9 @@ class Hands(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Cascade:
-    """Which stages there are. `keep`: which part of those that pass the quick shapes gets the full suite, at least
-    `least` of them. `has_screen`: there are quick shapes beside the suite. `has_check`: CPU ranks come first."""
+    """The stages of a population. `keep`: the fraction of the candidates that pass the quick shapes and get the full
+    suite, at least `least` of them. `has_screen`: there are quick shapes beside the suite. `has_check`: CPU ranks come
+    first."""
 
     keep: float = 0.25
     least: int = 4

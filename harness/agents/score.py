@@ -49,8 +49,9 @@ class OfProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class PopulationScore:
-    """Of all problems. `best_of_n` is the geometric mean over problems of the best candidate's speedup, where the
-    reference (1) stands for a problem without one that is faster; `sol` the mean over candidates of the SOL score."""
+    """Figures over all problems. `best_of_n` is the geometric mean over problems of the best candidate's speedup, where
+    the reference (1) stands for a problem without one that is faster; `sol` the mean over candidates of the SOL
+    score."""
 
     problems: tuple[OfProblem, ...]
     pass_at: tuple[ScorePoint, ...]
@@ -62,7 +63,7 @@ class PopulationScore:
 
 
 def score_of(results: Iterable[Result]) -> PopulationScore:
-    """The score of these results, each candidate's once."""
+    """The score of these results; each candidate counts once."""
     by_problem: dict[str, list[Result]] = {}
     for one in results:
         by_problem.setdefault(one.problem, []).append(one)

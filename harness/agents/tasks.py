@@ -50,7 +50,7 @@ class ToolTask:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def told(self) -> dict[str, Any]:
-        """As tools answer."""
+        """The task as tools answer it."""
         return {"task": self.id, "state": self.state, "progress": self.progress, "result": self.result}
 
 

@@ -30,20 +30,19 @@ TRIES = 2
 
 
 class Here:
-    """This process, one task after the other."""
+    """Judges in this process, one task after the other."""
 
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
 
     def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
-        """See Hands."""
         for task in tasks:
             yield TrialDone(id=task.id, stage=task.stage, result=self.judge.judge(task.submission, task.stage))
 
 
 @dataclass(eq=False)
 class Worker:
-    """A worker process, and what it has to do now."""
+    """A worker process, and the task that it works on."""
 
     process: "subprocess.Popen[bytes]"
     environ: Mapping[str, str]
@@ -78,7 +77,6 @@ class Workers:
             worker.ends[1].close()
 
     def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
-        """See Hands."""
         waiting = deque(tasks)
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:
@@ -141,8 +139,9 @@ class Workers:
 
 
 def environs_of(device: str, ranks: int, jobs: int | None) -> list[dict[str, str]]:
-    """What each worker's environment has more: a GPU of its own, where the problem takes one and there are several. One
-    worker for problems of several ranks and on CPU cores, where candidates beside each other would spoil times."""
+    """The additional environment of each worker: a GPU of its own, where the problem takes one and there are several.
+    Problems of several ranks and on CPU cores have one worker, because candidates beside each other would spoil
+    times."""
     if device == "cpu" or ranks > 1:
         return [{}]
     count, variable = host.gpus().count, host.VISIBLE_DEVICES[device][0]
@@ -166,7 +165,7 @@ def _terms_of(value: dict[str, Any]) -> Terms:
 
 
 def main() -> None:
-    """The worker."""
+    """Judges the tasks that come on stdin, and answers each on stdout."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints
     first = json.loads(sys.stdin.buffer.readline())

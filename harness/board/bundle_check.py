@@ -23,7 +23,7 @@ AGREE = ("run_id", "problem", "suite", "device", "world_size", "author", "starte
 
 @dataclass(frozen=True, kw_only=True)
 class BundleFinding:
-    """What was found of one part. `fail` is a part that is missing or altered, `note` something to know."""
+    """A finding about one part. `fail` is a part that is missing or altered, `note` something to know."""
 
     part: str
     status: Literal["pass", "note", "fail"]
@@ -32,7 +32,7 @@ class BundleFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedBundle:
-    """A bundle as read: its own sha256 (bundle.json's, which has all others), what it says, what was found."""
+    """A bundle as read: its own sha256 (bundle.json's, which has all others), its manifest, and the findings."""
 
     sha256: str
     manifest: Manifest

@@ -59,7 +59,7 @@ class Contest:
         return self.file.name.removesuffix(self.file.suffix)
 
     def state(self) -> ContestState:
-        """What its log says now."""
+        """The contest's state by its log now."""
         return fold(self.log.records())
 
 
@@ -74,7 +74,7 @@ def opened(file: Path) -> Contest:
 
 
 def id_hash(secret: str) -> str:
-    """What the log has of an X-Popcorn-Cli-Id."""
+    """The hash of an X-Popcorn-Cli-Id that the log has."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -125,7 +125,8 @@ def submit(
 
 
 def outcome(number: int, report: EvalReport, version: str | None) -> Outcome:
-    """What an evaluation makes of the entry of that number; `version` is of the problem that it was judged under."""
+    """The outcome of an evaluation for the entry of that number; `version` is of the problem that it was judged
+    under."""
     judged = judgements.judged(report, version)
     if isinstance(judged, Entry):
         return EvaluationRanked(entry=number, evaluation=slim(judged))
@@ -144,7 +145,7 @@ def not_run(number: int, why: str) -> EvaluationFailed:
 
 
 def slim(entry: Entry) -> Entry:
-    """The entry without what is for charts: the log has it for every submission."""
+    """The entry without the fields for charts: the log has it for every submission."""
     cases = tuple(replace(case, series=(), rank_ends_us=()) for case in entry.cases)
     return replace(entry, cases=cases, peaks=None, phases_s={}, history=(), holds=())
 

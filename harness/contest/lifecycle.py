@@ -99,7 +99,7 @@ class Submitted(OfEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRanked(OfEntry):
-    """The evaluation passed. `evaluation` is what the board keeps of it, without what is for charts."""
+    """The evaluation passed. `evaluation` is the board's entry without the fields for charts."""
 
     type: Literal["ranked"] = "ranked"
     evaluation: Entry

@@ -66,7 +66,8 @@ def full(contest: Competition, records: Iterable[Record], board: Board, now: dat
 
 
 def public(contest: Competition, records: Iterable[Record], board: Board, now: datetime) -> Standings:
-    """What everybody may see: as they were when they were frozen, and nothing while submissions are private."""
+    """The standings that everybody may see: as they were when they were frozen, and none while submissions are
+    private."""
     records = tuple(records)
     frozen_at = frozen_since(contest, fold(records), now)
     if contest.is_hidden(now):
@@ -82,7 +83,7 @@ def _at(contest: Competition, state: ContestState, board: Board, now: datetime) 
 
 
 def _of(listed: Listed, state: ContestState, board: Board) -> list[ProblemStandings]:
-    """A problem's standings, a group each: what was measured on two machine classes does not compare."""
+    """A problem's standings, one for each group: results of two machine classes do not compare."""
     of_problem = [one for one in state.entries.values() if one.problem == listed.name and one.evaluation is not None]
     sources = {(one.team, one.sha256) for one in of_problem if one.is_placed}
     launches = [one for one in of_problem if one.is_placed or one.state == "withdrawn"]
@@ -114,7 +115,7 @@ def _named(one: ContestEntry) -> Entry:
 
 
 def _latest_state(entry: Entry, by_run: dict[str, ContestEntry]) -> ContestEntry:
-    """Of the submissions of that source the one that got furthest, and of those the first: an award is for one that
+    """The state of the source's submission that got furthest, the first of several: an award is for a submission that
     was reproduced, whichever launch the board has last."""
     runs = [entry.run_id, *(past.run_id for past in entry.history if past.sha256 == entry.sha256)]
     order = ("ranked", "reproduced", "verified", "awarded")

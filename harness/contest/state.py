@@ -69,7 +69,7 @@ class ContestEntry:
 
     @property
     def run_ids(self) -> frozenset[str]:
-        """The runs that what it claims rests on."""
+        """The runs that its claim rests on."""
         launches = self.reproduced.verified.run_ids if self.reproduced is not None else ()
         return frozenset((*(one.run_id for one in (self.evaluation, self.hold) if one is not None), *launches))
 

@@ -90,12 +90,12 @@ def ratio(series: Series) -> float:
 
 
 def ratios_of(series: Series) -> CaseLogs:
-    """Of the ratios to the baseline."""
+    """The logarithms of the series' ratios to the baseline."""
     return CaseLogs(logs=log_ratios(series), block=series.block, launches=series.launches)
 
 
 def fractions_of(series: Series, bound: float) -> CaseLogs:
-    """Of the parts of the bound that samples reached."""
+    """The logarithms of the fractions of the bound that samples reached."""
     return CaseLogs(logs=log_fractions(series, bound), block=series.block, launches=series.launches)
 
 
@@ -236,7 +236,7 @@ def students_range(probability: float, count: int, freedom: int) -> float:
 
 
 def standard_error(ci: tuple[float, float]) -> float:
-    """Of the logarithm, by a 95 % interval of the value."""
+    """The standard error of the logarithm, from a 95 % interval of the value."""
     return math.log(ci[1] / ci[0]) / 2 / statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
@@ -259,7 +259,7 @@ class Noise:
 
     @property
     def apart(self) -> LaunchNoise:
-        """What launches of two sessions differ by; its degrees of freedom are F. E. Satterthwaite's (1946)."""
+        """The noise between launches of two sessions; its degrees of freedom are F. E. Satterthwaite's (1946)."""
         parts = [(level.sd**2, level.freedom) for level in (self.launch, self.session)]
         return LaunchNoise(sd=math.hypot(self.launch.sd, self.session.sd), freedom=satterthwaite(parts))
 
@@ -296,7 +296,7 @@ MEDIANS, QUARTILES = 1.2533, 1.349
 
 
 def values_of(cases: Sequence[CaseLogs]) -> list[float]:
-    """What each launch says of these cases: the mean over them of its medians."""
+    """Each launch's value: the mean over these cases of its medians."""
     return [statistics.fmean(map(median, launch)) for launch in zip(*(case.by_launch for case in cases), strict=True)]
 
 

@@ -144,7 +144,7 @@ def size_text(nbytes: int) -> str:
 
 
 def count_text(number: int, what: str) -> str:
-    """`1 rank`, `8 ranks`."""
+    """A number with its noun: `1 rank`, `8 ranks`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 

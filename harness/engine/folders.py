@@ -29,16 +29,13 @@ class JobFolders:
         return folder
 
     def printed(self, ticket: Ticket, name: str, start: int) -> bytes:
-        """See Engine."""
         return files.tail_from(self._of(ticket) / name, start)
 
     def tickets(self) -> Sequence[Ticket]:
-        """See Engine."""
         folders = [one.name for one in self._folder.iterdir() if one.is_dir() and NAME.fullmatch(one.name)]
         return [Ticket(id=name) for name in sorted(folders)]
 
     def _of(self, ticket: Ticket) -> Path:
-        """The job's folder."""
         return self._folder / ticket.id
 
     def _made(self, job: Job) -> Path:

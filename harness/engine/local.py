@@ -64,7 +64,6 @@ class LocalEngine(JobFolders):
         self._children: dict[str, _Child] = {}
 
     def submit(self, job: Job) -> Ticket:
-        """See Engine."""
         folder = self._made(job)
         try:
             files.replace_file(folder / ORDER, (json.dumps(encode(job)) + "\n").encode(), is_alone=True)
@@ -76,7 +75,6 @@ class LocalEngine(JobFolders):
         return job.ticket
 
     def poll(self, ticket: Ticket) -> State:
-        """See Engine."""
         child = self._children.get(ticket.id)
         if child is None:
             return self._from_before(ticket)
@@ -90,7 +88,6 @@ class LocalEngine(JobFolders):
         return JobDone(end=child.end, has_result=self._has_result(ticket))
 
     def cancel(self, ticket: Ticket) -> None:
-        """See Engine."""
         child = self._children.get(ticket.id)
         if child is None:
             while (pid := _holder(self._of(ticket) / LOCK)) is not None:
@@ -101,7 +98,6 @@ class LocalEngine(JobFolders):
             self._ended(ticket, Cancelled())
 
     def discard(self, ticket: Ticket) -> None:
-        """See Engine."""
         self.cancel(ticket)
         self._children.pop(ticket.id, None)
         files.remove(self._of(ticket))

@@ -111,7 +111,6 @@ class SlurmEngine(JobFolders):
         self._gone_s: dict[str, float] = {}  # when a job was first seen to be in no queue
 
     def submit(self, job: Job) -> Ticket:
-        """See Engine."""
         try:
             return self._submitted(job)
         except OSError as error:
@@ -140,7 +139,6 @@ class SlurmEngine(JobFolders):
         return job.ticket
 
     def poll(self, ticket: Ticket) -> State:
-        """See Engine."""
         if not self._of(ticket).is_dir():
             return Lost(why="there is no such job")
         if (end := self._end(ticket)) is not None:
@@ -152,7 +150,6 @@ class SlurmEngine(JobFolders):
         return self._left(ticket)
 
     def cancel(self, ticket: Ticket) -> None:
-        """See Engine."""
         if not isinstance(self.poll(ticket), JobDone | Lost):
             self._run("scancel", "--full", f"--name={self._prefix}{ticket.id}", f"--user={getpass.getuser()}")
             self._cancelled[ticket.id] = time.monotonic()
@@ -170,7 +167,7 @@ class SlurmEngine(JobFolders):
         files.remove(self._of(ticket))
 
     def number(self, ticket: Ticket) -> str:
-        """What Slurm calls the job; "" if that is not known."""
+        """Slurm's number of the job; "" if that is not known."""
         return str(_read(self._of(ticket) / SLURM_ID).get("job", ""))
 
     # ---- Slurm
@@ -229,7 +226,7 @@ class SlurmEngine(JobFolders):
         return _without_end(seen, (self._of(ticket) / node.STARTED).exists())
 
     def _told_at_last(self, ticket: Ticket) -> _Seen | None:
-        """What Slurm still knows of a job that is not in the queue any more."""
+        """Slurm's record of a job that is no longer in the queue."""
         number = self.number(ticket)
         try:
             told = self._run("scontrol", "show", "job", "--oneliner", number) if number else ""
@@ -243,7 +240,7 @@ class SlurmEngine(JobFolders):
         return _Seen(number, fields["JobState"], nodes, int(code) or -int(by_signal or 0))
 
     def _run(self, command: str, *arguments: str, stdin: str = "") -> str:
-        """What the command prints. Raises EngineError where it fails or does not come to an end."""
+        """The command's output. Raises EngineError where it fails or does not come to an end."""
         try:
             ran = subprocess.run(
                 [command, *arguments],
@@ -284,7 +281,7 @@ class SlurmEngine(JobFolders):
 
 
 def _without_end(seen: _Seen, has_begun: bool) -> State:
-    """What Slurm's last word makes of a job that left no word of its own."""
+    """The end of a job that left no word of its own, by Slurm's last state."""
     match seen.state:
         case "CANCELLED" if seen.nodes and not has_begun:  # by Slurm itself, where slurmd's disk is full
             return Lost(why=f"Slurm could not start job {seen.number} on {seen.nodes}; `sinfo -R` may say why")

@@ -89,7 +89,7 @@ def _is_over(found: Outcome | Profile) -> bool:
 
 
 def _further(session: Session, phase: Phase, case: Case) -> Outcome | Profile:
-    """What the phase does with a case that is right."""
+    """Measures or profiles a case that is right, as the phase says."""
     if phase.then == "measure":
         return session.measure(case)
     return session.profile(case) if phase.then == "profile" else Passed()

@@ -31,7 +31,7 @@ COUNTS: dict[str, Literal["samples", "epochs"]] = {  # the names under which MLP
 
 @dataclass(frozen=True, kw_only=True)
 class _Scaling:
-    """scaling.json."""
+    """The content of scaling.json."""
 
     scaling_factor: float
 
@@ -76,7 +76,7 @@ def _scored(folder: Path, name: str, logs: Sequence[Path], references: Sequence[
 
 
 def _number(path: Path) -> tuple[int, str]:
-    """result_10 behind result_9."""
+    """A key that sorts result_10 behind result_9."""
     digits = re.findall(r"\d+", path.stem)
     return (int(digits[-1]) if digits else 0, path.name)
 

@@ -76,8 +76,8 @@ class Fit:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsTally:
-    """What a fit needs of complete rounds: each file's log-speed by them, and the sum of the squared logs. `looks` is
-    how often an order was looked for."""
+    """The sums over complete rounds that a fit needs: each file's log-speed by them, and the sum of the squared logs.
+    `looks` is how often an order was looked for."""
 
     logs: tuple[float, ...]
     squares: float
@@ -85,7 +85,7 @@ class RoundsTally:
     looks: int
 
     def plus(self, meetings: Sequence[Meeting]) -> "RoundsTally":
-        """With further complete rounds."""
+        """The tally with further complete rounds."""
         count = len(self.logs)
         rounds = self.rounds + len(meetings) // math.comb(count, 2)
         sums = [log * count * self.rounds for log in self.logs]
@@ -154,7 +154,7 @@ def looks(before: int, rounds: int, count: int) -> tuple[int, ...]:
 
 
 def share(look: int) -> float:
-    """Of the 5 %, what look number `look` has, from 1: 1/4, 1/4, 3/16, 1/8 ..., whose sum is 1."""
+    """The part of the 5 % that look number `look` (from 1) has: 1/4, 1/4, 3/16, 1/8 ..., whose sum is 1."""
     return float(look / 2 ** (look + 1))
 
 
@@ -390,7 +390,7 @@ def known(board: Board, meeting: Contenders) -> RoundsTally:
 
 
 def settlement(meeting: Contenders, found: Settled) -> Settlement:
-    """What the board keeps."""
+    """The settlement that the board keeps."""
     first, fitted = meeting.entries[0], found.fit
     slowest = min(fitted.logs)
     entries = [meeting.entries[number] for number in found.numbers]

@@ -55,7 +55,7 @@ class StagedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class PythonConfig:
-    """What is run: `main` is one of the staged files."""
+    """The Python program of a folder: `main` is one of the staged files."""
 
     main: str
     type: Literal["py"] = "py"
@@ -68,8 +68,8 @@ class PythonConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CudaConfig:
-    """What nvcc compiles: `sources` are staged files. The others are headers, which only `include_dirs` and the sources
-    name."""
+    """The CUDA program of a folder: nvcc compiles `sources`, which are staged files. The others are headers, which only
+    `include_dirs` and the sources name."""
 
     sources: tuple[str, ...]
     include_dirs: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ class TaskProblem(Problem):
         return found
 
     def own_task(self, suite: Suite) -> dict[str, Any]:
-        """As KernelBot reads the folder, on as many ranks as the suite's cases have."""
+        """The folder's task as KernelBot reads it, on as many ranks as the suite's cases have."""
         task, staged, validation = self.task, self.staged(), self.task.validation
         ranks = {"world_size": suite.benchmarks[0].world_size}
         files = [

@@ -28,8 +28,8 @@ CATCHES = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 @dataclass(frozen=True, kw_only=True)
 class Objection:
-    """What is wrong with a file and how to change it. `refused`: GPU MODE does not take or cannot import the file;
-    otherwise it is a warning. `line` is None where it concerns the whole file."""
+    """A fault of a file and how to mend it. `refused`: GPU MODE does not take or cannot import the file; otherwise it
+    is a warning. `line` is None where it concerns the whole file."""
 
     text: str
     refused: bool = True
@@ -208,7 +208,7 @@ def _top_level(tree: ast.Module) -> set[str]:
 
 
 def _attempted(tree: ast.Module) -> set[ast.AST]:
-    """What stands in a `try` that catches an import that fails."""
+    """The statements in a `try` that catches a failing import."""
     found: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Try) and any(_catches(handler) for handler in node.handlers):
@@ -230,7 +230,7 @@ def _meant(gpu: str, known: Iterable[str]) -> str | None:
 
 # ---- a file that passes ----------------------------------------------------------------------------------------------
 def rewritten(source: str, problem: Problem) -> tuple[str, tuple[str, ...]]:
-    """The same program as a file that GPU MODE takes, as far as that is possible, and what was changed. Python that
+    """The program as a file that GPU MODE takes, as far as that is possible, and the list of changes. Python that
     cannot be read stays as it is."""
     try:
         tree = ast.parse(source)

@@ -31,7 +31,7 @@ def phases(suite: Suite, mode: Mode) -> tuple[Phase, ...]:
 
 
 def planned(plan_type: type[P], order: Order, **more: Any) -> P:
-    """A plan of that type, by what was asked for; `more` is what the kind adds, or decides otherwise."""
+    """A plan of that type for the order; `more` are the fields that the kind adds or decides otherwise."""
     setting, problem = order.setting, order.setting.problem
     asked: dict[str, Any] = {
         "kind": problem.kind,

@@ -58,11 +58,11 @@ class PlainSession:
             self.phases_s[phase.name] = time.monotonic() - began
 
     def measure(self, case: Case) -> Measured | Failure:
-        """Of a kind whose plans measure nothing."""
+        """Never called: the kind's plans measure nothing."""
         raise AssertionError("no phase of the plan measures")
 
     def profile(self, case: Case) -> Profile | Failure:
-        """Of a kind whose plans refuse the mode."""
+        """Never called: the kind's plans refuse mode profile."""
         raise AssertionError("no phase of the plan profiles")
 
     def close(self) -> Passed | Failure:
@@ -70,11 +70,10 @@ class PlainSession:
         return Passed()
 
     def bound(self, case: Case) -> Bound | None:
-        """None is known."""
         return None
 
     def logs_of(self, case: Case) -> tuple[str, ...]:
-        """It printed nothing."""
+        """No logs."""
         return ()
 
     def account(self) -> Account:

@@ -169,18 +169,17 @@ class EachAlone:
         """There is nothing to end."""
 
     def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:
-        """The kind's own."""
         return self._kind.session(plan, progress)
 
 
 def pool_of(setting: Setting) -> contextlib.AbstractContextManager[SessionPool]:
-    """For many evaluations in that setting. Raises what `kind_of` does."""
+    """The pool for many evaluations in that setting. Raises what `kind_of` does."""
     kind = kind_of(setting)
     return POOLS[type(kind)]() if type(kind) in POOLS else EachAlone(kind)
 
 
 def plan_of(order: Order) -> Plan:
-    """What an evaluation will do, by the kind that evaluates it. Raises what that kind's `plan` does."""
+    """The plan of an evaluation, by the kind that evaluates it. Raises what that kind's `plan` does."""
     setting = order.setting
     plan = kind_of(setting).plan(order)
     return replace(plan, fresh_caches=setting.fresh_caches, import_s=setting.import_s)

@@ -37,7 +37,7 @@ class ReplayPlan(Plan):
 
 
 def replay_of(report: EvalReport, problem: Problem) -> ReplayPlan:
-    """The plan whose evaluation finds what that report found, on the report's own cases."""
+    """A plan whose evaluation has the results of that report, on the report's own cases."""
     cases = [one.case for one in report.results]
     suite = replace(
         next(iter(problem.suites.values())),
@@ -75,7 +75,7 @@ class ReplayKind(PlainKind):
 
     @contextlib.contextmanager
     def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """Starts nothing."""
+        """A session that starts no process."""
         assert isinstance(plan, ReplayPlan)
         yield ReplaySession(plan, progress)
 
@@ -92,7 +92,7 @@ class ReplaySession(PlainSession):
         self.now: CaseResult
 
     def check(self, case: Case) -> Checked:
-        """What became of the next case."""
+        """The recorded outcome of the next case."""
         self.now = self.left.pop(0)
         outcome = self.now.outcome
         if isinstance(outcome, NotRun) and not self.has_failed:
@@ -101,25 +101,21 @@ class ReplaySession(PlainSession):
         return Checked(outcome=Passed() if isinstance(outcome, Measured) else outcome, verdicts=self.now.verdicts)
 
     def measure(self, case: Case) -> Measured | Failure:
-        """The recorded series."""
         assert isinstance(self.now.outcome, Measured)
         return self.now.outcome
 
     def profile(self, case: Case) -> Profile | Failure:
-        """The recorded profile."""
         return self.now.profile or Profile(ranks=(), trace_json="")
 
     def bound(self, case: Case) -> Bound | None:
-        """The recorded bound."""
         found = (one.bound for one in self.plan.report.results if one.case == case)
         return next(found, None)
 
     def logs_of(self, case: Case) -> tuple[str, ...]:
-        """Those of the report's case."""
+        """The logs that the report names for the case."""
         return next(one.logs for one in self.plan.report.results if one.case == case)
 
     def account(self) -> Account:
-        """What else was recorded."""
         report = self.plan.report
         assert report.environment is not None
         return Account(

@@ -148,7 +148,7 @@ def named(asked: Asked, checkout: Checkout) -> tuple[Problem, Path | None, tuple
 
 
 def _named_by(file: Path, checkout: Checkout) -> tuple[Problem, tuple[Warning, ...]]:
-    """The problem that a submission's first lines name, and what is to be said of the GPUs that they name."""
+    """The problem that a submission's first lines name, and warnings about the GPUs that they name."""
     submission = read_submission(file, checkout.root)
     said = directives(submission.source, submission.name)
     folder = registry.beside(file, checkout)  # which the user has named by naming the file
@@ -186,7 +186,7 @@ def own_data(asked: Asked, problem: Problem) -> OwnData | None:
 
 
 def check_nodes(nodes: int, world_size: int, problem: Problem) -> None:
-    """UsageError where the problem's ranks cannot be spread over so many nodes."""
+    """Raises UsageError where the problem's ranks cannot be spread over so many nodes."""
     if not 1 <= nodes <= MAX_NODES:
         raise UsageError(f"--nodes {nodes}: 1 to {MAX_NODES} nodes can be asked for")
     if nodes > 1 and not (problem.kind == "op" and problem.multi_gpu):
@@ -196,6 +196,6 @@ def check_nodes(nodes: int, world_size: int, problem: Problem) -> None:
 
 
 def check_seconds(name: str, seconds: float | None) -> None:
-    """UsageError for what that option cannot be."""
+    """Raises UsageError if the option's value is not a number above 0."""
     if seconds is not None and not 0 < seconds < math.inf:
         raise UsageError(f"{name} {seconds}: a number of seconds above 0 is needed")

@@ -49,7 +49,7 @@ CHECKS: list[tuple[str, Callable[[Readings], CheckResult]]] = [
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What one check found; `fix` is empty where nothing is to be done."""
+    """The finding of one check; `fix` is empty where nothing is to be done."""
 
     check: str
     status: Status
@@ -64,7 +64,7 @@ def doctor(found: Readings) -> tuple[Finding, ...]:
 
 
 def short(findings: Sequence[Finding]) -> tuple[MachineState, ...]:
-    """What a report says of the machine: each finding that is warn or fail."""
+    """The findings that a report keeps: each one that is warn or fail."""
     return tuple(
         MachineState(status=one.status, check=one.check, found=one.found)
         for one in findings

@@ -19,7 +19,7 @@ ORDER: tuple[Status, ...] = ("fail", "warn", "unknown", "pass")  # the worst fir
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check found; `fix` is empty where nothing is to be done."""
+    """The result of one check; `fix` is empty where nothing is to be done."""
 
     status: Status
     found: str

@@ -94,7 +94,8 @@ def available_bytes() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CpuTime:
-    """Of this process's cores since they started, in ticks: all of it, and what a hypervisor gave to other guests."""
+    """The time of this process's cores since they started, in ticks: all of it, and the part that a hypervisor gave to
+    other guests."""
 
     total: int
     stolen: int
@@ -106,7 +107,7 @@ class CpuTime:
 
 
 def cpu_time() -> CpuTime:
-    """As the kernel counts it now (proc(5), /proc/stat)."""
+    """The kernel's count of now (proc(5), /proc/stat)."""
     own = {f"cpu{core}" for core in os.sched_getaffinity(0)}
     rows = [line.split() for line in _read("/proc/stat").splitlines() if line.startswith("cpu")]
     counts = [[int(count) for count in row[1:9]] for row in rows if row[0] in own]  # further ones are within these
@@ -246,7 +247,7 @@ def _interrupt(signum: int, frame: object) -> NoReturn:
 
 
 def refusal(error: OSError | MemoryError) -> str:
-    """What the machine did not give, and what to do about it, as one line."""
+    """The resource that the machine did not give, and what to do about it, as one line."""
     if isinstance(error, MemoryError):
         return "no memory left for the harness itself; end other work, or ask for fewer ranks (--ranks, RANKS=)"
     try:

@@ -42,8 +42,8 @@ class LinuxSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What is a matter of purpose, so that the user decides. Doctor's advice is the default: full randomisation, so
-    that runs differ as they do elsewhere, and huge pages where a program asks for them."""
+    """The settings that depend on the user's purpose. Doctor's advice is the default: full randomisation, so that runs
+    differ as they do elsewhere, and huge pages where a program asks for them."""
 
     aslr: Aslr = "full"
     huge_pages: HugePages = "madvise"

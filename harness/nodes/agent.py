@@ -108,7 +108,7 @@ class Agent(Relay):
         self.hub.send(FrameKind.CONTROL, 0, message)
 
     def _open(self, group: wire.GroupName, link: int) -> None:
-        """What the group's ranks send to other nodes is read from its link."""
+        """Opens the link of a group, from which the traffic of its ranks to other nodes is read."""
         self.links[group] = link
         os.set_blocking(link, False)
         self.watch_read(link, lambda: self._on_packet(GROUPS.index(group), link))

@@ -13,7 +13,8 @@ FULL_BYTES = 8 << 20  # unsent, from which on what can be lost is not sent
 
 
 class FrameKind(enum.IntEnum):
-    """What a frame holds. Its number is that of a rank (`relay.number_of`) or a group (its place in zygotes.GROUPS)."""
+    """What a frame carries. Its number is that of a rank (`relay.number_of`) or of a group (its place in
+    zygotes.GROUPS)."""
 
     CONTROL = 0  # JSON of the zygote's protocol (ranks.wire)
     FOLDER = 1  # of a rank that is to be started: a tar archive of its working folder
@@ -34,7 +35,7 @@ class Frame:
 
 
 class PeerGoneError(Exception):
-    """The connection has ended, or what comes is none of these frames."""
+    """The connection has ended, or sent bytes that are none of these frames."""
 
 
 class Peer:
@@ -65,7 +66,7 @@ class Peer:
                 self.wants_write(self, True)
 
     def flush(self) -> None:
-        """Sends what there is room for. Raises PeerGoneError."""
+        """Sends as much as the socket takes. Raises PeerGoneError."""
         try:
             while self._unsent:
                 sent = self.sock.send(self._unsent[0])

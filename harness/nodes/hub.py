@@ -92,11 +92,11 @@ class Hub(Relay):
         self.tell(message)
 
     def tell(self, message: ZygoteMessage) -> None:
-        """To the parent."""
+        """Sends the message to the parent."""
         self.control.send(json.dumps(encode(message)).encode())
 
     def lost(self) -> NodeLost:
-        """Which node's connection has ended."""
+        """The error that names the node whose connection has ended."""
         gone = [node for node, peer in enumerate(self.peers) if _is_gone(peer)]
         which = f"node {gone[0]}" if gone else "a node"
         return NodeLost(
@@ -116,7 +116,7 @@ def _is_gone(peer: Peer) -> bool:
 
 
 def _archive(folder: Path) -> bytes:
-    """What is in the folder, as a tar archive."""
+    """The folder's content as a tar archive."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.add(folder, arcname=".")

@@ -25,7 +25,7 @@ READ_BYTES = 1 << 17
 PACKET_BYTES = 1 << 16
 WORD = struct.Struct(">Hq")  # its place in the page, and its value
 LOST_LOG_BYTES = 1 << 20  # unsent, from which on more of a log is not kept
-MORE_BYTES = 1 << 20  # of a file than of the output in it: what it is aligned to, and how it is described
+MORE_BYTES = 1 << 20  # that a file may have beyond its output: alignment and description
 
 
 def number_of(group: wire.GroupName, rank: int, world_size: int) -> int:
@@ -41,14 +41,15 @@ class BarrierPage:
         self.known = {peer: [0] * len(barrier.words) for peer in peers}
 
     def merge(self, peer: Peer, data: bytes) -> None:
-        """Takes in what has changed there."""
+        """Takes in the words that have changed on the far page."""
         changes = list(WORD.iter_unpack(data))
         for word, value in changes:
             self.known[peer][word] = value
         self.barrier.merge(changes)
 
     def changes_for(self, peer: Peer) -> bytes:
-        """What has changed here that is not known there; from now on it is."""
+        """The words that have changed here and that the far page does not have; they count as known there from now
+        on."""
         known = self.known[peer]
         changed = [(word, value) for word, value in enumerate(self.barrier.words) if value != known[word]]
         for word, value in changed:
@@ -77,7 +78,7 @@ class ChannelWriter:
                 self.watch(self, True)
 
     def flush(self) -> None:
-        """Writes what there is room for. What nobody reads any more is dropped."""
+        """Writes as much as the descriptor takes. Data for a reader that is gone is dropped."""
         try:
             while self.unsent:
                 data, fds = self.unsent[0]
@@ -117,7 +118,7 @@ class RankEnd:
         self.commands, self.most_bytes = MessageParser(wire.Command), MORE_BYTES
 
     def send(self, data: bytes) -> None:
-        """What the far end sent, with the files before it."""
+        """Passes on the bytes that the far end sent, with the files before them."""
         files, self.files = self.files, []
         self.writer.write(data, files)
         for command in self.commands.feed(data) if self.commands else ():
@@ -126,7 +127,8 @@ class RankEnd:
 
 
 class Relay:
-    """The loop; the hub and the agent add what they do with CONTROL, FOLDER and PACKET frames."""
+    """Moves frames between the far ends and the near ones. The hub and the agent handle CONTROL, FOLDER and PACKET
+    frames."""
 
     def __init__(self, sockets: Sequence[socket.socket]) -> None:
         self.selector = selectors.DefaultSelector()
@@ -208,7 +210,7 @@ class Relay:
             self._on_rank(end, frame)
 
     def _on_rank(self, end: RankEnd, frame: Frame) -> None:
-        """What the far end of a rank sent."""
+        """Handles bytes that the far end of a rank sent."""
         if frame.kind == FrameKind.STREAM:
             end.send(frame.data)
         elif frame.kind in (FrameKind.FILE, FrameKind.UNSEALED):
@@ -258,8 +260,8 @@ class Relay:
 
 
 def content_of(fd: int, most_bytes: int | None = None) -> bytes | None:
-    """What a sealed file has; None of anything that could still change, or never end. Of a file that is larger it is
-    the first `most_bytes`: what an output says of itself then does not fit, and it is wrong."""
+    """The bytes of a sealed file; None for a file that could still change, or is no regular file. Of a larger file the
+    first `most_bytes`: its description does not fit then, and the output is wrong."""
     try:
         if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & wire.SEALS != wire.SEALS:
             return None

@@ -27,7 +27,8 @@ Import = ast.Import | ast.ImportFrom
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """What binds a name at the top level of a file: an import of `meaning` (dotted), or else its own code (None)."""
+    """A binding of a name at the top level of a file: an import of `meaning` (dotted), or the file's own code
+    (None)."""
 
     name: str
     file: str

@@ -144,12 +144,12 @@ class Problem:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What is run of the staged files at GPU MODE, as task.yml has it."""
+        """The program that GPU MODE runs of the staged files, as task.yml has it."""
         return {"main": "eval.py"}
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """What a compiler links to."""
+        """The libraries that a compiler links to."""
         return ()
 
     @property
@@ -161,12 +161,12 @@ class Problem:
         """Raises UsageError if our ranks cannot run the problem."""
 
     def advice(self, device: str, cuda_is_cpu: bool) -> str:
-        """What to do if the problem or a submission fails on that device of this machine, where the device may be the
+        """Advice if the problem or a submission fails on that device of this machine, where the device may be the
         reason; or "". `cuda_is_cpu`: the CPU stands in for CUDA already."""
         return ""
 
     def cost(self, case: Case) -> Cost:
-        """What one rank must do at least in one call of `case`. Raises UsageError if the problem has no cost(),
+        """The least that one rank must do in one call of `case`. Raises UsageError if the problem has no cost(),
         BadFileError if what it returns is no cost."""
         if self.cost_of is None:
             raise UsageError(

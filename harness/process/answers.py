@@ -38,7 +38,7 @@ DRAIN_S = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessLimits:
-    """What a program may take. It is ended after `wall_s`; no answer counts that comes after `answer_s`. `memory_bytes`
+    """The limits of a program. It is ended after `wall_s`; no answer counts that comes after `answer_s`. `memory_bytes`
     is of all its processes together, with memory that they share and files of memory, once each; `tasks` are its
     processes and their threads."""
 
@@ -159,7 +159,7 @@ def _too_many(limits: ProcessLimits) -> str:
 
 
 def _ending(said: str) -> str:
-    """What the status that the launcher wrote means."""
+    """The meaning of the status that the launcher wrote."""
     if not said.isdigit():
         return said
     code = os.waitstatus_to_exitcode(int(said))

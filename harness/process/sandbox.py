@@ -123,7 +123,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def most() -> cgroup.Most:
-    """What a group of ranks may use of this machine, where a cgroup can be made."""
+    """The limits of a group of ranks on this machine, where a cgroup can be made."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cores = tuple(sorted(os.sched_getaffinity(0)))
     return cgroup.Most(cores=cores, memory_bytes=memory - memory // SPARE_PART, tasks=MORE_PROCESSES)
@@ -271,7 +271,7 @@ def _mount_over(target: Path, kind: str, options: str, kept: Iterable[Path]) -> 
 
 
 def _freeze_proc() -> None:
-    """What /proc has but processes can be read only: the kernel's settings, which are root's even without its
+    """Makes everything in /proc but processes read-only: the kernel's settings, which are root's even without its
     capabilities. Landlock must let drivers write below /proc (see `_landlock`)."""
     for path in Path("/proc").iterdir():
         if not path.name.isdigit() and not path.is_symlink():

@@ -254,7 +254,7 @@ class GpuDevice:
 
     def regain(self) -> None:
         if (lacking := self.released - self.kept_bytes()) > 0:
-            with contextlib.suppress(torch.OutOfMemoryError):  # others have it: the call will ask for what it needs
+            with contextlib.suppress(torch.OutOfMemoryError):  # others have it: the call will allocate it
                 torch.empty(lacking, dtype=torch.uint8, device=self.id)
         self.released = 0
 

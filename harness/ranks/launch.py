@@ -48,8 +48,8 @@ FROZEN_S = 10.0  # for all processes of a group to stop, which takes millisecond
 
 
 def drawn() -> dict[wire.Role, wire.GroupName]:
-    """Which group has which role. Chance decides, so that nothing that a rank sees tells its role: neither its folder
-    nor its place in the order of start."""
+    """Draws which group has which role. Chance decides, so that a rank cannot tell its role from its folder or its
+    place in the order of start."""
     first, *others = GROUPS
     if secrets.randbits(1):
         others.reverse()
@@ -103,11 +103,11 @@ class Launch:
         return self.folder / self.names[role] / str(rank)
 
     def workdirs(self, role: wire.Role) -> list[Path]:
-        """Those of all its ranks."""
+        """The folders of all ranks of that role."""
         return [self.workdir(role, rank) for rank in range(self.world_size)]
 
     def order(self, role: wire.Role, rank: int, groups: tuple[str, ...] = ()) -> wire.RankOrder:
-        """All that a rank gets at its start."""
+        """The order that starts this rank."""
         is_judge = role == "trusted"
         return wire.RankOrder(
             group=self.names[role],
@@ -132,7 +132,7 @@ class Launch:
 
 
 def log_name(role: wire.Role, rank: int) -> str:
-    """What a report calls the log of a rank."""
+    """The name of a rank's log in reports."""
     return f"{role} rank {rank}"
 
 
@@ -187,7 +187,7 @@ class Ranks:
         return [*(process.pid for process in self.zygotes.processes), *self.by_pid]
 
     def logs(self) -> dict[str, str]:
-        """What each rank printed (the end of it), where it printed anything."""
+        """The end of the log of each rank that printed anything."""
         if not self.is_over:
             self.poll(0)
         return {log_name(rank.role, rank.rank): rank.log.text() for rank in self.all_ranks() if rank.log.tail}

@@ -118,7 +118,7 @@ def _laid_out(value: Any, offset: int, with_host: bool = False) -> tuple[_Layout
 
 
 def end_of(value: Any, offset: int) -> int:
-    """Where the tensors of the tree `value` end when they are written at `offset`."""
+    """The offset behind the tensors of the tree `value` when they are written at `offset`, in bytes."""
     return _laid_out(value, offset)[0].end
 
 

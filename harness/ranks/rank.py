@@ -36,7 +36,7 @@ class Rank:
         self.was_killed = False  # by SIGKILL
 
     def read(self) -> bool:
-        """Takes what is there, for `inbox`; False at the end of it."""
+        """Takes the bytes that have come, for `inbox`; False at the end of the connection."""
         try:
             data, files, _, _ = socket.recv_fds(self.sock, READ_BYTES, wire.MAX_FILES)
         except BlockingIOError:
@@ -65,7 +65,7 @@ class Rank:
         return sealed and len(self.files) <= wire.MAX_FILES
 
     def exited(self, code: int) -> None:
-        """Its process has ended."""
+        """Notes that the rank's process has ended with that code."""
         self.was_killed = not self.gone and code == -signal.SIGKILL
         self.gone = self.gone or exit_text(code)
 
@@ -85,14 +85,15 @@ class Rank:
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
-        """Within, the socket blocks. A rank that is gone or stopped misses what is sent; who waits for it will tell."""
+        """Makes the socket blocking while the context lasts. Errors of a rank that is gone or stopped are ignored here:
+        whoever waits for its reply reports them."""
         with contextlib.suppress(ConnectionError, TimeoutError):
             self.sock.settimeout(SEND_S)  # messages are small, a rank that obeys takes them at once
             yield
             self.sock.setblocking(False)
 
     def close(self) -> None:
-        """Closes what is open of it here."""
+        """Closes the socket, the log and the files that are open for this rank in the parent."""
         self.sock.close()
         os.close(self.log.fd)
         for fd in self.take_files():

@@ -56,7 +56,7 @@ class Untrusted(Program):
         return super().yield_memory(command)
 
     def forget(self) -> None:
-        """Gives up what was captured, and its memory."""
+        """Frees the captured graphs and their memory."""
         if isinstance(self.kernel, Captured):
             self.kernel.graphs = {}
 

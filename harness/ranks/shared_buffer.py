@@ -25,7 +25,7 @@ CHUNK_BYTES = 1 << 30  # one system call moves less than 2 GiB
 
 
 class Source(Protocol):
-    """What tensors are read from; `kind` is the kind of device that they are on then."""
+    """Memory that tensors are read from; `kind` is the kind of device that they are on then."""
 
     kind: str
 
@@ -35,7 +35,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPlace:
-    """Where a tensor lies: `memory` and `strides` as in wire.Output, `offset` in bytes."""
+    """The place of a tensor: `memory` and `strides` as in wire.Output, `offset` in bytes."""
 
     memory: str
     offset: int
@@ -59,7 +59,7 @@ class SharedBuffer(Source, Protocol):
 
 
 class FileBuffer:
-    """For ranks on CPU cores."""
+    """A buffer in a file, for ranks on CPU cores."""
 
     kind, handle = "cpu", ""
 
@@ -93,7 +93,7 @@ class FileBuffer:
         write_bytes(self.fd, os.fstat(self.fd).st_size, memoryview(_with_length(data)))
 
     def appended(self, most_nbytes: int = sys.maxsize) -> bytes:
-        """What was appended last. Raises EOFError if there is nothing, or more than that."""
+        """The bytes appended last. Raises EOFError if there are none or more than `most_nbytes`."""
         end = os.fstat(self.fd).st_size - LENGTH_BYTES
         nbytes = int.from_bytes(os.pread(self.fd, LENGTH_BYTES, end)) if end >= 0 else 1
         if nbytes > min(end, most_nbytes):
@@ -122,13 +122,13 @@ class LoadedFile:
         return torch.from_numpy(self.bytes[offset : offset + nbytes])
 
     def appended(self) -> bytes:
-        """What was appended last."""
+        """The bytes appended last; `FileBuffer.appended` checks their length."""
         end = len(self.bytes) - LENGTH_BYTES
         return self.bytes[end - int.from_bytes(self.bytes[end:].tobytes()) : end].tobytes()
 
 
 class DeviceBuffer:
-    """For ranks on GPUs."""
+    """A buffer in the memory of a GPU, which other processes open by its handle."""
 
     kind = "cuda"
 
@@ -178,8 +178,8 @@ class BufferView:
 
 
 class LeftInPlace:
-    """What a stepped call's output is described by: tensors stay where they are, if another process can open that
-    memory, and are copied to the output buffer if not. Nothing here waits for the device."""
+    """Describes a stepped call's output: tensors stay where they are if another process can open that memory, and are
+    copied to the output buffer if not. Does not wait for the device."""
 
     kind, handle = "cuda", ""
 
@@ -222,7 +222,7 @@ class Flat:
 
 
 def _with_length(data: bytes) -> bytes:
-    """As it stands at the end of a file."""
+    """The bytes with their length behind them, as they stand at the end of a file."""
     return data + len(data).to_bytes(LENGTH_BYTES)
 
 
@@ -244,7 +244,7 @@ def seal(fd: int) -> None:
 
 
 def sealed_file(name: str, write: Callable[[FileBuffer], T]) -> tuple[int, T]:
-    """A new file that was filled by `write` and sealed, and what that returned."""
+    """A new file that `write` has filled, sealed, and the value that `write` returned."""
     fd = new_file(name)
     try:
         written = write(FileBuffer(fd))

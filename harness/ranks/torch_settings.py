@@ -68,7 +68,7 @@ def current() -> dict[str, str]:
 
 
 def apply(values: Mapping[str, str]) -> None:
-    """Sets those that differ."""
+    """Sets the settings whose values differ from `values`."""
     for name, text in values.items():
         setting = SETTINGS[name]
         if str(setting.get()) != text:

@@ -71,9 +71,9 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """What took the time of a call: `by_name` adds up the times of each kernel or operator, which may overlap; `own`
-    are those of the submission; `all_ns` is the time in which anything ran, `others_ns` that in which any ran that is
-    not own."""
+    """Where the time of a call went: `by_name` adds up the times of each kernel or operator, which may overlap; `own`
+    are the submission's; `all_ns` is the time in which anything ran, `others_ns` the time in which anything ran that is
+    not the submission's."""
 
     by_name: Mapping[str, int]
     own: frozenset[str]
@@ -168,8 +168,8 @@ def merge(ranks: Sequence[RankTrace], title: str) -> str:
 
 
 def profile(rank: int, trace: RankTrace) -> RankProfile:
-    """What took this rank's time in the call: its device's kernels, or its own operators if the profiler saw no kernel.
-    Operators count without the time of those that they called."""
+    """The device's kernels in this rank's call with their times, or its operators if the profiler saw no kernel. The
+    time of an operator excludes the operators that it called."""
     of, counted, pieces = _counted(trace)
     calls = Counter(OUTSIDE if event is trace.call else event.name for event in counted)
     total_ns = _total_ns(pieces)
@@ -230,7 +230,7 @@ def _union_ns(pieces: Iterable[_Piece]) -> int:
 
 
 def _counted(trace: RankTrace) -> tuple[Literal["device", "host"], list[TraceEvent], list[_Piece]]:
-    """What did the work of a call, and when."""
+    """The kernels or operators that did the work of a call, and when."""
     device = [event for event in trace.events if event.category in DEVICE_WORK and event.phase == "X"]
     host = [event for event in trace.events if event.category in HOST_WORK and event.phase == "X"]
     return ("device", device, _whole(device)) if device else ("host", host, _self_pieces(host, trace.call))
@@ -332,7 +332,7 @@ def _ns(us: object) -> int | None:
 
 
 def _args(item: Mapping[str, Any]) -> dict[str, Any]:
-    """What torch says about an event, each value a number or a text. Empty if that is too much, or not JSON."""
+    """torch's details of an event, each value a number or a text. Empty if they are too long, or not JSON."""
     found = item.get("args")
     if not isinstance(found, dict):
         return {}

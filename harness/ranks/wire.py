@@ -14,8 +14,8 @@ MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same leng
 Role = Literal["trusted", "baseline", "candidate"]  # which the parent alone knows of untrusted groups
 # What other processes know: groups by their start. Which one is the baseline is drawn, so no rank can tell its role.
 GroupName = Literal["trusted", "first", "second"]
-Reason = Literal["", "device_memory", "memory", "module"]  # what it was out of, or lacked
-# What ranks run: those of a strict problem that judge, and those of any that nobody trusts. As module:class.
+Reason = Literal["", "device_memory", "memory", "module"]  # out of memory of the device or host, or a missing module
+# The programs of ranks, as module:class: of those that judge by the strict checker, and of untrusted ones.
 TRUSTED, UNTRUSTED = "harness.ranks.trusted:Trusted", "harness.ranks.roles:Untrusted"
 MAX_FILES = 64  # that go with one message
 STEP_EPOCHS = 2  # of a stepped call: its host may begin, its result was copied
@@ -26,8 +26,9 @@ SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # of a fil
 # ---- what a rank gets at its start -----------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """What joins one group's ranks on several nodes: rank 0's address there, and the interface that this node reaches
-    it by. With `own`, an address, that interface is made, and the group's ranks on this node have no other network."""
+    """The network of one group's ranks on several nodes: rank 0's address there, and the interface by which this node
+    reaches it. With `own`, an address, that interface is made, and the group's ranks on this node have no other
+    network."""
 
     master: str
     interface: str
@@ -100,7 +101,7 @@ class OpenGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class CloseGroup:
-    """Call destroy_process_group. Answer: Done."""
+    """Leave the process group (torch.distributed.destroy_process_group). Answer: Done."""
 
     type: Literal["close"] = "close"
 
@@ -389,7 +390,8 @@ class Called:
 
 @dataclass(frozen=True, kw_only=True)
 class Stepped:
-    """A stepped call is queued, or has been made: what it returned, and the host's time to queue it, both claims."""
+    """A stepped call is queued, or has been made: its output's description, and the host's time to queue it (us). Both
+    are claims."""
 
     epoch: int
     output: Output
@@ -429,8 +431,7 @@ class PeaksMeasured:
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """The command raised. `message` is the exception's last line, `reason` what it comes down to, where that is one of
-    these."""
+    """The command raised. `message` is the exception's last line; `reason` is its cause where it is one of these."""
 
     message: str
     traceback: str

@@ -66,7 +66,7 @@ from harness.ranks.zygote_messages import (
 SWEEP_S = 3.0  # how long a fork bomb may outrun the undertaker
 CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 DESCRIPTOR = struct.Struct("i")
-GONE = (BrokenPipeError, ConnectionResetError)  # who is at the other end of a socket
+GONE = (BrokenPipeError, ConnectionResetError)  # the process at the other end of a socket is gone
 
 
 def sweep() -> None:
@@ -91,7 +91,8 @@ class Cell:
 
 
 class Zygote:
-    """With `is_cell` it is confined, and forks the ranks of all its orders itself. Else it has a cell for a group."""
+    """Forks ranks. With `is_cell` it is confined and forks the ranks of all its orders itself. Otherwise it has a cell
+    for each group."""
 
     def __init__(self, control: socket.socket, is_cell: bool = False) -> None:
         self.control, self.is_cell = control, is_cell
@@ -203,7 +204,7 @@ def receive(control: socket.socket) -> tuple[bytes, int, list[int]]:
     room = socket.CMSG_SPACE(CREDENTIALS.size) + socket.CMSG_SPACE(DESCRIPTOR.size)
     try:
         data, ancillary, _, _ = control.recvmsg(MAX_MESSAGE_BYTES, room)
-    except ConnectionResetError:  # what it was sent was not read any more
+    except ConnectionResetError:  # the other end closed without reading all
         return b"", 0, []
     told = {kind: content for _, kind, content in ancillary}
     sender = CREDENTIALS.unpack(told[socket.SCM_CREDENTIALS])[0] if socket.SCM_CREDENTIALS in told else 0
@@ -243,7 +244,7 @@ def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
         link=order.network.own if order.network else "",
     )
     lacking = sandbox.enter(order.confined)
-    hide(True)  # what it holds is beyond its ranks too
+    hide(True)  # so that its ranks cannot read its memory and descriptors either
     die_with(zygote)
     cell = Zygote(control, is_cell=True)
     cell.tell(Confined(group=order.group, lacking=lacking), sandbox.link_fds)

@@ -73,7 +73,7 @@ class Confined:
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """A rank was forked."""
+    """A rank was forked: its group, number and process id in the zygote's namespace."""
 
     group: GroupName
     rank: int

@@ -52,7 +52,7 @@ routes = APIRouter(prefix="/admin", dependencies=[Depends(organiser)])
 
 @routes.post("/start", responses=refusals())
 async def start(service: Here) -> Switched:
-    """Submissions are taken again."""
+    """Accepts submissions again."""
     service.accepts_jobs = True
     return Switched(status="ok", accepts_jobs=True)
 

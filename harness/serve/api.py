@@ -353,7 +353,7 @@ def _completed(schema: dict[str, Any], leaderboards: Sequence[Leaderboard]) -> d
 
 # ---- what there is -----------------------------------------------------------------------------------------------
 def _own(service: Service, submission_id: int, secret: str, what: str) -> Row:
-    """The user's own submission."""
+    """The user's own submission. Raises HTTPException (404, 403)."""
     if (row := service.store.get(submission_id)) is None:
         raise HTTPException(404, "Submission not found")
     user: User | None = service.store.users.known(secret)

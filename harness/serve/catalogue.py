@@ -19,9 +19,11 @@ GONE_S = 120.0  # for an evaluation whose leaderboard is no more
 
 
 class Catalogue:
-    """What a server offers now. May be read from any thread; a reader gets the problems of one moment.
+    """The problems that a server offers now. May be read from any thread; a reader gets the problems of one moment. The
+    constructor raises UsageError and BadFileError where nothing can be offered.
 
-    The constructor raises UsageError and BadFileError where nothing can be offered."""
+    The constructor raises UsageError and BadFileError where nothing can be offered.
+    """
 
     def __init__(self, options: ServeOptions, checkout: Checkout) -> None:
         self._options, self._checkout = options, checkout

@@ -142,7 +142,7 @@ class Contests:
                 acts.settle(contest, self._outcome(entry, row, is_own), self.now(), BY)
 
     def _outcome(self, entry: ContestEntry, row: Row, is_own: bool) -> Outcome:
-        """What the queue's row makes of the entry. `is_own`: it could not be evaluated by its own fault."""
+        """The entry's outcome by the queue's row. `is_own`: it could not be evaluated by its own fault."""
         if row.run_id is None:
             if row.state == "timed_out":
                 return EvaluationFailed(entry=entry.number, kind="timed_out", why=row.error or "")
@@ -158,7 +158,7 @@ class Contests:
     # ---- what is seen, and what is not to be seen yet
 
     def data(self, contest: Contest, board: Board, is_full: bool) -> dict[str, Any]:
-        """What the contest's page shows, to organisers or to everybody."""
+        """The content of the contest's page, for organisers or for everybody."""
         with self._lock:
             return contest_page.data(contest, board, self.now(), is_full)
 

@@ -34,8 +34,8 @@ class Leaderboard:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What reading the problems again has changed, by leaderboards' names; `leaderboards` are those of now. `errors`
-    say which problems cannot be offered, and why."""
+    """The changes by reading the problems again, by leaderboards' names; `leaderboards` are those of now. `errors` say
+    which problems cannot be offered, and why."""
 
     leaderboards: tuple[Leaderboard, ...]
     created: tuple[str, ...]

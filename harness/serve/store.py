@@ -132,7 +132,7 @@ class Store:
     # ---- the queue
 
     def add(self, user: User, asked: NewSubmission, limits: QueueLimits) -> Row:
-        """Queues it. Raises QueueFullError."""
+        """Queues a submission. Raises QueueFullError."""
         with self._file.transaction():
             waiting = "SELECT count(*) FROM submissions WHERE state IN ('pending', 'running')"
             if self._db.execute(f"{waiting} AND user_id = ?", (user.id,)).fetchone()[0] >= limits.of_user:

@@ -41,7 +41,7 @@ FOUND = "{us:.1f} us, {ratio}best of {measured} measured of {count} ({ended}), {
 
 
 class Modules:
-    """A problem's files, imported."""
+    """A problem's tuning files and reference, imported."""
 
     def __init__(self, root: Path, problem: str) -> None:
         folders = (f"reference/{problem}", "reference/common", f"submissions/{problem}", "submissions")
@@ -147,7 +147,7 @@ class CaseBench:
             return Tried(row=fields, us=None, note=f"{type(error).__name__}: {str(error).splitlines()[0][:120]}")
 
     def judged(self, fields: tuple[object, ...]) -> str:
-        """What is wrong with a row's result on a hardened input; "" where nothing is."""
+        """The fault of a row's result on a hardened input; "" where there is none."""
         call = self.call(fields, self.hardened())
         assert call is not None, "the row can do the shape"
         output = call()
@@ -280,7 +280,7 @@ def case_found(case: CaseBench, rows: list[PredictedRow], found: SearchResult, u
 
 
 def only_predicted(modules: Modules, order: TuneOrder, rates: Rates) -> Iterator[CaseFound]:
-    """What would be measured."""
+    """The row with the least predicted time of each case; nothing is measured."""
     chip = modules.chip(order)
     for params in order.cases:
         rows = candidates(modules, chip, params, rates)

@@ -85,7 +85,7 @@ class KeptRow:
 
 
 def load(path: Path) -> list[KeptRow]:
-    """What was kept there; [] where nothing was. A line that is none, of a run that was cut off, is left out."""
+    """The rows kept there; [] where there are none. Malformed lines, of a run that was cut off, are ignored."""
     found = []
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
@@ -97,14 +97,14 @@ def load(path: Path) -> list[KeptRow]:
 
 
 def keep(path: Path, one: KeptRow) -> None:
-    """Appends it."""
+    """Appends the row to the file of measured rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(asdict(one)) + "\n")
 
 
 def tried(kept: Sequence[KeptRow], gpu: str, digest: str, pause: float, params: Mapping[str, object]) -> list[Tried]:
-    """What of that counts for a case."""
+    """The kept rows that count for a case."""
     return [
         Tried(row=one.row, us=one.us, note=one.note)
         for one in kept

@@ -19,7 +19,7 @@ Ended = Literal["all measured", "nothing better in a while", "as many as asked",
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What a chip can do in a second at best, and on how many multiprocessors."""
+    """The best rates of a chip, per second, and its number of multiprocessors."""
 
     flops_per_s: float
     hbm_bytes_per_s: float

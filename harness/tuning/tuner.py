@@ -28,7 +28,7 @@ PREDICTED = {"sm_90": ("H200", 132), "gfx942": ("MI300X", 304)}
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
-    """What to tune: the benchmarks of a suite, or those at these places in it. `pause`: see clock.DeviceClock. `chip`:
+    """The benchmarks to tune: those of a suite, or those at these places in it. `pause`: see clock.DeviceClock. `chip`:
     only predict, for that one."""
 
     suite: str

@@ -113,7 +113,6 @@ class ExternalKind(PlainKind):
     """A problem folder's own eval.py, asked for by `--eval theirs`; no folder is of this kind by itself."""
 
     def read(self, place: Path, checkout: Checkout) -> Problem:
-        """The problem folder."""
         return read(place, checkout)
 
     def plan(self, order: Order) -> Plan:
@@ -179,7 +178,7 @@ class ExternalSession(PlainSession):
         self.program: EvaluatorProgram
 
     def prepare(self) -> Passed | Failure:
-        """Builds what is run: compiles the program, or what the submission compiles at its import."""
+        """Compiles the program, or what the submission compiles at its import."""
         problem, submission = self.plan.task_problem, self.plan.submission
         language = LANGUAGES[problem.lang]
         began = time.monotonic()
@@ -246,12 +245,12 @@ class ExternalSession(PlainSession):
         return Profile(ranks=(), trace_json="", text=self.profiles[self.at - 1])
 
     def logs_of(self, case: Case) -> tuple[str, ...]:
-        """What eval.py and the submission, which share a process, printed in the run that the case was last part of."""
+        """The log of the run that the case was last part of, which eval.py and the submission share."""
         name = self.logged.get(case.kind)
         return (name,) if name else ()
 
     def account(self) -> Account:
-        """What eval.py printed is among the logs; the verdict of a validation is a note."""
+        """The logs of eval.py, and the verdict of a validation as a note."""
         return replace(super().account(), warnings=self.validation)
 
     def _run(self, mode: EvalMode, label: str, placed: tuple[Params, ...]) -> list[Outcome]:
@@ -300,7 +299,7 @@ class ExternalSession(PlainSession):
         return told_by(ended, Path(self.program.command[-1]).name)
 
     def _refused(self, ran: EvaluatorRun, outcome: Outcome, control: str) -> UsageError:
-        """That the folder does not run here, in a line that begins with the reason."""
+        """The error that says why the folder does not run here, beginning with the reason."""
         plan = self.plan
         last = ran.stderr.strip().rpartition("\n")[2]  # of a traceback: the exception
         reason = last if isinstance(outcome, Crashed) and last else getattr(outcome, "message", "")
@@ -355,12 +354,12 @@ class ExternalSession(PlainSession):
 
 
 def _how(ran: EvaluatorRun) -> tuple[int | None, Mapping[str, str], str]:
-    """How a run ended: its exit code, what it told, and the last line of its errors."""
+    """How a run ended: its exit code, the result lines, and the last line of its errors."""
     return ran.code, ran.told, ran.stderr.strip().rpartition("\n")[2]
 
 
 def outcomes_of(phase: EvalMode, count: int, ran: EvaluatorRun, limit_s: float) -> list[Outcome]:
-    """What became of each of `count` cases in one run. Where that did not pass, one of them at least has failed."""
+    """The outcome of each of `count` cases of one run. If the run did not pass, at least one of them has failed."""
     outcomes = [_outcome(phase, index, ran.told) for index in range(count)]
     done = ran.code == 0 and ran.told.get("check") == "pass" and not any(isinstance(one, NotRun) for one in outcomes)
     if not done and not any(isinstance(one, get_args(Failure)) for one in outcomes):

@@ -68,14 +68,14 @@ class Language(Protocol):
 
 
 class Python:
-    """eval.py, which imports the submission. What that compiles at its import is compiled ahead, by running the
-    submission alone."""
+    """eval.py, which imports the submission. Code that the submission compiles at its import is compiled ahead, by
+    running the submission alone."""
 
     def check(self, problem: TaskProblem, is_cpu_asked: bool) -> None:
-        """It runs wherever this does."""
+        """Python runs wherever this does."""
 
     def compiles(self, submission: Submission) -> bool:
-        """By the submission's text."""
+        """Whether the submission's text says that it compiles something."""
         return compile_cache.compiles(submission)
 
     def build(self, problem: TaskProblem, files: Mapping[str, bytes], submission: Submission, run: Run) -> Built:
@@ -92,7 +92,7 @@ class Cuda:
     """A program of CUDA C++. It runs in a folder without its sources, as KernelBot's."""
 
     def check(self, problem: TaskProblem, is_cpu_asked: bool) -> None:
-        """It needs nvcc, the include folders, and a GPU."""
+        """Raises UsageError without nvcc, the include folders, or a GPU."""
         assert isinstance(problem.task.config, CudaConfig)
         where = shown(problem.folder)
         if is_cpu_asked:
@@ -105,7 +105,7 @@ class Cuda:
             )
 
     def compiles(self, submission: Submission) -> bool:
-        """Always."""
+        """True: a CUDA program is always compiled."""
         return True
 
     def build(self, problem: TaskProblem, files: Mapping[str, bytes], submission: Submission, run: Run) -> Built:
@@ -131,7 +131,7 @@ LANGUAGES: dict[str, Language] = {"py": Python(), "cu": Cuda()}
 
 
 def nvcc() -> str | None:
-    """Where nvcc is; None if there is none."""
+    """The path of nvcc; None if there is none."""
     homes = (os.environ.get("CUDA_HOME"), *NVCC_FOLDERS)
     places = os.pathsep.join([search_path(), *(f"{home}/bin" for home in homes if home)])
     return shutil.which("nvcc", path=places)

@@ -17,7 +17,7 @@ FILE = "folders.json"
 
 
 def remember(folders: Mapping[str, Path], checkout: Checkout) -> None:
-    """Keeps the folders of these names. Does nothing where the checkout cannot be written."""
+    """Keeps the folders of these names for `recalled`. Does nothing where the checkout cannot be written."""
     known = _known(checkout)
     new = {name: folder for name, folder in known.items() if Path(folder).exists()}
     new |= {folded(name): str(folder.resolve()) for name, folder in folders.items()}

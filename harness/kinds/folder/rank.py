@@ -24,7 +24,7 @@ class FolderTrusted(Trusted):
         self.seeds: list[int] = []  # of the inputs made
         self.stand_in: Any = None  # of the make of a right result
         self.is_slow = False  # the check
-        self.known_verdict: tuple[int, str, Verdict] | None = None  # the last slow one's input, output and what it said
+        self.known_verdict: tuple[int, str, Verdict] | None = None  # input, output and verdict of the last slow check
 
     def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
         order = self.order
@@ -43,7 +43,7 @@ class FolderTrusted(Trusted):
         return output, *payload.read_tree(source, output, self.limit)
 
     def own_failure(self, index: int) -> Verdict | None:
-        """That the reference's result fails, too, on this input; None where it passes."""
+        """The verdict on the reference's own result for this input if that fails, too; None where it passes."""
         data, own = self.made[index], self.right_result(self.made[index])
         found = rank_check.checked(lambda: self.reference.check_implementation(payload.copied(data), own))
         if found.passed:
@@ -59,8 +59,9 @@ class FolderTrusted(Trusted):
         return payload.nbytes_of(expected)
 
     def verified(self, command: wire.Verify) -> wire.Verified:
-        """Passes copies of the input on, because kernels and checks of such folders may write to what they get. The
-        first output for a case's published input is also held against the make of the reference's result."""
+        """Judges by the folder's check_implementation, on copies of the input, because kernels and checks of such
+        folders may write to what they get. The first output for a case's published input is also compared with the
+        type, dtype and shape of the reference's result."""
         declared, output, lacking = self.taken[command.taken]
         if command.published:
             expected = self.expected(command.index)
@@ -78,8 +79,8 @@ class FolderTrusted(Trusted):
         return wire.Verified(verdicts=Verdicts(strict=verdict, gpumode=verdict))
 
     def checked(self, index: int, output: Any) -> Verdict:
-        """What the folder's check says of that output. A slow check is not asked again of the same output for the same
-        input: in the calls that look for cached results each input comes twice."""
+        """The verdict of the folder's check on that output. A slow check runs once for the same output and input: in
+        the calls that look for cached results each input comes twice."""
         made = ""
         if self.is_slow and self.order.world_size == 1:  # else it may be collective, so that no rank may leave it out
             made = payload.digest(output)  # first, since the check may write to it

@@ -38,7 +38,7 @@ def checked(check: Callable[[], Any]) -> Verdict:
     right."""
     try:
         found = check()
-    except Exception as error:  # a check that meets what it was not written for
+    except Exception as error:  # the check was not written for such an output
         return Verdict(
             passed=False, message=f"check_implementation raised {type(error).__name__}: {error}"[:SHOWN_CHARS]
         )

@@ -74,7 +74,7 @@ class ModelSession(OpSession):
         if not isinstance(whole, Measured):
             return whole
         kernels: tuple[float | None, dict[str, float]] | Failure = None, {}
-        if self.plan.opponent is None:  # the profiler would tell a file that it is no opponent, and nobody asks
+        if self.plan.opponent is None:  # the profiler would show a file its role, and a comparison does not need it
             kernels = self.guarded(lambda: self._own_kernels(case))
         if not isinstance(kernels, tuple):
             return kernels
@@ -118,7 +118,7 @@ class ModelSession(OpSession):
         return Bound(value=prompt.value + steps_us, by=prompt.by if prompt.value > steps_us else step.by)
 
     def _step(self, case: Case) -> Bound | None:
-        """The least time of a step in us, the mean over those after the first token: what they cost together."""
+        """The least time of a step in us: the mean over the steps after the first token."""
         steps = _steps(case)
         if self.peaks is None or self.plan.problem.cost_of is None or not steps:
             return None
@@ -144,7 +144,7 @@ class ModelSession(OpSession):
 
 
 def with_new(case: Case, new: int) -> Case:
-    """The same prompt with that many new tokens."""
+    """The same prompt, with `new` tokens to generate."""
     return replace(case, params=case.params | {"new": new})
 
 
@@ -154,7 +154,7 @@ def _steps(case: Case) -> int:
 
 
 def _tokens(case: Case) -> int:
-    """Of all sequences."""
+    """The number of tokens generated, over all sequences."""
     return int(case.params["batch"]) * (1 + _steps(case))  # type: ignore[arg-type]
 
 

@@ -41,7 +41,7 @@ class Defined:
 
 
 def defined(submission: Submission) -> Defined:
-    """What its files define."""
+    """The kernels and operators that the submission's files define."""
     jit: set[str] = set()
     cuda: set[str] = set()
     operators: set[str] = set()

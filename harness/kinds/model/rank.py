@@ -12,8 +12,8 @@ from harness.ranks.trusted import Trusted
 
 
 class LogitsTrusted(Trusted):
-    """Which logits are right depends on the tokens before them, and so on the output itself: an output is judged by the
-    problem's exact_kernel(data, output)."""
+    """Judges an output by the problem's exact_kernel(data, output), because the right logits depend on the tokens
+    before them, and so on the output itself."""
 
     def right_result(self, data: Any) -> Any:
         return data  # what is right is found with the output

@@ -17,8 +17,8 @@ from harness.judging.correctness import Expected, limit, strict
 
 
 def judged(output: Tensor, shape: tuple[int, ...], exact: Callable[[], tuple[Expected, ...]]) -> Verdict:
-    """Judges logits [B, N, V] of that shape. `exact` finds what is right, for an output of the right shape: the exact
-    logits first, then whatever else the output must be near to, each with a name."""
+    """Judges logits [B, N, V]. `exact` computes the expected logits of an output of the right shape: the exact ones
+    first, then whatever else the output must be near to, each with a name."""
     if tuple(output.shape) != shape:
         return Verdict(passed=False, message=f"the logits' shape is {list(output.shape)}; expected {list(shape)}")
     expected = exact()

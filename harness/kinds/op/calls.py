@@ -64,7 +64,7 @@ class Calls(Groups):
             return group.call(indices, clock, self.deadline, lead_s, keys, gates, late)
 
     def _gates(self, index: int, idle: bool) -> Gates:
-        """What ranks get of that input when all have arrived."""
+        """The files that ranks get of that input when all have arrived."""
         return Gates(
             files=[files[index] for files in self.files],
             output_limit=max(rank.output_limit for rank in self.made),
@@ -72,7 +72,7 @@ class Calls(Groups):
         )
 
     def room(self) -> int:
-        """For how many inputs like those that were just made, and their outputs, there is memory."""
+        """The number of inputs like those just made, with their outputs, that memory has room for."""
         outputs = OUTPUT_COPIES + len(self.rivals)
         return min(
             min(rank.spare_bytes, self.plan.in_flight_bytes)
@@ -81,7 +81,7 @@ class Calls(Groups):
         )
 
     def fresh(self, count: int, masked: bool = False) -> list[wire.InputSpec]:
-        """That many inputs that no call has seen."""
+        """Specifications of `count` inputs that no call has seen."""
         self.inputs_timed += count
         numbers = [self.inputs_timed - index for index in range(count)]
         keys = [self.plan.key(number) if masked else 0 for number in numbers]
@@ -174,8 +174,8 @@ class Calls(Groups):
         )
 
     def take(self, group: Group, called: Sequence[Sequence[wire.CallSample]], judged: bool = True) -> None:
-        """Keeps the results of these calls for `verify`: trusted ranks copy them, or they stay in their files. What the
-        reference returns is kept only if the checker judges it. With `judged` false nothing is kept."""
+        """Keeps the results of these calls for `verify`: trusted ranks copy them, or they stay in their files. The
+        reference's results are kept only if the checker judges them. With `judged` false nothing is kept."""
         judged = judged and self.is_judged(group)
         outputs = [tuple(call.output or wire.NO_OUTPUT for call in calls) for calls in zip(*called, strict=True)]
         if not self.has_files:
@@ -190,8 +190,8 @@ class Calls(Groups):
             close(files)
 
     def verify(self, *indices: int, published: bool = False) -> list[Verdicts]:
-        """What the trusted ranks say of the next outputs taken, as ones of these inputs; a verdict passes when it does
-        on every rank."""
+        """The trusted ranks' verdicts on the next outputs taken, each for the input of that index; a verdict passes
+        when it does on every rank."""
         return [
             Verdicts(
                 strict=_over_ranks([rank.verdicts.strict for rank in ranks]),
@@ -201,7 +201,7 @@ class Calls(Groups):
         ]
 
     def judge(self, *indices: int, published: bool = False) -> list[list[wire.Verified]]:
-        """The same, each rank's own."""
+        """Each trusted rank's own verdicts on the next outputs taken, for the inputs of these indices."""
         began = time.monotonic()
         unjudged, self.unjudged = self.unjudged, []
         self.has_read = self.has_read or bool(unjudged)

@@ -69,7 +69,8 @@ def dependents(plan: OpPlan, case: Case, late: int) -> set[int]:
 
 
 def probe_s(turn: Turn) -> float:
-    """For how long to delay a rank. By what the parent saw of such a call, since what ranks claim may be too short."""
+    """The seconds to delay a rank, from the observed time of such a call: the time that ranks claim may be too
+    short."""
     return min(max(1e-6 * PROBE_CALLS * turn.seen_us, PROBE_S[0]), PROBE_S[1])
 
 
@@ -94,6 +95,7 @@ def first_wrong(calls: Calls, judged: Sequence[tuple[Group, int]], what: str) ->
 
 
 def wrong(calls: Calls, case: Case, judged: Sequence[tuple[Group, int]], what: str) -> Failure | None:
-    """The same, if it is the candidate's. Raises OpponentFailed if it is the opponent's."""
+    """The first wrong one of the outputs taken next, if it is the candidate's. Raises OpponentFailed if it is the
+    opponent's."""
     found = first_wrong(calls, judged, what)
     return calls.blamed(found[0], case, found[1]) if found else None

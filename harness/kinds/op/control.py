@@ -37,7 +37,8 @@ Then = Literal["check", "measure", "profile"]
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What a session was doing: the case number `at`, with so many inputs of timed calls made before it, in a phase."""
+    """The place that a session has reached: the phase, the case and its number `at`, and the number of timed inputs
+    made before it."""
 
     phase: Phase
     case: Case
@@ -61,15 +62,15 @@ class Guarded(Session):
         self.checked = 0  # cases
 
     def running(self) -> contextlib.AbstractContextManager[None]:
-        """Ranks run within."""
+        """A context in which the ranks run."""
         raise NotImplementedError
 
     def control_plan(self, opponent: Submission | None) -> OpPlan:
-        """This plan with the reference in the submission's place."""
+        """The plan with the reference in the submission's place."""
         return replace(self.plan, is_control=True, opponent=opponent)
 
     def begin(self, case: Case) -> None:
-        """The next case begins."""
+        """Notes that the case is the next one."""
         self.calls.at = self.checked
         self.step = Step(phase=self.phase_now, case=case, at=self.checked, inputs_timed=self.calls.inputs_timed)
         self.checked += 1
@@ -80,8 +81,8 @@ class Guarded(Session):
         self.step = replace(self.step, then=then)
 
     def guarded(self, work: Callable[[], T]) -> T | Raised | Crashed | TimedOut | Held:
-        """What `work` returns, or how a rank failed meanwhile. Raises HarnessError for what is not the submission's
-        fault."""
+        """The result of `work`, or the failure of a rank meanwhile. Raises HarnessError for what is not the
+        submission's fault."""
         try:
             return work()
         except RankFailure as failure:

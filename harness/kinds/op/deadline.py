@@ -39,7 +39,7 @@ class Deadline:
         return self._spent_s.get(what, 0.0)
 
     def told(self) -> str:
-        """Where the time went, the most first."""
+        """Where the time went, in words, the longest part first."""
         went = sorted(self._spent_s.items(), key=lambda item: -item[1])
         spent = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in went if seconds >= SHOWN_S)
         return f"the phase's limit is {self._limit_s:g} s{f', and its time went to: {spent}' if spent else ''}"

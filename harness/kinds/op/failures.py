@@ -79,7 +79,8 @@ def _who(failure: RankFailure) -> str:
 
 
 def _refused(failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, what: str) -> UsageError:
-    """That the problem does not run here, in a line that begins with the reason. What else there is to see is kept."""
+    """The error that says why the problem does not run here, beginning with the reason. Traceback, log or stacks are
+    kept in a file."""
     outcome, reason = failure.outcome, failure.reason
     details = {"raised": "traceback", "crashed": "log_tail", "timed_out": "stacks"}[outcome.type]
     told = getattr(outcome, details)
@@ -110,7 +111,8 @@ def _advised(failure: RankFailure, plan: OpPlan) -> Raised | Crashed | TimedOut:
 
 
 def _named(outcome: Raised | Crashed | TimedOut, submission: Submission) -> Raised | Crashed | TimedOut:
-    """With the user's own file in tracebacks and stacks: the staged copy is gone by the time that they are read."""
+    """The outcome with the user's own file in tracebacks and stacks: the staged copy is gone by the time that they are
+    read."""
     names = {"submission.py": submission.name}
     names |= {f"{module.name.replace('.', '/')}.py": module.file for module in submission.modules}
 

@@ -66,11 +66,11 @@ class Groups:
         return max(0.0, self.phase.last_s - time.monotonic()) / max(1, cases - self.at)
 
     def begin(self, limit_s: float) -> None:
-        """A phase begins."""
+        """Begins a phase of at most `limit_s` seconds."""
         self.phase = Deadline(limit_s, CHECKERS[self.plan.checker].longest)
 
     def open(self, *groups: Group) -> None:
-        """Gives each group's ranks a new process group, in place of what they have; all groups at the same time. A
+        """Gives each group's ranks a new process group in place of their old one; all groups at the same time. A
         problem for one GPU has none, which saves NCCL's start; its peaks are measured with one."""
         self.ahead = 0
         problem = self.plan.problem
@@ -103,11 +103,12 @@ class Groups:
         return group in self.rivals or CHECKERS[self.plan.checker].judges_baseline
 
     def name_of(self, group: Group) -> str:
-        """What messages call that group."""
+        """The name of that group in messages."""
         return {self.candidate: "the submission", self.baseline: self.plan.baseline_name}.get(group, "trusted ranks")
 
     def freeze(self, *groups: Group) -> None:
-        """These are not on turn. Groups on AMD's GPUs and on several nodes' are not frozen: that has not been tried."""
+        """Stops the groups that are not on turn. Groups on AMD's GPUs and on several nodes are not stopped: that has
+        not been tried."""
         if self.plan.device == "cpu" or self.plan.is_stepped:
             for group in groups:
                 if group is not self.trusted:  # it judges, and makes the idle calls of two rivals
@@ -121,7 +122,7 @@ class Groups:
         return max(told.peak_bytes for told in group.ask(wire.TellMemory(), wire.MemoryTold, self.deadline))
 
     def peaks_of_all(self) -> dict[str, int]:
-        """The same of every group, by its name."""
+        """The most memory, in bytes, that a rank of each group has had so far, by the group's name."""
         groups = {"trusted": self.trusted, "baseline": self.baseline, "candidate": self.candidate}
         return {name: self.peak_of(group) for name, group in groups.items()}
 
@@ -136,8 +137,7 @@ class Groups:
             group.ask(wire.Regain(), wire.Done, self.deadline)
 
     def rest(self, group: Group) -> None:
-        """The group is not on turn: what it keeps of its devices is somebody else's, if it is much; and it does not
-        run."""
+        """Ends the group's turn: it gives back device memory if it keeps much, and is stopped."""
         if group.kept_bytes > wire.KEPT_BYTES:
             if any(rank.freed_bytes for rank in group.ask(wire.Yield(), wire.Done, self.deadline)):
                 self.trusted.ask(wire.Yield(), wire.Done, self.deadline)

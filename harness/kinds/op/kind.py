@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 class OpKind(PlainKind):
-    """The checkout's own problems."""
+    """Operators of the checkout: problems of reference/ and shapes/, on one rank or several."""
 
     checkers: tuple[str, ...] = ("strict",)
     takes_tools = True
@@ -104,7 +104,7 @@ class OpSession(Launching):
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Ranks run within."""
+        """A context in which the ranks run."""
         began, plan = time.monotonic(), self.plan
         self.progress.phase("start")
         self.watch = MachineWatch(plan)
@@ -129,7 +129,7 @@ class OpSession(Launching):
             self.phases_s["end"] = time.monotonic() - began
 
     def files(self, role: wire.Role) -> dict[str, bytes]:
-        """What is staged for a rank of that role, by name."""
+        """The files that are staged for a rank of that role, by name."""
         problem, entry = self.plan.problem, _entry(self.plan, role)
         return problem.staged() | (staging.files_of(problem, entry) if entry else {})
 
@@ -174,7 +174,6 @@ class OpSession(Launching):
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Starts the phase's deadline."""
         self.phase_now = phase
         with self._timed(phase.name, phase.limit_s):
             yield
@@ -223,8 +222,8 @@ class OpSession(Launching):
         return self._within_limits(work)
 
     def _within_limits(self, measure: Callable[[], Measured | Failure]) -> Measured | Failure:
-        """What that measures; once more with peaks that are measured again, where it makes these doubtful. That a
-        submission has run by then is no danger, since it could only make them low too, and the best ones count."""
+        """Measures the case; if the result exceeds the limit, measures the machine's peaks again and repeats it. It
+        does no harm that the submission has run by then: it could only make peaks low, and the best ones count."""
         found, limits = self.guarded(measure), self.limits
         if limits is None or not limits.doubted_by(found):
             return found
@@ -253,7 +252,6 @@ class OpSession(Launching):
         return tuple(log_name("candidate", rank) for rank in range(self.plan.world_size))
 
     def account(self) -> Account:
-        """What else was found."""
         plan = self.plan
         lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
         return Account(
@@ -281,7 +279,7 @@ class OpSession(Launching):
 
 
 def _entries(calls: Calls) -> dict[Group, Submission | None]:
-    """What baseline and candidate run, None for the reference."""
+    """The submissions that baseline and candidate run, None for the reference."""
     return {calls.baseline: _entry(calls.plan, "baseline"), calls.candidate: _entry(calls.plan, "candidate")}
 
 
@@ -293,7 +291,8 @@ def _compiling(calls: Calls) -> list[Group]:
 
 
 def _spread(plan: Plan) -> tuple[Warning, ...]:
-    """That the suite's shapes are split over another number of ranks than it is for, or ranks over several nodes."""
+    """Warnings that the suite's shapes are split over another number of ranks than it is for, or ranks over several
+    nodes."""
     meant = {case.world_size for case in plan.problem.suite(plan.suite.name).benchmarks}
     found: list[Warning] = []
     if meant != {plan.world_size}:
@@ -306,7 +305,7 @@ def _spread(plan: Plan) -> tuple[Warning, ...]:
 
 
 def _shortened(calls: Calls) -> tuple[Warning, ...]:
-    """That cases have fewer samples than usual, and what took the time, in the last phase: that of the benchmarks."""
+    """A warning that cases have fewer samples than usual because making inputs or judging outputs was slow."""
     if not calls.shortened:
         return ()
     took_s = {"making": calls.phase.spent_s(MAKING), "judging": calls.phase.spent_s(JUDGING)}
@@ -346,7 +345,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
 
 
 def judged_roles(plan: OpPlan) -> tuple[wire.Role, ...]:
-    """Whose outputs are judged."""
+    """The roles whose outputs are judged."""
     return ("candidate", "baseline") if plan.opponent or CHECKERS[plan.checker].judges_baseline else ("candidate",)
 
 

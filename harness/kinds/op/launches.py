@@ -41,7 +41,7 @@ class Launching(Guarded):
         self.zygotes: Zygotes | None = None  # that a pool keeps
 
     def files(self, role: wire.Role) -> dict[str, bytes]:
-        """What is staged for a rank of that role, by name."""
+        """The files that are staged for a rank of that role, by name."""
         raise NotImplementedError
 
     def start(self, zygotes: Zygotes | None) -> None:
@@ -53,7 +53,7 @@ class Launching(Guarded):
             self.stepping = Stepping(self.calls)
 
     def keep_logs(self) -> None:
-        """What the ranks have printed, behind what those of earlier launches have."""
+        """Appends what the ranks have printed to the logs of earlier launches."""
         for name, text in self.ranks.logs().items():
             self.logs[name] = self.logs.get(name, "") + text
 
@@ -63,7 +63,7 @@ class Launching(Guarded):
         return self.plan.opponent is not None and self.number % 2 == 0
 
     def as_planned(self, found: Callable[[], Found]) -> Found:
-        """What that finds, of the submission that was planned, whatever its role is now."""
+        """The result of `found` for the submission that was planned, whatever its role in this launch."""
         try:
             one = found()
         except OpponentFailed as failure:
@@ -126,7 +126,7 @@ class Launching(Guarded):
 
 
 def stage(launch: Launch, files: Callable[[wire.Role], dict[str, bytes]]) -> None:
-    """Writes every rank's files."""
+    """Writes the files of every rank of every role."""
     for role in ROLES:
         staged = files(role)
         for rank in range(launch.world_size):

@@ -18,12 +18,13 @@ class CaseLimits:
         self._may_be_low = hardware.match(self._model) is None
 
     def measure(self, calls: Calls) -> Peaks:
-        """Measures them, now."""
+        """Measures the machine's peaks now."""
         self.peaks = op_peaks.measured(calls, self._model, self._load_per_core)
         return self.peaks
 
     def doubted_by(self, found: Measured | Failure) -> bool:
-        """Whether that is reason to measure them again."""
+        """Whether this result exceeds measured peaks for the first time, so that the peaks have to be measured
+        again."""
         is_beyond = isinstance(found, Held) and found.check == "roofline"
         is_reason = is_beyond and self._may_be_low
         self._may_be_low = self._may_be_low and not is_reason

@@ -39,7 +39,7 @@ def measured(calls: Calls, case: Case) -> Series | Failure | None:
 
 
 def least_bytes(calls: Calls, case: Case) -> float:
-    """What the problem says that a rank must hold; 0 if it does not."""
+    """The bytes that a rank must hold by the problem's `cost`; 0 if it does not say."""
     problem = calls.plan.problem
     cost: Cost | None = problem.cost(case) if problem.cost_of is not None else None
     return cost.held_bytes if cost else 0

@@ -34,7 +34,7 @@ class OpPool:
 
     @contextlib.contextmanager
     def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """As a kind's session."""
+        """A session on the pool's zygotes."""
         assert isinstance(plan, OpPlan)
         if plan.nodes > 1:
             raise UsageError(f"--nodes {plan.nodes}: many candidates are evaluated on one machine; leave --nodes out")
@@ -48,7 +48,7 @@ class OpPool:
             raise
 
     def end(self) -> None:
-        """Ends the zygotes."""
+        """Ends the zygotes and removes their folder."""
         zygotes, folder = self._zygotes, self._folder
         self._zygotes = self._folder = None
         if zygotes is not None and zygotes.is_open:

@@ -105,7 +105,7 @@ class Stepping:
         return wrong(calls, case, judged, "a call before the timed ones")
 
     def witness(self) -> DeviceWitness:
-        """For the calls of one case."""
+        """The witness for the calls of one case."""
         return DeviceWitness(is_trusted=self.calls.plan.opponent is None, empty_us=self.empty_us, idle=self.idle)
 
     def block(
@@ -142,9 +142,9 @@ class Stepping:
             judged += [(group, budget.block) for group in probe.hold_s]
         found = found or first_wrong(calls, judged, "a timed call (device clock)")
         if found is not None and found[0] not in waiting:
-            # Its streams may not wait for the one that it is called on: where inputs lie ready before a call, they
-            # need not. Such calls are made when their input is there. One whose host waits for its device is known by
-            # now, but has been called ahead in this block.
+            # The submission's streams may not wait for the stream that it is called on, which is right where inputs are
+            # ready before a call. Such calls are made when their input is there. A call whose host waits for its device
+            # is known by now, but has been called ahead in this block.
             self.waits.add(found[0])
         elif found is not None:
             return calls.blamed(found[0], case, found[1])

@@ -52,7 +52,7 @@ class TrafficCount:
         return turn
 
     def record(self) -> Traffic | None:
-        """What was counted; None where it was not to be."""
+        """The traffic that was counted, or why it says nothing; None where it was not to be counted."""
         if self.counters is None:
             return None
         if self.why or not self.own or not self.baseline:
@@ -67,7 +67,7 @@ class TrafficCount:
         return LinkTraffic(calls=calls, own_bytes=own, baseline_bytes=baseline, least_bytes=self.least_bytes)
 
     def doubt(self, is_baseline: bool = False) -> Held | None:
-        """Holds a result if a turn of the submission, or of the opponent in the baseline's place, moved too few
+        """Holds the result if a turn of the submission, or of the opponent in the baseline's place, moved too few
         bytes."""
         turns = self.baseline if is_baseline else self.own
         if not isinstance(self.record(), LinkTraffic) or (least := self._least_part(turns)) >= LEAST_PART:
@@ -79,5 +79,5 @@ class TrafficCount:
         )
 
     def _least_part(self, turns: list[tuple[int, float]]) -> float:
-        """What passed in the turn in which least did, as a part of what has to."""
+        """The smallest fraction of the required bytes that any turn moved."""
         return min(nbytes / calls for calls, nbytes in turns) / self.least_bytes

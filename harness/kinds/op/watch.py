@@ -38,11 +38,11 @@ class MachineWatch:
 
     @property
     def sampling(self) -> Sampling | None:
-        """What the GPUs did while something was timed; None on CPU cores."""
+        """The state of the GPUs while something was timed; None on CPU cores."""
         return self._sampler.record if self._sampler else None
 
     def close(self) -> None:
-        """Ends reading."""
+        """Stops the readers of GPUs and links."""
         for reader in (self._sampler, self.links):
             if reader:
                 reader.close()

@@ -48,7 +48,7 @@ class BuiltProgram:
 
 
 class Workshop:
-    """Where the programs of one evaluation are built and run. `logs` has what builds printed."""
+    """The folder in which the programs of one evaluation are built and run. `logs` has the output of builds."""
 
     def __init__(self, plan: ProgramPlan, progress: Progress, folder: Path, cache: Path) -> None:
         self.plan, self.progress, self.folder, self.cache = plan, progress, folder, cache
@@ -56,7 +56,7 @@ class Workshop:
         self.logs: dict[str, str] = {}
 
     def reference(self) -> BuiltProgram:
-        """The problem's own solver."""
+        """The problem's own solver, staged."""
         files = self.folder / "reference"
         staging.write(files, self.plan.problem.staged())
         return BuiltProgram(name="reference", files=files, command=(sys.executable, REFERENCE))
@@ -132,10 +132,13 @@ class Workshop:
 
 
 def unfit(folder: Path) -> str:
-    """What a build left in the folder that the harness does not copy, in words; "" if there is nothing of the kind.
+    """A file that a build left in the folder and that the harness does not copy, in words; "" if there is none. A pipe
+    or a socket cannot be copied, a link in place of the folder leads elsewhere, and a file with holes takes its full
+    size once it is copied.
 
     A pipe or a socket cannot be copied, a link in place of the folder leads elsewhere, and a file with holes takes its
-    full size once it is copied."""
+    full size once it is copied.
+    """
     nbytes, names, todo = 0, 0, [(folder, 0)]
     if folder.is_symlink() or not folder.is_dir():
         return "removed its folder"

@@ -194,11 +194,10 @@ class ProgramSession(PlainSession):
         return Bound(value=float(bound[0]), by=bound[1]) if bound is not None and bound[0] > 0 else None
 
     def logs_of(self, case: Case) -> tuple[str, ...]:
-        """What its last run on the case's instance printed."""
+        """The log of the submission's last run on the case's instance."""
         return (_log_name("candidate", case),)
 
     def account(self) -> Account:
-        """What else was found."""
         lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
         return replace(super().account(), peak_memory_bytes=self.peak_bytes, warnings=(*self.notes, *lacking))
 

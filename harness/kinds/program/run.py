@@ -53,7 +53,7 @@ def judged(ran: Finished, instance: Instance, task: TaskModule, limit_s: float) 
 
 
 def _trouble(ran: Finished, limit_s: float) -> str:
-    """What the run did that it should not have, in words; empty if nothing."""
+    """What the run did wrong, in words; "" if nothing."""
     if ran.broke:
         return f"{ran.broke} and was ended"
     if ran.is_late:

@@ -30,7 +30,7 @@ class TaskModule(Protocol):
         ...
 
     def find(self, name: str) -> Path:
-        """Where the instance of that name lies."""
+        """The path of the instance of that name."""
         ...
 
     def content(self, path: Path) -> bytes:
@@ -38,11 +38,11 @@ class TaskModule(Protocol):
         ...
 
     def load(self, text: bytes) -> Any:
-        """The instance, checked."""
+        """Reads and checks an instance."""
         ...
 
     def cost(self, instance: Any, line: str) -> int:
-        """What the answer on a line costs."""
+        """The cost of the answer on a line."""
         ...
 
     def bound(self, name: str, text: bytes) -> tuple[int, str] | None:
@@ -102,8 +102,8 @@ def load_instance(task: TaskModule, name: str) -> Instance:
 
 
 def check_here(task: TaskModule, names: Sequence[str]) -> None:
-    """Raises what load_instance does where one of these instances is not on this machine, or is not whole: known before
-    anything runs. All that is read is read again, one at a time, when its case is run."""
+    """Raises what load_instance does for an instance that is not on this machine or not whole, before anything runs.
+    Each instance is read again when its case is run."""
     for name in names:
         try:
             task.find(name)

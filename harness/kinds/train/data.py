@@ -48,5 +48,5 @@ def aim(case: Case) -> int:
 
 
 def staged(text: TokenFolder) -> dict[str, bytes]:
-    """What trusted ranks are told."""
+    """The files that tell trusted ranks of the data."""
     return {STAGED: json.dumps([dataclasses.asdict(file) for file in text.files]).encode()}

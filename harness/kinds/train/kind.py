@@ -117,7 +117,7 @@ class TrainSession(OpSession):
         return files | {"submission.py": STAGED.encode(), HYPERPARAMETERS: hyperparameters}
 
     def control_plan(self, opponent: Submission | None) -> TrainPlan:
-        """With the reference's hyperparameters, too."""
+        """The plan with the reference and its hyperparameters in the submission's place."""
         reference = train_rules.reference_hyperparameters(self.plan.problem, self.plan.rules)
         sides = self.plan.hyperparameters | {"candidate": reference} | ({} if opponent else {"baseline": reference})
         return replace(self.plan, is_control=True, opponent=opponent, hyperparameters=sides)
@@ -268,11 +268,10 @@ class TrainSession(OpSession):
         raise AssertionError("training runs are not profiled")
 
     def bound(self, case: Case) -> Bound | None:
-        """None is known."""
         return None
 
     def account(self) -> Account:
-        """With the runs' log lines, and what was to be said of runs."""
+        """The account, with the runs' log lines and their warnings."""
         found = super().account()
         return replace(
             found,
@@ -289,5 +288,5 @@ def _times(runs: list[TrainingRun]) -> tuple[float, ...]:
 
 
 def _samples(runs: list[TrainingRun]) -> tuple[float, ...]:
-    """Sequences to the target."""
+    """The sequences that each run needed to its target."""
     return tuple(float(run.samples) for run in runs)

@@ -97,7 +97,8 @@ class QualityTrusted(Trusted):
 
     @torch.no_grad()
     def quality(self, data: Any, weights: dict[str, Tensor]) -> float | None:
-        """What the problem makes of the mean loss over the held-out data; None where that is not finite."""
+        """The quality that the problem derives from the mean loss over the held-out data; None where that is not
+        finite."""
         device = next(iter(weights.values())).device
         own = self.held_out[self.order.rank :: self.order.world_size]
         total = torch.zeros(2, dtype=torch.float64, device=device)
@@ -112,7 +113,7 @@ class QualityTrusted(Trusted):
 
 
 def unlike(given: Any, expected: dict[str, Tensor]) -> str:
-    """What about the weights is not the model's, or ""."""
+    """How the weights differ from the model's in names, dtypes or shapes, or ""."""
     if not isinstance(given, dict):
         return "there are none of rank 0"
     lacking, unknown = expected.keys() - given.keys(), given.keys() - expected.keys()

@@ -33,7 +33,7 @@ class RunOver(BaseException):
 
 @dataclass
 class Counts:
-    """What is counted of a run, over all ranks' sequences: read and logged; and seconds spent on loading."""
+    """Counts over a run and all ranks: sequences read, sequences logged, and seconds spent on loading."""
 
     read: int = 0
     logged: int = 0
@@ -41,7 +41,7 @@ class Counts:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """What runs within counts as loading."""
+        """Counts the time of this context as loading."""
         began = time.perf_counter()
         try:
             yield
@@ -106,12 +106,12 @@ class TrainLog:
         self._own_run.hand_over(weights, samples)
 
     def loading(self) -> contextlib.AbstractContextManager[None]:
-        """What runs within counts as loading, in the report's account of the run."""
+        """Counts the time of this context as loading, in the report's account of the run."""
         return self._own_run.counts.loading()
 
 
 def config_of(given: dict[str, Any], hyperparameters: dict[str, Any]) -> dict[str, Any]:
-    """What train() gets as its config, of an input."""
+    """The config that train() gets for an input."""
     weights = {name: given[name] for name in ("start", "base") if name in given}
     return {**given["config"], **hyperparameters, **weights}
 

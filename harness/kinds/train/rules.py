@@ -24,8 +24,8 @@ Hyperparameters = dict[str, int | float]
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """What a hyperparameter may be: one of `values`, or anything from `least` to `most`; whole numbers alone where
-    `whole` says so."""
+    """The allowed values of a hyperparameter: one of `values`, or anything from `least` to `most`; `whole`: whole
+    numbers alone."""
 
     values: tuple[int, ...] = ()
     least: float = 0.0
@@ -89,14 +89,14 @@ class Rules:
             raise DecodeError(f".hyperparameters.{BATCH}", "expected `values: [...]`, as each has to divide `every`")
 
     def reference_samples(self, params: Params, batch_size: float) -> tuple[int, ...]:
-        """What the reference's runs needed in that case; empty where it is not known."""
+        """The sequences that each of the reference's runs needed in that case; empty where it is not known."""
         wanted = (params["size"], params["target"], batch_size)
         found = (one.samples for one in self.convergence if (one.size, one.target, one.batch_size) == wanted)
         return next(found, ())
 
 
 def read_rules(problem: Problem) -> Rules:
-    """The problem's. Raises BadFileError."""
+    """The rules of the problem's file. Raises BadFileError."""
     return read_yaml(Rules, problem.folder / FILE, problem.root)
 
 
@@ -122,8 +122,8 @@ def reference_source(problem: Problem) -> str:
 
 
 def hyperparameters(source: str, name: str, rules: Rules, defaults: Mapping[str, int | float]) -> Hyperparameters:
-    """Those that a submission names, and `defaults` for the rest. `name` is the file's. Raises BadSubmissionError, with
-    the place, for one that is unknown or out of range."""
+    """The hyperparameters that a submission names, and `defaults` for the rest. `name` is the file's. Raises
+    BadSubmissionError, with the place, for one that is unknown or out of range."""
     node = next((node for node in ast.parse(source).body if _is_table(node)), None)
     if node is None:
         return dict(defaults)

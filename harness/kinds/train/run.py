@@ -27,7 +27,7 @@ LEAST_PART = 0.25  # of the time that a period typically takes
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """What rank 0 says: after how many sequences of all ranks it has weights evaluated, its seconds of loading, and
+    """Rank 0's claims: after how many sequences of all ranks it has weights evaluated, its seconds of loading, and
     whether it has returned."""
 
     samples: int
@@ -64,7 +64,7 @@ class TrainingRun:
 
     @property
     def seconds(self) -> float:
-        """Of training."""
+        """Seconds of training up to the last evaluation."""
         return self.evaluations[-1].seconds
 
     @property
@@ -115,11 +115,11 @@ class Runs:
         """A run to the target, or to its own end; Wrong or Held for one that breaks a rule."""
         group: Group = getattr(self.calls, side)
         found = self._run(group)
-        self.calls.rest(group)  # not before: what it has on its device goes with its input
+        self.calls.rest(group)  # not before: its memory on the device is freed with its input
         return found
 
     def quality_after(self, side: Side, evaluations: int) -> float | None:
-        """What that side's weights are worth at that evaluation; None where they are not finite, or not right."""
+        """The quality of that side's weights at that evaluation; None where they are not finite, or not right."""
         group: Group = getattr(self.calls, side)
         going, quality = _Going(), math.inf
         for _ in range(evaluations):
@@ -145,7 +145,7 @@ class Runs:
             if isinstance(judged, Wrong):
                 return judged
             reached_s, quality, samples = going.seconds, judged.quality, self.every * going.periods
-            if not self.calls.has_files:  # on GPUs nobody is frozen: who is not on turn may go on training
+            if not self.calls.has_files:  # on GPUs groups are not stopped: the other one may go on training
                 going.seconds += time.monotonic() - began
             if claims.samples != samples and not claims.is_done:
                 message = (
@@ -190,7 +190,7 @@ class Runs:
             return Wrong(message=f"what rank 0 says of its run cannot be read: {error}")
 
     def _evaluated(self, going: _Going) -> wire.Verified | Wrong:
-        """What trusted ranks say of the weights that were handed over."""
+        """The trusted ranks' evaluation of the weights that were handed over."""
         began = time.monotonic()
         [ranks] = self.calls.judge(0)
         going.evaluation_s += time.monotonic() - began
@@ -217,9 +217,9 @@ class Runs:
 
 
 def idle_period(runs: Sequence[TrainingRun], beside: Sequence[TrainingRun]) -> str:
-    """The period that took less than LEAST_PART of what a period takes in the median, of these runs or of those of the
-    other side, whichever is less, in words; "" if there is none. Its sequences cannot all have been trained on. The
-    other side's count because what a run does once, at its start, may make half of its own periods long."""
+    """The first period that took less than LEAST_PART of the median period, in words; "" if there is none. Its
+    sequences cannot all have been trained on. The median is that of these runs or of the other side's, whichever is
+    less, because work that a run does once, at its start, may make half of its own periods long."""
     sides = [[span for run in side for span in run.periods_s] for side in (runs, beside)]
     typical = min((median(spans) for spans in sides if spans), default=0.0)
     for number, run in enumerate(runs):
@@ -233,7 +233,7 @@ def idle_period(runs: Sequence[TrainingRun], beside: Sequence[TrainingRun]) -> s
 
 
 def claims_of(output: wire.Output | None) -> Claims:
-    """What a rank's output says beside the weights. Raises DecodeError for what does not."""
+    """The claims in a rank's output, beside the weights. Raises ValueError, or DecodeError, where there are none."""
     if output is None or output.kind != "dict" or len(output.keys) != len(output.items):
         raise ValueError("it is no dict")
     plain = {name: item.plain for name, item in zip(output.keys, output.items, strict=True)}

@@ -141,20 +141,20 @@ class VendorSession(PlainSession):
         return Checked(outcome=Passed())
 
     def profile(self, case: Case) -> Profile | Failure:
-        """Of the case that was just checked."""
+        """The profile of the case that was just checked."""
         return self.found
 
     def logs_of(self, case: Case) -> tuple[str, ...]:
-        """Those of the processes that profiled it."""
+        """The logs of the processes that profiled the case."""
         number = [case for phase in self.plan.phases for case in phase.cases].index(case)
         return tuple(_log_name(number, rank) for rank in range(self.plan.world_size))
 
     def account(self) -> Account:
-        """What the processes printed is among the logs."""
+        """The account, with the processes' logs."""
         return replace(super().account(), warnings=tuple(self.warnings))
 
     def _warn(self, case: Case, profiled: int, launches: int) -> None:
-        """That the tool left launches out; `launches` are the call's, 0 where they could not be counted."""
+        """A warning that the tool left launches out; `launches` are the call's, 0 where they could not be counted."""
         if launches == profiled:
             return
         known: dict[str, str | int | float] = {"case": case.label, "tool": self.tool.program, "profiled": profiled}
@@ -207,7 +207,8 @@ class VendorSession(PlainSession):
         return run
 
     def _failure(self, rank: int, run: "_RankFolders", ended: Ended) -> Failure | None:
-        """What went wrong in a rank's process. Raises HarnessError for what is the tool's or the machine's fault."""
+        """The submission's failure in a rank's process. Raises HarnessError for what is the tool's or the machine's
+        fault."""
         plan, printed = self.plan, ended.stdout + ended.stderr
         if ended.code is None:
             limit_s = plan.suite.benchmark_timeout_s
