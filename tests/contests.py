@@ -17,7 +17,6 @@ from factories import ENVIRONMENT, FAILURES, GEMM_BENCHMARKS, failed_benchmark, 
 
 from harness.board.entries import Entry, Verification
 from harness.board.judgements import entry_of
-from harness.cli import contest as cli_contest
 from harness.cli import main
 from harness.cli.contest_verbs import World
 from harness.contest import acts
@@ -178,13 +177,14 @@ class Stage:
         world = World(
             now=lambda: self.now,
             new_secret=lambda: "kept-by-its-member",
-            login=self.login,
+            login=lambda: self.login,
             elsewhere=self.elsewhere,
         )
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as errors:
             try:
-                code = int(cli_contest.carry_out(main.parse(words[3:]), Checkout(self.root), world))
+                command = main.parse(words[3:])
+                code = int(command.run(command.order, Checkout(self.root), world))
             except HarnessError as error:
                 code = int(error.exit_code)
                 out.write(f"error: {error}\n")

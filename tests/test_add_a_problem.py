@@ -216,6 +216,8 @@ def test_a_new_problem_evaluates_at_once_and_nothing_is_written_over(checkout: P
     assert not [path for path in checkout.rglob("*my_norm*/*.py") if "ar_norm" in path.read_text()]
     done = harness("check", "my_norm", "--suite", "quick", "--ranks", "2")
     assert done.returncode == 0, done.stdout + done.stderr
+    timed = harness("eval", "my_norm", "--device", "cpu", "--ranks", "2", "--seconds", "0.1")  # by the suite cpu
+    assert timed.returncode == 0, timed.stdout + timed.stderr
     again = harness("new", "my_norm")
     assert again.returncode == 2
     assert "is there already" in again.stderr

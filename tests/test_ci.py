@@ -23,7 +23,7 @@ from factories import (
 )
 from recorded import run
 
-from harness.cli import main, result_files
+from harness.cli import main
 from harness.core.errors import BadSubmissionError, Exit, UsageError
 from harness.core.records import NotRun, Passed, Raised
 from harness.evaluation import compare, compare_runs
@@ -162,7 +162,7 @@ def test_the_markdown_of_a_comparison_has_a_row_a_shape_and_the_word() -> None:
 
 def test_every_file_gets_the_result_or_the_error(tmp_path: Path) -> None:
     words = ["check", "a2a", "--json", "a.json", "--markdown", "a.md", "--junit", "a.xml"]
-    files = result_files.of(main.parse([str(tmp_path / one) if one.startswith("a.") else one for one in words]))
+    files = main.parse([str(tmp_path / one) if one.startswith("a.") else one for one in words]).files
     files.check()
     with pytest.raises(BadSubmissionError), files.told_of_errors():
         raise BadSubmissionError("mine.py:3: no such name\x1b[2J")
@@ -172,7 +172,7 @@ def test_every_file_gets_the_result_or_the_error(tmp_path: Path) -> None:
     assert '"exit_code": 112' in (tmp_path / "a.json").read_text()
     assert files.junit is not None
     with contextlib.suppress(UsageError), files.told_of_errors():
-        files.junit.write_text("whole")
+        files.junit.write("whole")
         raise UsageError("later")
     assert (tmp_path / "a.xml").read_text() == "whole", "a result that was written stays"
     assert '"error": "later"' in (tmp_path / "a.json").read_text()
@@ -180,14 +180,14 @@ def test_every_file_gets_the_result_or_the_error(tmp_path: Path) -> None:
 
 def test_two_results_cannot_both_be_standard_output() -> None:
     with pytest.raises(UsageError, match="--json - and --junit -: only one of them can be standard output"):
-        result_files.of(main.parse(["eval", "a2a", "--json", "-", "--junit", "-"])).check()
+        main.parse(["eval", "a2a", "--json", "-", "--junit", "-"]).files.check()
 
 
 @pytest.mark.parametrize("verb", ["eval", "check", "compare", "competition", "verify", "settle", "rejudge", "board",
                                   "history", "roofline", "problems", "doctor"])  # fmt: skip
 def test_every_verb_with_a_result_writes_it_as_json_by_one_option(verb: str) -> None:
-    namespace = main.parse([verb, *(["x"] if verb in ("compare", "competition", "verify") else []), "--json", "-"])
-    assert result_files.of(namespace).take_stdout
+    words = [verb, *(["x"] if verb in ("compare", "competition", "verify") else []), "--json", "-"]
+    assert main.parse(words).files.take_stdout
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,9 @@ def test_every_verb_with_a_result_writes_it_as_json_by_one_option(verb: str) -> 
 def test_the_option_of_before_still_works_and_is_not_in_the_help(
     verb: str, form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (file,) = result_files.of(main.parse([verb, "--format", form])).all
+    (file,) = main.parse([verb, "--format", form]).files.all
     assert (file.what, file.is_stdout) == (form, True)
-    assert result_files.of(main.parse([verb, "--format", "table"])).all == []
+    assert main.parse([verb, "--format", "table"]).files.all == []
     with pytest.raises(SystemExit):
         main.parse([verb, "--help"])
     assert "--format" not in capsys.readouterr().out

@@ -205,8 +205,7 @@ def test_a_place_is_told_by_scores_as_the_competition_ranks(
 
     monkeypatch.setattr(recorded, "evaluated", evaluated)
     words = ["competition", str(written(DISTRIBUTED)), "--only", "amd-gemm-rs", "--device", "cpu"]
-    namespace = main.parse(words)
-    assert namespace.verb(namespace, Checkout.here()) == Exit.OK
+    assert main.parse(words).carry_out(Checkout.here()) == Exit.OK
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("place "))
     assert line == "place    2 of 2 on the local leaderboard, 2.00x behind the first: 2 ms, bob's submission.py"
 

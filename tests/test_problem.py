@@ -4,7 +4,6 @@ import math
 import shutil
 import subprocess
 import sys
-from argparse import Namespace
 from itertools import product
 from pathlib import Path
 
@@ -605,7 +604,7 @@ def test_a_kind_a_checker_and_a_gpu_that_no_shape_file_may_name(
         with pytest.raises(BadFileError) as caught:
             registry.find(called, here)
         assert str(caught.value).startswith(f"shapes/{name}.yaml: {says}")
-    assert problems.run(Namespace(path=None, json=None), here) == BadFileError.exit_code
+    assert problems.run(problems.ProblemsOrder(), here) == BadFileError.exit_code
     assert f"bad      shapes/{name}.yaml: {says}" in capsys.readouterr().out
 
 

@@ -254,8 +254,7 @@ def test_a_file_that_is_no_queue_is_said(tmp_path: Path) -> None:
 
 
 def run_prune(root: Path, *arguments: str) -> int:
-    namespace = main.parser("prune").parse_args(["prune", *arguments])
-    return int(namespace.verb(namespace, Checkout(root)))
+    return main.parse(["prune", *arguments]).carry_out(Checkout(root))
 
 
 def a_cache(root: Path, name: str, days: float) -> Path:

@@ -1,6 +1,5 @@
 """The verb `roofline`: bounds of the official shapes, beside what was published."""
 
-import argparse
 import dataclasses
 import io
 import json
@@ -9,7 +8,7 @@ import pytest
 from factories import PEAKS
 from rich.console import Console
 
-from harness.cli import roofline as verb
+from harness.cli import main
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.evaluation import roofline as computed
@@ -32,10 +31,8 @@ def printed(found: Roofline, width: int = 80) -> str:
     return text.getvalue()
 
 
-def run(*arguments: str) -> Exit:
-    parser = argparse.ArgumentParser()
-    verb.add_arguments(parser)
-    return verb.run(parser.parse_args(arguments), Checkout.here())
+def run(*arguments: str) -> int:
+    return main.parse(["roofline", *arguments]).carry_out(Checkout.here())
 
 
 def test_the_bounds_of_gemm_rs_are_the_published_ones() -> None:

@@ -3,7 +3,6 @@
 Evaluations are a script's (serving.py) but for one, which is real.
 """
 
-import argparse
 import importlib.util
 import json
 import os
@@ -25,7 +24,7 @@ from popcorn_client import PopcornClient, Refused
 from serving import BOBS, GEMM, GPU, MINE, SOURCE, Served, outcome, served, submit, wait_for
 
 from harness.board import report_json
-from harness.cli import serve as verb
+from harness.cli import main
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import UsageError
 from harness.core.records import Passed, Profile, RankProfile
@@ -52,10 +51,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-def run(*arguments: str) -> None:
-    parser = argparse.ArgumentParser()
-    verb.add_arguments(parser)
-    verb.run(parser.parse_args(arguments), Checkout.here())
+def run(*arguments: str) -> int:
+    return main.parse(["serve", *arguments]).carry_out(Checkout.here())
 
 
 # ---- what popcorn-cli does -------------------------------------------------------------------------------------------

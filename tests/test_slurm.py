@@ -197,7 +197,7 @@ def test_slurms_last_word(state: str, code: int, nodes: str, has_begun: bool, fo
 
 
 def test_the_command_for_the_other_machine_is_the_same_without_its_engine() -> None:
-    command = ["eval", "a2a", "--engine", "slurm", "--ranks", "2", "--engine=slurm", "--eng", "slurm"]
+    command = ["eval", "a2a", "--engine", "slurm", "--ranks", "2", "--engine=slurm", "--engine", "slurm"]
     assert options.without_engine(command) == ["eval", "a2a", "--ranks", "2"]
     assert set(options.ENGINES) == set(registry.ENGINES)
     assert options.HERE == registry.LOCAL

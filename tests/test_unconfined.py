@@ -43,8 +43,7 @@ def verb(tmp_path: Path) -> Verb:
     leaderboard.change(root / "leaderboard.yaml", unconfined)
 
     def run(*arguments: str) -> int:
-        namespace = main.parse(arguments)
-        return int(namespace.verb(namespace, Checkout(root)))
+        return main.parse(arguments).carry_out(Checkout(root))
 
     return run
 
@@ -60,10 +59,10 @@ def test_every_verb_that_runs_a_submission_takes_unconfined(name: str) -> None:
     needed = {"eval": ["a2a"], "check": ["a2a"], "compare": ["a", "b"], "competition": ["c"], "verify": ["e"]}
     needed["settle"] = ["a2a"]
     words = [name, *needed.get(name, [])]
-    assert main.parse(words).confined
-    namespace = main.parse([*words, "--unconfined"])
-    assert not namespace.confined
-    assert not options.asked(namespace, problem="a2a").confined
+    assert main.parse(words).order.confined
+    order = main.parse([*words, "--unconfined"]).order
+    assert not order.confined
+    assert not options.asked(order, problem="a2a").confined
 
 
 def test_verbs_that_run_no_submission_do_not_take_it() -> None:

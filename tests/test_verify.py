@@ -60,8 +60,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def verified(root: Path, *arguments: str) -> int:
-    namespace = main.parse(["verify", *arguments])
-    return int(namespace.verb(namespace, Checkout(root)))
+    return main.parse(["verify", *arguments]).carry_out(Checkout(root))
 
 
 # ---- the rule --------------------------------------------------------------------------------------------------------

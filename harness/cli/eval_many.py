@@ -1,9 +1,16 @@
-"""The verb `eval-many`: a population of candidates, judged in stages, results as they come; or a set of problems."""
+"""Judge many candidates for one problem: files, folders of them, or JSON lines with `id` and `source`.
+Copies are judged once; all candidates run their tests and the quick shapes, and the fastest of those that pass the
+whole suite. --keep 1 measures every one of them. Each result is written to --out as a line of JSON at once; the same
+command goes on where it was interrupted. `score` says what the results come to. Nothing is recorded on the board.
 
-import argparse
+PROBLEM may be a set: a folder of problem files of another benchmark, or of problem folders. Its candidates are, of each
+PLACE, the files named <problem>.py or below a folder of that name; --out is then a folder, with a file for each
+problem, and the score over all of them is shown at the end."""
+
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,6 +25,7 @@ from harness.agents.many import How, many
 from harness.agents.result import Result
 from harness.agents.score import score_of, speedup
 from harness.cli import options, result_files
+from harness.cli.declare import argument, option, part
 from harness.cli.problems import problems_below
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
@@ -27,97 +35,67 @@ from harness.kinds.registry import is_problem
 from harness.kinds.settings import setting
 from harness.report.console import new_console
 
-DESCRIPTION = """Judge many candidates for one problem: files, folders of them, or JSON lines with `id` and `source`.
-Copies are judged once; all candidates run their tests and the quick shapes, and the fastest of those that pass the
-whole suite. --keep 1 measures every one of them. Each result is written to --out as a line of JSON at once; the same
-command goes on where it was interrupted. `score` says what the results come to. Nothing is recorded on the board.
 
-PROBLEM may be a set: a folder of problem files of another benchmark, or of problem folders. Its candidates are, of each
-place, the files named <problem>.py or below a folder of that name; --out is then a folder, with a file for each
-problem, and the score over all of them is shown at the end."""
-OUT = Path("results.jsonl")
+@dataclass(frozen=True, kw_only=True)
+class EvalManyOrder(result_files.WithJson, options.Rewarded, options.Sandboxed, options.Timed, options.OnSetting):
+    """Which candidates are judged for which problem, in which stages."""
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `eval-many`."""
-    parser.add_argument(
-        "problem", metavar="PROBLEM", help="its name (see `problems`), a problem folder or file, or a folder of such"
+    problem: str = argument(
+        "its name (see `problems`), a problem folder or file, or a folder of such", metavar="PROBLEM"
     )
-    parser.add_argument(
-        "places", nargs="+", type=Path, metavar="PLACE", help="files, folders of files, or .jsonl files"
-    )
-    options.add_setting(parser, cpu_suite="cpu")
-    options.add_seconds(parser)
-    options.add_unconfined(parser)
-    result_files.add_reward(parser)
-    parser.add_argument(
-        "--out", type=Path, default=OUT, metavar="FILE", help="the results, a line of JSON each (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--keep",
-        type=float,
-        default=0.25,
-        metavar="PART",
-        help="which part of the candidates that pass the quick shapes gets the whole suite (default: %(default)s); 1 "
+    places: tuple[Path, ...] = argument("files, folders of files, or .jsonl files", metavar="PLACE")
+    out: Path = option(Path("results.jsonl"), "the results, a line of JSON each (default: %(default)s)")
+    keep: float = option(
+        0.25,
+        "which part of the candidates that pass the quick shapes gets the whole suite (default: %(default)s); 1 "
         "gives it to all, without the quick shapes",
+        metavar="PART",
     )
-    parser.add_argument("--least", type=int, default=4, metavar="N", help="but at least N of them (default: 4)")
-    parser.add_argument(
-        "--check-on-cpu", action="store_true", help="test candidates on CPU ranks before they get to a GPU"
-    )
-    parser.add_argument(
-        "--patient",
-        action="store_true",
-        help="let candidates hang for as long as `eval` does, not 50 times the reference",
-    )
-    parser.add_argument("--jobs", type=int, metavar="N", help="judge on N GPUs side by side (default: all)")
-    options.add_quiet(parser, "the summary")
+    least: int = option(4, "but at least N of them (default: 4)")
+    check: bool = option(False, "test candidates on CPU ranks before they get to a GPU", "--check-on-cpu")
+    patient: bool = option(False, "let candidates hang for as long as `eval` does, not 50 times the reference")
+    jobs: int | None = option(None, "judge on N GPUs side by side (default: all)")
+    quiet: bool = options.quiet("the summary")
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
     """`eval-many`: judges, writes and shows."""
-    if (members := _members(namespace.problem)) is not None:
-        return _run_set(members, namespace, checkout)
-    files = result_files.of(namespace)
-    tally = _judged(namespace, checkout)
-    if files.json:
-        files.json.write(tally.json())
-    if not files.take_stdout:
-        print(f"{tally.text()}\nscore it           python -m harness score {namespace.out}")
+    if (members := _members(order.problem)) is not None:
+        return _run_set(members, order, checkout)
+    tally = _judged(order, checkout)
+    result_files.tell(
+        order,
+        lambda _: print(f"{tally.text()}\nscore it           python -m harness score {order.out}"),
+        json=tally.json,
+    )
     return Exit.OK
 
 
 def _members(name: str) -> list[Path] | None:
     """The problems of a set; None where that is one problem."""
     path = Path(name).expanduser()
-    if not path.is_dir() or is_problem(path):
-        return None
-    return problems_below(path)
+    return problems_below(path) if path.is_dir() and not is_problem(path) else None
 
 
-def _run_set(members: Sequence[Path], namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) -> Exit:
     """Judges each problem's candidates, and shows the score over all. What cannot be judged here is said and left."""
-    files, out, places = result_files.of(namespace), namespace.out, namespace.places
-    out = out.with_suffix("") if out == OUT else out
+    out = order.out if order.out.is_dir() else order.out.with_suffix("")
     out.mkdir(parents=True, exist_ok=True)
     for member in members:
-        found = [file for place in places for file in _candidates(place, member.stem)]
+        found = tuple(file for place in order.places for file in _candidates(place, member.stem))
         if not found:
             continue
-        mine = argparse.Namespace(**vars(namespace) | {"problem": str(member), "places": found})
-        mine.out = out / f"{member.stem}.jsonl"
+        own = replace(order, problem=str(member), places=found, out=out / f"{member.stem}.jsonl")
         try:
-            _judged(mine, checkout)
+            _judged(own, checkout)
         except (UsageError, BadFileError) as error:
             print(f"left out           {member.stem}: {clean_line(str(error))}", file=sys.stderr)
     results = read_results(sorted(path for path in out.glob("*.jsonl") if path.stat().st_size))
     if not results:
-        raise UsageError(f"{namespace.places[0]}: no file there is named as a problem of {namespace.problem}")
+        raise UsageError(f"{order.places[0]}: no file there is named as a problem of {order.problem}")
     score = score_of(results)
-    if files.json:
-        files.json.write(encode(score))
-    if not files.take_stdout:
-        print_all(new_console(), *score_view.parts(score))
+    shown = score_view.parts(score)
+    result_files.tell(order, lambda console: print_all(console, *shown), json=lambda: encode(score))
     return Exit.OK
 
 
@@ -128,24 +106,16 @@ def _candidates(place: Path, stem: str) -> list[Path]:
     return [path for path in sorted(place.iterdir()) if (path.name if path.is_dir() else path.stem) == stem]
 
 
-def _judged(namespace: argparse.Namespace, checkout: Checkout) -> "Tally":
+def _judged(order: EvalManyOrder, checkout: Checkout) -> "Tally":
     """Judges one problem's candidates, and shows each."""
-    asked = options.asked(namespace, file=None)
-    how = How(
-        keep=namespace.keep,
-        least=namespace.least,
-        check=namespace.check_on_cpu,
-        jobs=namespace.jobs,
-        out=namespace.out,
-    )
-    if namespace.out.suffix in result_files.KEPT or namespace.out.is_dir():
-        raise UsageError(f"--out {namespace.out}: results are lines of JSON; name a .jsonl file")
-    terms = Terms(asked=asked, reward=namespace.reward, lower=namespace.lower, patient=namespace.patient)
-    candidates = read_all(namespace.places, setting(asked, checkout).problem, checkout)
+    asked, how = options.asked(order), part(order, How)
+    if order.out.suffix in result_files.KEPT or order.out.is_dir():
+        raise UsageError(f"--out {order.out}: results are lines of JSON; name a .jsonl file")
+    candidates = read_all(order.places, setting(asked, checkout).problem, checkout)
     console = new_console(stderr=True)
-    with Judge(terms, checkout) as judge:
-        tally = Tally(len(candidates), namespace.out)
-        for result in _shown(many(judge, candidates, how), tally, console, namespace.quiet):
+    with Judge(part(order, Terms, asked=asked), checkout) as judge:
+        tally = Tally(len(candidates), order.out)
+        for result in _shown(many(judge, candidates, how), tally, console, order.quiet):
             tally.add(result)
     return tally
 

@@ -1,15 +1,18 @@
-"""The verb `problems`: what can be evaluated."""
+"""List the problems and their suites: this checkout's, or the problem folders and files below PATH, good ones first
+and then what is wrong with the others. Below 120 columns a problem takes one line; --json has everything."""
 
-import argparse
 import functools
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from harness.cli import result_files
-from harness.cli.result_files import JsonFile
+from harness.cli.declare import argument
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.words import clean
@@ -17,39 +20,31 @@ from harness.gpumode.folder import FILE
 from harness.kinds import registry
 from harness.problems.problem import Problem
 from harness.problems.shape_file import problem_names
-from harness.report.console import new_console
 from harness.report.problems import show
 
-DESCRIPTION = """List the problems and their suites: this checkout's, or the problem folders below PATH, good ones first
-and then what is wrong with the others. Below 120 columns a problem takes one line; --json has everything."""
 JSON_SCHEMA = 1  # of --json; 1: first
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `problems`."""
-    parser.add_argument(
-        "path",
-        nargs="?",
-        type=Path,
-        help="a problem folder with KernelBot's task.yml, a "
-        "problem file of another benchmark, or a folder that has such below",
+@dataclass(frozen=True, kw_only=True)
+class ProblemsOrder(result_files.WithJson):
+    """Where the problems are, None for the checkout's."""
+
+    path: Path | None = argument(
+        "a problem folder with KernelBot's task.yml, a problem file of another benchmark, or a folder that has such",
+        metavar="path",
+        default=None,
     )
-    result_files.add_json(parser)
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
-    """`problems`: prints a row for each."""
-    if namespace.path is None:
-        return _list(
-            [functools.partial(registry.named, name, checkout) for name in problem_names(checkout)], namespace.json
-        )
-    places = [str(place.resolve()) for place in problems_below(namespace.path)]
-    return _list([functools.partial(registry.find, place, checkout) for place in places], namespace.json)
-
-
-def _list(readers: Sequence[Callable[[], Problem]], json: JsonFile | None) -> Exit:
-    """Shows the problems that can be read, then what is wrong with each of the others. Returns the first bad one's
-    exit code."""
+def run(order: ProblemsOrder, checkout: Checkout) -> Exit:
+    """`problems`: shows those that can be read, then what is wrong with each of the others. Returns the first bad
+    one's exit code."""
+    readers: list[Callable[[], Problem]]
+    if order.path is None:
+        readers = [functools.partial(registry.named, name, checkout) for name in problem_names(checkout)]
+    else:
+        places = [str(place.resolve()) for place in problems_below(order.path)]
+        readers = [functools.partial(registry.find, place, checkout) for place in places]
     good: list[Problem] = []
     bad: list[HarnessError] = []
     for read in readers:
@@ -57,18 +52,17 @@ def _list(readers: Sequence[Callable[[], Problem]], json: JsonFile | None) -> Ex
             good.append(read())
         except HarnessError as error:
             bad.append(error)
-    code = bad[0].exit_code if bad else Exit.OK
-    if json:
-        json.write(to_json(good, bad))
-        if json.is_stdout:
-            return code
-    if good:
-        show(good, new_console())
-    if good and bad:
-        print()
-    for wrong in bad:
-        print(f"bad      {clean(str(wrong))}")
-    return code
+
+    def show_all(console: Console) -> None:
+        if good:
+            show(good, console)
+        if good and bad:
+            print()
+        for wrong in bad:
+            print(f"bad      {clean(str(wrong))}")
+
+    result_files.tell(order, show_all, json=lambda: to_json(good, bad))
+    return bad[0].exit_code if bad else Exit.OK
 
 
 def to_json(good: Sequence[Problem], bad: Sequence[HarnessError]) -> dict[str, Any]:
