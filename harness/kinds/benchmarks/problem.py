@@ -206,9 +206,8 @@ def _number_of(value: Param) -> int:
     return value
 
 
-def check_defines(submission: Submission, problem: Problem) -> None:
+def check_defines(submission: Submission, problem: BenchmarkProblem) -> None:
     """Raises BadSubmissionError for a submission that does not define the problem's entry."""
-    assert isinstance(problem, BenchmarkProblem)
     names = defined(ast.parse(submission.source))
     if problem.entry in names or "*" in names:
         return

@@ -10,18 +10,17 @@ from pathlib import Path
 
 from harness.core.checkout import Checkout, shown
 from harness.core.errors import BadFileError
-from harness.core.records import Params, Submission, Warning
+from harness.core.records import Params, Warning
 from harness.gpumode.folder import AnyParams
+from harness.kinds.benchmarks.kind import BenchmarkKind
 from harness.kinds.benchmarks.problem import (
     BenchmarkProblem,
-    check_defines,
     glue,
     is_python_that,
     parsed,
     suites_of,
 )
 from harness.kinds.kind import Order, Plan
-from harness.kinds.op.kind import OpKind
 from harness.kinds.op.plan import OpPlan
 from harness.problems.problem import Problem
 
@@ -35,11 +34,8 @@ DTYPE = "bfloat16"
 STAGED = "problem_file.py"
 
 
-class ParallelKernelBenchKind(OpKind):
+class ParallelKernelBenchKind(BenchmarkKind):
     """A file of ParallelKernelBench's reference/."""
-
-    checkers: tuple[str, ...] = ()
-    takes_tools = False
 
     def claims(self, place: Path) -> bool:
         """A numbered Python file that defines solution, beside whose folder the clone's utils are."""
@@ -81,14 +77,8 @@ class ParallelKernelBenchKind(OpKind):
             theirs=ENTRY,
         )
 
-    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """A file that defines solution."""
-        found = super().submission(path, problem, checkout)
-        check_defines(found, problem)
-        return found
-
     def plan(self, order: Order) -> Plan:
-        """An op's plan. CPU cores stand in for "cuda" where the problem's file names that."""
+        """As of any such problem. CPU cores stand in for "cuda" where the problem's file names that."""
         plan = super().plan(order)
         assert isinstance(plan, OpPlan)
         assert isinstance(plan.problem, BenchmarkProblem)

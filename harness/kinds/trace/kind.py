@@ -16,8 +16,8 @@ from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.core.files import read_text
 from harness.core.records import Case, Module, Params, Submission
 from harness.gpumode.folder import AnyParams
-from harness.kinds.benchmarks.problem import BenchmarkProblem, check_defines, glue, suites_of
-from harness.kinds.op.kind import OpKind
+from harness.kinds.benchmarks.kind import BenchmarkKind
+from harness.kinds.benchmarks.problem import BenchmarkProblem, glue, suites_of
 from harness.problems.problem import Problem
 from harness.problems.submission import MAX_BYTES, digest, shown_path
 
@@ -55,11 +55,8 @@ class TraceProblem(BenchmarkProblem):
                     )
 
 
-class TraceKind(OpKind):
+class TraceKind(BenchmarkKind):
     """A definition's file."""
-
-    checkers: tuple[str, ...] = ()
-    takes_tools = False
 
     def claims(self, place: Path) -> bool:
         """A JSON file with a definition's keys."""
@@ -113,9 +110,7 @@ class TraceKind(OpKind):
         """A Solution's file, or a Python file that defines run. Raises BadSubmissionError for one of another definition
         or language."""
         if path is None or path.suffix != ".json":
-            found = super().submission(path, problem, checkout)
-            check_defines(found, problem)
-            return found
+            return super().submission(path, problem, checkout)
         assert isinstance(problem, TraceProblem)
         return solution(path, problem, checkout)
 
