@@ -156,7 +156,7 @@ def _stages(report: EvalReport) -> Stages:
     correct = [one for one in report.results if not in_compile and _is_right(one)]
     fast = [one for one in report.results if one.case.kind == "benchmark"]
     measured = [one for one in fast if isinstance(one.outcome, Measured)]
-    spoils_times = failed is not None and failed.case.kind == "benchmark" and _is_right(failed)
+    spoils_times = failed is not None and failed.case.is_timed and _is_right(failed)
     times: Status = "pass" if fast and len(measured) == len(fast) and not failed else "not_run"
     return Stages(
         compile=replace(compiled, seconds=round(before, 3)),
@@ -216,7 +216,7 @@ def _figures(report: EvalReport, board: Board) -> Figures | None:
         score=found.score.value,
         score_unit=found.score.unit,
         score_better=found.score.better,
-        cases=tuple(_case(one) for one in report.results if one.figures is not None),
+        cases=tuple(_case(one) for one in report.results if one.figures is not None and one.case.kind != "drawn"),
     )
 
 

@@ -60,6 +60,8 @@ def problem_version(problem: Problem, suite: Suite, device: str) -> str:
         "ranking_by": problem.ranking_by,
         "cases": cases,
     }
+    if suite.drawn:
+        rules["drawn"] = suite.drawn
     if (clock := RANKED[device]) != "wall":
         rules["clock"] = clock
     digest = hashlib.sha256(json.dumps(rules, sort_keys=True).encode())
@@ -162,7 +164,7 @@ def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
             **_details(one, report.empty_call_samples_us),
         )
         for one in report.results
-        if one.figures is not None
+        if one.figures is not None and one.case.kind != "drawn"
     )
 
 

@@ -133,7 +133,7 @@ def _case(value: object, device: str) -> object:
     if not isinstance(value, Mapping):
         return value
     found = dict(value)
-    names = ("kind", "params", "seed", "world_size", "published_us", "short")
+    names = ("kind", "params", "seed", "world_size", "published_us", "short", "near")
     found["case"] = {name: found[name] for name in names if name in found}
     if isinstance(found.get("profile"), Mapping):
         found["profile"] = {"trace_json": ""} | dict(found["profile"])

@@ -21,7 +21,7 @@ REPORT_SCHEMA = 2
 Scalar = int | bool | float | str | None
 Param = Scalar | tuple[Scalar, ...]
 Params = dict[str, Param]
-Kind = Literal["test", "benchmark", "profile"]  # profile: a benchmark's shape, profiled instead of timed
+Kind = Literal["test", "benchmark", "profile", "drawn"]  # profile: not timed; drawn: timed, but not ranked
 Mode = Literal["test", "benchmark", "leaderboard", "profile"]
 Ranking = Literal["last", "mean", "geom", "relative", "olympic", "product"]  # of judging.scoring
 
@@ -30,18 +30,21 @@ Ranking = Literal["last", "mean", "geom", "relative", "olympic", "product"]  # o
 class Cost:
     """What one rank must do at least in one call, for the roofline: floating-point operations, bytes through its
     memory, bytes over its links in the busier direction. `held_bytes`: the device memory that it must hold at some
-    moment of the call; 0 where that is what its inputs and its results take."""
+    moment of the call; 0 where that is what its inputs and its results take. `mean_link_bytes`: of an average rank,
+    where the busiest one moves much more than the others."""
 
     flops: float
     hbm_bytes: float
     link_bytes: float
     held_bytes: float = 0
+    mean_link_bytes: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One shape: `params` are the problem's arguments without rank, world_size and seed; `short` has the names that
-    tables show in place of long ones, as the problem's shape file gives them."""
+    tables show in place of long ones, as the problem's shape file gives them. `near`: of a drawn case, near which of
+    its suite's benchmarks it was drawn."""
 
     kind: Kind
     params: Params
@@ -49,6 +52,12 @@ class Case:
     world_size: int
     published_us: float | None = None  # the published speed of light at the official world size
     short: dict[str, str] = field(default_factory=dict)
+    near: int | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it is measured once it is right."""
+        return self.kind in ("benchmark", "drawn")
 
     @property
     def label(self) -> str:
@@ -364,12 +373,15 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalFigures:
-    """What a passed evaluation is worth: the contest's score, and over all cases the geometric means of the ratio to
-    the baseline and of the fraction of the bound."""
+    """What a passed evaluation is worth: the contest's score, and over all benchmarks the geometric means of the ratio
+    to the baseline and of the fraction of the bound. `drawn`: the ratio on drawn shapes, `near_drawn` on the benchmarks
+    near which they were drawn."""
 
     score: Score
     ratio: Estimate | None
     fraction: Estimate | None
+    drawn: float | None = None
+    near_drawn: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,11 @@ def figured(report: EvalReport) -> EvalReport:
     report = replace(report, results=results)
     measured = verdict.measured_cases(report)
     passed = verdict.status(report) == "pass" and measured
-    return replace(report, figures=_whole(measured, report.ranking_by, usual) if passed else None)
+    if not passed:
+        return replace(report, figures=None)
+    whole = _whole(measured, report.ranking_by, usual)
+    drawn, near_drawn = _drawn(results)
+    return replace(report, figures=replace(whole, drawn=drawn, near_drawn=near_drawn))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,3 +184,15 @@ def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual:
         ratio=estimate(ratios, usual) if len(ratios) == len(cases) else None,
         fraction=_fraction(bounded, usual) if len(bounded) == len(cases) else None,
     )
+
+
+def _drawn(results: Sequence[CaseResult]) -> tuple[float, float] | tuple[None, None]:
+    """The geometric mean ratio of drawn cases, and of the benchmarks near which they were drawn; None where there are
+    none, or one has no ratio."""
+    benchmarks = [one for one in results if one.case.kind == "benchmark"]
+    drawn = [one for one in results if one.case.near is not None and one.case.near < len(benchmarks)]
+    both = [*drawn, *(benchmarks[one.case.near or 0] for one in drawn)]
+    ratios = [one.figures.ratio.value for one in both if one.figures is not None and one.figures.ratio is not None]
+    if not drawn or len(ratios) < len(both):
+        return None, None
+    return geomean(ratios[: len(drawn)]), geomean(ratios[len(drawn) :])

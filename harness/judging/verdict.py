@@ -109,9 +109,10 @@ def exit_code(report: EvalReport) -> Exit:
 
 
 def measured_cases(report: EvalReport) -> tuple[tuple[CaseResult, Measured], ...]:
-    """The cases that were measured, each with its series."""
-    return tuple((result, result.outcome) for result in report.results if isinstance(result.outcome, Measured))
+    """The benchmarks that were measured, each with its series."""
+    benchmarks = (result for result in report.results if result.case.kind != "drawn")
+    return tuple((result, result.outcome) for result in benchmarks if isinstance(result.outcome, Measured))
 
 
 def _is_measured(report: EvalReport, result: CaseResult) -> bool:
-    return result.case.kind == "benchmark" and report.mode != "test"
+    return result.case.is_timed and report.mode != "test"

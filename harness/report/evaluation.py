@@ -39,7 +39,7 @@ from harness.report.document import (
 )
 from harness.report.failures import all_logs, evidence, failure, log_heading
 from harness.report.profiles import profile_blocks
-from harness.report.summary import resolution_text, summary_of, verdict_text
+from harness.report.summary import drawn_text, resolution_text, summary_of, verdict_text
 from harness.report.traffic import traffic_words
 
 COLUMNS = ("case", "ref", "own", "ratio", "limit", "fraction", "further", "n")  # core.metrics has what they are called
@@ -307,6 +307,8 @@ def _facts(report: EvalReport, verbose: bool, is_recorded: bool) -> Iterator[Fac
         rows.append(("score", f"{score.text}{exact} as {rule.contest} scores: {rule.words}"))
         if figures.fraction is not None and verbose:
             rows.append(("limit", f"{percent_text(figures.fraction.value)} of it, geometric mean over shapes"))
+        if drawn := drawn_text(report):
+            rows.append(("drawn", drawn))
     if (told := resolution(report)) is not None:
         rows.append(("resolves", resolution_text(told)))
     if traffic := traffic_words(report.results):

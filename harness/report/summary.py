@@ -11,7 +11,7 @@ from harness.judging.figures import ASKED, POWER, Resolution, unit_of_results
 from harness.report.document import Facts, Styled, Untrusted
 from harness.report.failures import stood
 
-KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape"}
+KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape", "drawn": "drawn shape"}
 WHY_CHARS = 160  # of the reason in the verdict
 
 
@@ -78,6 +78,17 @@ def resolution_text(found: Resolution) -> str:
     if found.difference <= ASKED:
         return text
     return f"{text}; for {ASKED:.0%} `--launches {found.launches}`, or `settle`, which times two files in turn"
+
+
+def drawn_text(report: EvalReport) -> str:
+    """How many times as good as the reference on shapes that the run drew, and on the benchmarks near them; "" where it
+    drew none."""
+    found = report.figures
+    if found is None or found.drawn is None or found.near_drawn is None:
+        return ""
+    drawn = [(one, one.figures) for one in report.results if one.case.kind == "drawn"]
+    at = [f"{times_text(its.ratio.value)} at {one.case.label}" for one, its in drawn if its and its.ratio]
+    return f"published shapes {times_text(found.near_drawn)}, drawn shapes {times_text(found.drawn)}: {'; '.join(at)}"
 
 
 def _ratio(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) -> str:
