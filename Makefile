@@ -9,6 +9,7 @@
 #   make competition FILE=amd_distributed.yaml    all problems of a KernelBot competition; ARGS=--list shows them
 #   make contest ARGS="list"                     contests: teams, submissions, standings, awards (docs/contest.md)
 #   make board [PROBLEM=a2a]                     the local leaderboard
+#   make peers PROBLEM=rms_norm                  evaluates and records what libraries offer for it (docs/kernels.md)
 #   make compare PROBLEM=a2a A=a.py B=b.py        head to head: is B as fast as A? A=RUN B=RUN: recorded runs
 #   make verify ENTRY=run [LAUNCHES=5] [PROBLEM=a2a]     does an entry's source reproduce what it claims?
 #   make settle PROBLEM=a2a [TOP=4] [ROUNDS=64]   the leading entries head to head: in which order are they?
@@ -65,7 +66,7 @@ OWN_DATA = $(call flag,data,DATA) $(call flag,target,TARGET) $(call flag,vocabul
 SPREAD = $(call flag,nodes,NODES)
 OPTIONS = $(call flag,ranks,RANKS) $(call flag,suite,SUITE) $(call flag,device,DEVICE)
 
-.PHONY: help setup need-file eval check merge bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test coverage test-agents test-slurm lint style types fuzz bench measurements clean
+.PHONY: help setup need-file eval check merge bundle compare competition contest board peers verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test coverage test-agents test-slurm lint style types fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -110,6 +111,14 @@ contest: $(SETUP)
 
 board: $(SETUP)
 	@$(RUN) -m harness board $(call flag,problem,PROBLEM) $(call flag,json,JSON) $(if $(FORMAT),--$(FORMAT) -) $(ARGS)
+
+# A peer that cannot run here says why, and the others go on.
+peers: $(SETUP)
+	@test -d submissions/$(call quoted,PROBLEM)/peers || { echo "whose peers? make peers PROBLEM=rms_norm (submissions/*/peers has them)" >&2; exit 2; }
+	@for file in submissions/$(call quoted,PROBLEM)/peers/*.py; do \
+	  library=$$(sed -n '1s/^# library: //p' "$$file"); echo "$$library  $$file"; \
+	  $(RUN) -m harness eval $(call quoted,PROBLEM) "$$file" $(OPTIONS) --author "$$library" --quiet $(WHERE) $(ARGS) || true; done
+	@$(RUN) -m harness board --problem $(call quoted,PROBLEM)
 
 verify: $(SETUP)
 	@$(if $(value ENTRY),,echo "which entry? make verify ENTRY=<file or run id> (make board shows them)" >&2; exit 2)

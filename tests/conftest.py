@@ -141,7 +141,7 @@ def nothing_left(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 @pytest.fixture
 def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
     """evaluated(source, problem=..., suite=..., mode=..., timeout_s=...) runs a whole evaluation in this process;
-    `benchmarks` are how many of the suite's, where not all."""
+    `benchmarks` are how many of the suite's, where not all; `drawn`, how many shapes are drawn near them."""
 
     def run(
         source: str,
@@ -156,11 +156,12 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         launches: int = 1,
         opponent: Submission | None = None,
         controls: bool = False,
+        drawn: int = 0,
     ) -> EvalReport:
         found = find(problem, Checkout.here())
         cases = found.suite(suite if suite in found.suites else "official")
         ranks = (ranks or (RANKS if device == "cpu" else min(RANKS, gpus().count))) if found.multi_gpu else 1
-        cases = dataclasses.replace(cases, benchmarks=cases.benchmarks[:benchmarks])
+        cases = dataclasses.replace(cases, benchmarks=cases.benchmarks[:benchmarks], drawn=drawn)
         cases = dataclasses.replace(
             found.with_world_size(cases, ranks),
             test_timeout_s=timeout_s,

@@ -54,6 +54,7 @@ from harness.ranks.output_bounds import MAX_RANK
 from harness.ranks.shared_buffer import FileBuffer
 from harness.ranks.trusted import bounded
 from harness.report import mlperf as report_mlperf
+from harness.report.render import FORMATS
 
 ROOT = checkout.ROOT
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
@@ -743,7 +744,7 @@ def scored(path: Path) -> None:
         (path.parent / f"result_{number}.txt").write_bytes(text)
     found = mlperf.score(path.parent, path.parent / "rcps.json" if (path.parent / "rcps.json").exists() else None)
     json.dumps(report_mlperf.to_json(found), allow_nan=False)
-    report_mlperf.to_markdown(found)
+    FORMATS["markdown"](report_mlperf.document_of(found))
 
 
 def log_state(path: Path) -> object:

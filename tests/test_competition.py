@@ -24,7 +24,8 @@ from harness.core.errors import BadFileError, Exit, UsageError
 from harness.evaluation import recorded
 from harness.evaluation.recorded import Ran
 from harness.problems.submission import read_submission
-from harness.report.contest import show_list
+from harness.report.contest import list_document
+from harness.report.render import terminal
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -227,7 +228,7 @@ def test_the_list_has_a_line_for_every_board_of_a_problem(written: Callable[[str
     )
     competition = read(written(DISTRIBUTED))
     console = Console(file=io.StringIO(), width=160)
-    show_list(competition, competition.problems, board, console, Checkout.here())
+    terminal.show(list_document(competition, competition.problems, board, Checkout.here()), console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "9.00x ada, suite cpu, 2 cores of Example CPU" in text

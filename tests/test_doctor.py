@@ -29,7 +29,8 @@ from harness.machine.host import descendants
 from harness.machine.nvml import read_nvidia
 from harness.machine.readings import Collective, Gpus, Readings, SmokeFailed, Unread
 from harness.machine.sampler import GpuSampler
-from harness.report.findings import show, summary, to_json
+from harness.report.findings import document_of, summary, to_json
+from harness.report.render import terminal
 
 GIB = 1 << 30
 
@@ -232,7 +233,7 @@ def not_passed(found: Readings) -> list[tuple[str, str]]:
 
 def printed(findings: Sequence[Finding], width: int = 80) -> str:
     text = io.StringIO()
-    show(findings, Console(file=text, width=width))
+    terminal.show(document_of(findings), Console(file=text, width=width))
     return text.getvalue()
 
 

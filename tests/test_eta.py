@@ -52,7 +52,9 @@ def test_a_plan_says_what_it_will_run(mode: Mode) -> None:
     suite = dataclasses.replace(problem.with_world_size(problem.suite("cpu"), 1), benchmark_s=2.5)
     found = eta_of(make_plan(ordered(problem, suite, SUBMISSION, mode, "cpu", 1)))
     assert tuple(found.cases) == PHASES[mode]
-    counts = {"test": len(suite.tests), "benchmark": len(suite.benchmarks), "profile": len(suite.benchmarks)}
+    count = len(suite.benchmarks)
+    counts = {"test": len(suite.tests), "benchmark": count + suite.drawn, "profile": count}
+    assert found.once == (suite.drawn if "benchmark" in PHASES[mode] else 0)
     assert found.cases == {phase: counts[phase] for phase in PHASES[mode]}
     assert found.timed_s.get("benchmark", 2.5) == 2.5
 

@@ -41,9 +41,10 @@ from harness.core.records import (
     Series,
 )
 from harness.core.summary import Summary
+from harness.core.words import SHOWN_CHARS
 from harness.gpumode import result_lines
 from harness.report import export
-from harness.serve.results import TEXT_CHARS, ended
+from harness.serve.results import ended
 from harness.serve.store import AttemptEnded, Row
 from harness.serve.worker import RunningStage
 
@@ -126,7 +127,7 @@ def test_what_a_rank_had_to_say_is_passed_on_clean_and_cut() -> None:
     assert stacks.count("most recent call first") == 8
     logs = {"candidate rank 0": HOSTILE + "x" * 100_000, "trusted rank 0": "not the submission's"}
     printed = of(replace(failed_test(HELD), logs=logs)).runs[0]["diagnostics"]["stdout"]
-    assert len(printed) <= TEXT_CHARS + 50
+    assert len(printed) <= SHOWN_CHARS + 50
     assert "characters omitted" in printed
     assert "not the submission's" not in printed
 

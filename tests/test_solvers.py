@@ -49,6 +49,8 @@ from harness.problems.shape_file import find
 from harness.report import board_view, comparison, export, history, page_data, plot
 from harness.report import decision as decision_shown
 from harness.report.curves import curve_table
+from harness.report.document import Document, plain
+from harness.report.render import terminal
 
 CHECKOUT = Checkout(ROOT)
 EXAMPLE = {
@@ -263,7 +265,7 @@ def comparison_of(a: float, b: float, metric: Metric = COST) -> compare.Comparis
 
 def test_costs_are_compared_in_their_own_words_and_unit() -> None:
     console = Console(width=120, file=io.StringIO())
-    comparison.show(found := comparison_of(200.0, 100.0), console)
+    terminal.show(comparison.document_of([found := comparison_of(200.0, 100.0)]), console)
     text = printed(console)
     assert "B is CHEAPER  A / B is 2.000x (95 % interval 2.000 to 2.000)" in text
     assert "1 rank on cpu" in text
@@ -429,7 +431,7 @@ def test_the_table_of_the_curve_keeps_its_labels_where_there_is_little_room() ->
     measured = Measured(series=(series,), curves=(Curve(limit_s=9.0, own=points, baseline=points),))
     case = Case(kind="benchmark", params={"instance": "M", "limit_s": 180.0}, seed=1, world_size=1)
     console = Console(width=80, file=io.StringIO())
-    console.print(curve_table([CaseResult(case=case, outcome=measured)], console))
+    terminal.show(Document(blocks=tuple(curve_table([CaseResult(case=case, outcome=measured)]))), console)
     head, own, reference = printed(console).splitlines()
     assert head.split() == ["reached", "by", "of", "50%", "100%"]
     assert own.startswith("instance M limit_s 180.0  submission  125,089,397,199")
@@ -467,11 +469,12 @@ def test_when_a_best_changes_everybodys_score_does(tmp_path: Path) -> None:
         both_judged=True,
     )
     told = board_view.notes(dataclasses.replace(board, settlements=(met,)), first.group, ranking(board, first.group))
-    assert told[-1] == "settled 2026-05-01, 8 rounds, resolves 10.0%: mine.py by me 1.250x"
+    assert plain(told[-1]) == "settled 2026-05-01, 8 rounds, resolves 10.0%: mine.py by me 1.250x"
     console = Console(width=120, file=io.StringIO())
-    board_view.show_board(board, console)
-    history.show([mine], console)
-    decision_shown.show(first, verify.Decision(word="undecided", why="so"), [report, report], console)
+    terminal.show(board_view.document_of(board), console)
+    terminal.show(history.document_of([mine]), console)
+    undecided = verify.Decision(word="undecided", why="so")
+    terminal.show(decision_shown.document_of(first, undecided, [report, report]), console)
     text = printed(console)
     assert "speedup" not in text
     assert " ms" not in text

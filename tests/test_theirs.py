@@ -47,7 +47,9 @@ from harness.kinds.external import kind as external
 from harness.kinds.kind import Order, Setting
 from harness.kinds.registry import kind_of
 from harness.machine import host
-from harness.report import board_view, export, terminal
+from harness.report import board_view, export
+from harness.report.evaluation import document_of
+from harness.report.render import terminal
 
 FOLDERS = Path(__file__).parent / "folders"
 FACTS = FOLDERS / "facts"
@@ -121,7 +123,7 @@ def outcomes(report: EvalReport) -> list[type]:
 
 def shown(report: EvalReport) -> str:
     console = Console(file=StringIO(), width=100)
-    terminal.show(report, None, None, console)
+    terminal.show(document_of(report, None, None), console)
     return console.file.getvalue()
 
 
@@ -509,7 +511,7 @@ def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, mo
     assert "speedup none: eval.py times no reference" in text
     assert "the submission is for an L4; this machine has no GPU" in text
     console = Console(file=StringIO(), width=100)
-    board_view.show_board(leaderboard.load(tmp_path / "leaderboard.yaml"), console)
+    terminal.show(board_view.document_of(leaderboard.load(tmp_path / "leaderboard.yaml")), console)
     assert "suite theirs" in console.file.getvalue()
 
 

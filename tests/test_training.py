@@ -41,7 +41,9 @@ from harness.kinds.train.run import Evaluation, Runs, TrainingRun, idle_period, 
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find
 from harness.ranks import payload, wire
-from harness.report import board_view, history, page_data, terminal
+from harness.report import board_view, history, page_data
+from harness.report.evaluation import document_of
+from harness.report.render import terminal
 
 CHECKOUT = Checkout(ROOT)
 PROBLEMS = ["llama_pretrain", "llama_lora"]
@@ -618,10 +620,10 @@ def test_a_real_evaluation_and_what_boards_and_pages_make_of_it(tmp_path: Path) 
     assert entry is not None
     board = with_judged(Board(), entry)
     console = Console(width=120, file=io.StringIO())
-    terminal.show(report, board, None, console)
-    board_view.show_board(board, console)
+    terminal.show(document_of(report, board, None), console)
+    terminal.show(board_view.document_of(board), console)
     [lines] = history.lines(board, [])
-    history.show([lines], console)
+    terminal.show(history.document_of([lines]), console)
     assert isinstance(console.file, io.StringIO)
     text = " ".join(console.file.getvalue().split())
     assert "Times to the target are medians over runs" in text

@@ -17,7 +17,8 @@ from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.judging.correctness import Expected
 from harness.problems.shape_file import find
 from harness.report.console import new_console
-from harness.report.kernel_tuning import show
+from harness.report.kernel_tuning import document_of
+from harness.report.render import terminal
 from harness.tuning import child, clock, records, search, table, tuner
 from harness.tuning.records import CaseFound, Finalist, KeptRow, TuneOrder, TuneResult
 from harness.tuning.search import PredictedRow, Rates, Tried
@@ -300,7 +301,7 @@ def test_finalists_are_shown_beside_the_reference_and_the_best_as_a_line_of_the_
         predicted_us=80.0, failed=(), finalists=(Finalist(row=rows[0], us=90.0), Finalist(row=rows[1], us=100.0)),
         reference_us=99.0,
     )  # fmt: skip
-    show(TuneResult(gpu="A", cases=(case,), table=()), {}, new_console())
+    terminal.show(document_of(TuneResult(gpu="A", cases=(case,), table=()), {}), new_console())
     shown = capsys.readouterr().out.splitlines()
     assert [" ".join(line.split()) for line in shown[6:9]] == [
         "m 8 1.100 90.0 warps, 16",

@@ -19,6 +19,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.kinds.settings import Asked
 from harness.report import board_view
+from harness.report.render import terminal
 from harness.serve.offers import ServeOptions, eval_command, offered
 from harness.serve.store import Row
 from harness.serve.worker import Files
@@ -50,7 +51,7 @@ def verb(tmp_path: Path) -> Verb:
 
 def shown(board: Board) -> str:
     console = Console(file=StringIO(), width=120)
-    board_view.show_board(board, console)
+    terminal.show(board_view.document_of(board), console)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -31,7 +31,7 @@ from harness.core.machine_records import Environment
 from harness.core.metrics import RANKED
 from harness.core.records import CaseResult, Estimate, EvalReport, Held, Measured, Score, Series, Submission
 from harness.core.stats import median, quartiles
-from harness.core.words import case_label
+from harness.judging.figures import least_of
 from harness.judging.scoring import SCORINGS
 from harness.judging.verdict import first_failure
 from harness.problems.problem import Problem, Suite
@@ -60,6 +60,8 @@ def problem_version(problem: Problem, suite: Suite, device: str) -> str:
         "ranking_by": problem.ranking_by,
         "cases": cases,
     }
+    if suite.drawn:
+        rules["drawn"] = suite.drawn
     if (clock := RANKED[device]) != "wall":
         rules["clock"] = clock
     digest = hashlib.sha256(json.dumps(rules, sort_keys=True).encode())
@@ -151,7 +153,7 @@ def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
     """The measured cases with the figures that the board keeps of them."""
     return tuple(
         EntryCase(
-            label=printable(case_label(one)),
+            label=printable(one.case.title),
             params=one.case.params,
             metric=one.figures.metric.name,
             unit=one.figures.metric.unit,
@@ -162,7 +164,7 @@ def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
             **_details(one, report.empty_call_samples_us),
         )
         for one in report.results
-        if one.figures is not None
+        if one.figures is not None and one.case.kind != "drawn"
     )
 
 
@@ -195,7 +197,7 @@ def _series(one: Series, empty: Sequence[float]) -> EntrySeries:
         baseline=baseline,
         baseline_high=baseline_high,
         empty=median(empty) if empty else None,
-        least=one.least,
+        least=least_of(one),
     )
 
 

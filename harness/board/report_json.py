@@ -18,7 +18,6 @@ from harness.core.errors import Exit
 from harness.core.metrics import CLOCKS, THEIRS
 from harness.core.records import REPORT_SCHEMA, CaseResult, EvalReport, Profile, Warning
 from harness.core.stats import block
-from harness.core.words import case_label
 from harness.judging import verdict
 from harness.judging.figures import figured
 from harness.judging.warnings import text_of
@@ -43,7 +42,7 @@ def _case_json(result: CaseResult) -> Json:
     profile = result.profile
     return {
         **encode(result.case),
-        "label": case_label(result),
+        "label": result.case.title,
         "status": verdict.case_status(result),
         "error": verdict.message(result.outcome) or None,
         "outcome": encode(result.outcome),
@@ -134,7 +133,7 @@ def _case(value: object, device: str) -> object:
     if not isinstance(value, Mapping):
         return value
     found = dict(value)
-    names = ("kind", "params", "seed", "world_size", "published_us", "short")
+    names = ("kind", "params", "seed", "world_size", "published_us", "short", "near")
     found["case"] = {name: found[name] for name in names if name in found}
     if isinstance(found.get("profile"), Mapping):
         found["profile"] = {"trace_json": ""} | dict(found["profile"])

@@ -27,7 +27,7 @@ GIB = 2.0**30
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditOrder(result_files.WithMarkdown):
+class AuditOrder(result_files.WithFiles):
     """Which problems are tried, and for how long each."""
 
     set: Path = argument("a problem file, or a folder that has such below", metavar="SET")
@@ -50,10 +50,6 @@ def run(order: AuditOrder, checkout: Checkout) -> Exit:
         console.print(Text(clean_line(line)), soft_wrap=True)
     command, machine = f"python -m harness {shlex.join(sys.argv[1:])}", host.environment("", 1)
     where = f"{machine.cores} cores of {machine.cpu}, torch {machine.torch}"
-    result_files.tell(
-        order,
-        lambda _: print(audit.summary(found)),
-        json=lambda: {"schema": 1, "problems": encode(found)},
-        markdown=lambda: audit.markdown(found, command, where, f"{datetime.now(UTC):%Y-%m-%d}"),
-    )
+    document = audit.document_of(found, command, where, f"{datetime.now(UTC):%Y-%m-%d}")
+    result_files.tell(order, document, json=lambda: {"schema": 1, "problems": encode(found)})
     return Exit.OK

@@ -1,6 +1,5 @@
 """Show the local leaderboard."""
 
-import functools
 from dataclasses import dataclass
 
 from harness.board import leaderboard, runs
@@ -15,7 +14,7 @@ from harness.report import board_view
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoardOrder(result_files.WithMarkdown):
+class BoardOrder(result_files.WithFiles):
     """Which boards are shown, and by what their entries are placed."""
 
     problem: str | None = options.problem("only this problem's boards")
@@ -25,7 +24,6 @@ class BoardOrder(result_files.WithMarkdown):
         "default), GPU MODE's score, which is slower whenever the machine is, or the median times on the host's "
         "clock",
     )
-    csv: result_files.CsvFile | None = option(None, "the same as CSV, a line an entry")
     format: str | None = result_files.old_format("markdown", "csv", "json")
 
 
@@ -38,10 +36,8 @@ def run(order: BoardOrder, checkout: Checkout) -> Exit:
     communication = {name: communication_words(name, checkout) for name in names}
     result_files.tell(
         order,
-        lambda console: board_view.show_board(found, console, problem, standings, communication, order.by),
-        **{
-            what: functools.partial(text, found, problem, standings, order.by)
-            for what, text in board_view.BOARD_TEXTS.items()
-        },
+        board_view.document_of(found, problem, standings, communication, order.by),
+        json=lambda: board_view.board_json(found, problem, standings, order.by),
+        csv=lambda: board_view.board_csv(found, problem, standings, order.by),
     )
     return Exit.OK

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from harness.board import bundle_check, bundle_make, bundles, leaderboard, reports
 from harness.board.bundles import MANIFEST
 from harness.board.entries import Board
@@ -25,7 +23,7 @@ from harness.report import bundles as view
 
 
 @dataclass(frozen=True, kw_only=True)
-class MakeOrder(result_files.WithJson):
+class MakeOrder(result_files.WithFiles):
     """Which result, into which file or folder, with which fields added."""
 
     entry: str = argument("a run id or its beginning, or an entry's file", metavar="ENTRY")
@@ -39,14 +37,14 @@ class MakeOrder(result_files.WithJson):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BundleCheckOrder(result_files.WithJson):
+class BundleCheckOrder(result_files.WithFiles):
     """Which bundle is looked at."""
 
     bundle: Path = argument("the archive or the folder", metavar="BUNDLE")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReproduceOrder(result_files.WithJson, options.Sandboxed, options.Timed):
+class ReproduceOrder(result_files.WithFiles, options.Sandboxed, options.Timed):
     """Which bundle is run again, how often and how long."""
 
     bundle: Path = argument("the archive or the folder", metavar="BUNDLE")
@@ -75,7 +73,7 @@ def make(order: MakeOrder, checkout: Checkout) -> Exit:
     manifest = made.files[MANIFEST]
     result_files.tell(
         order,
-        lambda console: view.show_made(made, shown(out), manifest, console),
+        view.made_document(made, shown(out), manifest),
         json=lambda: view.made_json(made, str(out), manifest),
     )
     return Exit.OK
@@ -102,7 +100,7 @@ def _recorded(order: MakeOrder, board: Board, checkout: Checkout) -> EvalReport:
 def check(order: BundleCheckOrder, checkout: Checkout) -> Exit:
     """Looks at every part; Exit.BAD_FILE where one is missing or altered."""
     found = bundle_check.check(bundles.read(order.bundle), checkout)
-    result_files.tell(order, lambda console: view.show_checked(found, console), json=lambda: view.checked_json(found))
+    result_files.tell(order, view.checked_document(found), json=lambda: view.checked_json(found))
     return Exit.OK if found.is_whole else Exit.BAD_FILE
 
 
@@ -115,13 +113,8 @@ def reproduce(order: ReproduceOrder, checkout: Checkout) -> Exit:
     progress = launch_lines(f"{ready.one.file}, {ready.one.run_id}", order.launches, order.quiet)
     ran = launches(ready, order.launches, checkout, progress)
     decision = decision_of(ready.one, ran, order.launches)
-
-    def show(console: Console) -> None:
-        if not order.quiet:
-            view.show_launches(ready, decision, ran, console)
-        view.show_word(decision, console)
-
-    result_files.tell(order, show, json=lambda: view.reproduced_json(found, ready, decision, ran))
+    document = view.reproduced_document(ready, decision, ran)
+    result_files.tell(order, document, json=lambda: view.reproduced_json(found, ready, decision, ran))
     return EXITS[decision.word]
 
 

@@ -20,6 +20,7 @@ from harness.kinds import settings
 from harness.kinds.settings import Asked
 from harness.problems.problem import Problem
 from harness.problems.submission import read_submission, shown_path
+from harness.report.document import Document, Untrusted, prose
 
 JSON_SCHEMA = 1  # of --for's --json; 1: first
 
@@ -84,15 +85,11 @@ def hand_in(order: CheckOrder, checkout: Checkout) -> Exit:
         found.insert(0, Objection(text=f"it needs {needed}; one file is taken: `make merge` writes it"))
     refused = sum(finding.refused for finding in found)
     code = Exit.INVALID if refused else Exit.OK
-
-    def show(_: object) -> None:
-        for line in finding_lines(found):
-            print(line)
-        verdict = "would refuse it" if refused else "takes it"
-        reasons = f" ({refused} reasons)" if refused > 1 else ""
-        print(f"{submission.name}: GPU MODE ({clean_line(problem.leaderboard)}) {verdict}{reasons}")
-
-    result_files.tell(order, show, json=lambda: findings_json(problem, submission, found, code))
+    verdict = "would refuse it" if refused else "takes it"
+    reasons = f" ({refused} reasons)" if refused > 1 else ""
+    said = f"{submission.name}: GPU MODE ({problem.leaderboard}) {verdict}{reasons}"
+    document = Document(blocks=(prose(*map(Untrusted, [*finding_lines(found), said]), whole=True),))
+    result_files.tell(order, document, json=lambda: findings_json(problem, submission, found, code))
     return code
 
 

@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from harness.board import leaderboard, reports
 from harness.cli import options, result_files
 from harness.cli.declare import argument, given, option
 from harness.core.checkout import Checkout, shown
 from harness.core.errors import Exit, UsageError
-from harness.core.metric_words import MEMORY, TIMES
+from harness.core.metrics import UNITS
 from harness.core.records import Submission
 from harness.evaluation.compare import FAIL_IF, MARGIN, Comparison, exit_code, live, rule
 from harness.evaluation.compare_runs import recorded
@@ -22,15 +20,14 @@ from harness.kinds.registry import plan_of, read_submission
 from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.shape_file import problem_names
-from harness.report import junit, markdown
-from harness.report.comparison import show, show_summary, to_json
+from harness.report.comparison import document_of, to_json
 from harness.report.console import new_console
 from harness.report.progress import ProgressLine
 
 DESCRIPTION = f"""Compare files, or recorded runs, head to head. Two files are checked, and measured in turn on the same
 inputs. Of two recorded runs, the recorded measurements are compared. Nothing is recorded.
 
-{rule(MARGIN, TIMES)} Of solvers, costs are compared: B is CHEAPER or DEARER."""
+{rule(MARGIN, UNITS["us"])} Of solvers, costs are compared: B is CHEAPER or DEARER."""
 OF_A_RUN = ("ranks", "suite", "device", "timeout_s", "seconds", "confined")
 
 
@@ -53,7 +50,7 @@ class CompareOrder(options.ByEngine, result_files.ForCi, options.Sandboxed, opti
         (),
         f"exit with {Exit.FAIL_IF:d} if the summary's word for B is this one (solvers' costs: cheaper, dearer); "
         "may be repeated",
-        choices=[word for word in FAIL_IF if word not in (MEMORY.better, MEMORY.worse)],
+        choices=[*FAIL_IF],
     )
     margin: float = option(100 * MARGIN, "largest difference that counts as the same (default: 2)", metavar="PERCENT")
     quiet: bool = options.quiet("the summary, a line for each B")
@@ -76,24 +73,8 @@ def run(order: CompareOrder, checkout: Checkout) -> int:
         board = leaderboard.load(checkout.leaderboard)
         found = [recorded(first, other, margin, board) for other in others]
     code = exit_code(found, order.fail_if)
-    result_files.tell(
-        order,
-        lambda console: _show(found, order.quiet, console),
-        json=lambda: to_json(found, code),
-        markdown=lambda: markdown.comparison_text(found),
-        junit=lambda: junit.comparison_xml(found, order.fail_if),
-    )
+    result_files.tell(order, document_of(found, order.fail_if), json=lambda: to_json(found, code))
     return code
-
-
-def _show(found: Sequence[Comparison], quiet: bool, console: Console) -> None:
-    for index, one in enumerate(found):
-        if quiet:
-            show_summary(one, console)
-            continue
-        if index:
-            console.print()
-        show(one, console)
 
 
 def _check_kinds(sides: Sequence[str], is_of_files: bool, checkout: Checkout) -> None:

@@ -22,10 +22,11 @@ from harness.kinds import registry, settings
 from harness.kinds.folder.known import remember
 from harness.machine import host
 from harness.problems.submission import directives, read_submission
-from harness.report import terminal
+from harness.report import evaluation
 from harness.report.console import new_console
-from harness.report.contest import competition_json, show, show_list
+from harness.report.contest import competition_json, document_of, list_document
 from harness.report.progress import ProgressLine
+from harness.report.render import terminal
 
 RULE_CHARS = 80  # of a line between problems
 
@@ -55,7 +56,8 @@ def run(order: CompetitionOrder, checkout: Checkout) -> Exit:
     files = _assigned([read_submission(file, checkout.root) for file in order.files], chosen)
     if not order.list:
         return evaluate(order, competition, chosen, files, checkout)
-    show_list(competition, chosen, leaderboard.load(checkout.leaderboard), _console(order), checkout)
+    found = leaderboard.load(checkout.leaderboard)
+    terminal.show(list_document(competition, chosen, found, checkout), _console(order))
     if order.json:
         order.json.write(competition_json(competition, []))
     return Exit.OK
@@ -79,7 +81,7 @@ def evaluate(
             console.print(f"error: {clean(str(one.error))}", markup=False, highlight=False)
         console.print()
         done.append(one)
-    show(competition, done, console)
+    terminal.show(document_of(competition, done), console)
     if order.json:
         order.json.write(competition_json(competition, done))
     return next((one.exit_code for one in done if one.exit_code != Exit.OK), Exit.OK)
@@ -146,7 +148,7 @@ def _evaluated(
             )
     except HarnessError as error:
         return Evaluated(listed=listed, closes=closes, submission=name, error=error)
-    terminal.show(ran.report, ran.standing, ran.place, console, by=RANKED_BY)
+    terminal.show(evaluation.document_of(ran.report, ran.standing, ran.place, by=RANKED_BY), console)
     return Evaluated(
         listed=listed, closes=closes, submission=name, report=ran.report, place=ran.place, error=ran.unrecorded
     )

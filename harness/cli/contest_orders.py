@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.cli.declare import REQUIRED, argument, option
 from harness.cli.options import ENGINES, HERE, ByEngine, Sandboxed, quiet
-from harness.cli.result_files import WithJson
+from harness.cli.result_files import WithFiles
 from harness.contest.acts import FOLDER
 
 CONTEST = f"the contest's file, or the name of one in {FOLDER}/"
@@ -14,7 +14,7 @@ PROBLEM = "its problem, by its name in the contest (submit: default as its first
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOrder(WithJson):
+class ListOrder(WithFiles):
     """`list`: contests' files; those of the checkout where there are none."""
 
     files: tuple[Path, ...] = argument(f"contests' files (default: those in {FOLDER}/)", default=())
@@ -41,14 +41,14 @@ class MemberOrder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewOrder(WithJson, ContestOrder):
+class ViewOrder(WithFiles, ContestOrder):
     """A view of it: as the public sees it, or in full."""
 
     full: bool = option(False, "for organisers: as it is now, also while it is frozen or private")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShowOrder(WithJson, ContestOrder):
+class ShowOrder(WithFiles, ContestOrder):
     """`show`: all of it, one entry, or the audit log."""
 
     entry: int | None = argument("only this entry, by its number", metavar="ENTRY", default=None)
@@ -78,7 +78,7 @@ class RegisterOrder(ContestOrder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmitOrder(WithJson, Sandboxed, MemberOrder):
+class SubmitOrder(WithFiles, Sandboxed, MemberOrder):
     """`submit`. `jobs` names the engine that evaluates; `entered` is the number of what an engine's job evaluates."""
 
     file: Path = argument("the submission")

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-
 from harness.board import judgements, report_json
 from harness.board.entries import Board
 from harness.cli import options
@@ -25,10 +23,9 @@ from harness.kinds.settings import Asked
 from harness.problems.problem import Problem
 from harness.problems.submission import directives
 from harness.problems.submission import read_submission as read_file
-from harness.report import terminal
 from harness.report.console import new_console
+from harness.report.evaluation import document_of
 from harness.report.progress import ProgressLine
-from harness.report.summary import show_summary
 
 
 def submit(order: SubmitOrder, checkout: Checkout, world: World = HERE) -> Exit:
@@ -120,12 +117,6 @@ def _show_submitted(
     used = admission.used_today(found.state(), entry.team, entry.submitted_at)
     quota = f"; {used} of {most} submissions of {entry.submitted_at:%Y-%m-%d} used" if most else ""
     line = f"{entry.number} of team {entry.team}: {entry.state}{quota}"
-
-    def show(console: Console) -> None:
-        if order.quiet:
-            show_summary(report, board, None, console, line)
-        else:
-            terminal.show(report, board, None, console, entry=line)
-
     more = {"entry": entry.number, "team": entry.team, "state": entry.state}
-    tell(order, show, json=lambda: report_json.to_json(report, None) | more)
+    document = document_of(report, board, None, entry=line)
+    tell(order, document, json=lambda: report_json.to_json(report, None) | more)

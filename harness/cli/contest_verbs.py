@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
 from harness.board import judgements, leaderboard, reports
@@ -18,7 +17,7 @@ from harness.board.entries import Board, Entry, Judged
 from harness.cli import contest_orders as orders
 from harness.cli import options
 from harness.cli.result_files import tell
-from harness.cli.verify import check_launches, launch_lines, show_decided
+from harness.cli.verify import check_launches, launch_lines
 from harness.contest import acts, admission, rules, standings, statistics
 from harness.contest.acts import Contest
 from harness.contest.lifecycle import EvaluationHeld, Reproduced, transition
@@ -32,8 +31,9 @@ from harness.core.records import EvalReport
 from harness.core.unseen import keep_unseen
 from harness.evaluation import verify
 from harness.evaluation.verify import Decision, Ready
-from harness.report import contest_page, contest_stats, contest_view
+from harness.report import contest_page, contest_stats, contest_view, decision
 from harness.report.console import new_console
+from harness.report.render import terminal
 
 
 def _run_elsewhere(engine: str, command: Sequence[str], checkout: Checkout) -> int:
@@ -96,7 +96,7 @@ def show_list(order: orders.ListOrder, checkout: Checkout, world: World = HERE) 
     now = world.now()
     tell(
         order,
-        lambda console: contest_view.show_contests(found, now, console),
+        contest_view.contests_document(found, now),
         json=lambda: contest_view.contests_json(found, now),
     )
     return Exit.OK
@@ -108,17 +108,13 @@ def show(order: orders.ShowOrder, checkout: Checkout, world: World = HERE) -> Ex
     rules.check(found.rules, found.file, checkout)
     if order.entry is not None or order.log:
         _check_insight(order, found, world)
-
-    def show_asked(console: Console) -> None:
-        if order.entry is not None:
-            contest_view.show_entry(found, order.entry, console)
-        elif order.log:
-            contest_view.show_log(found.log.records(), console)
-            contest_view.show_torn(found, console)
-        else:
-            contest_view.show_contest(found, world.now(), console)
-
-    tell(order, show_asked, json=lambda: contest_view.contest_json(found, world.now()))
+    if order.entry is not None:
+        document = contest_view.entry_document(found, order.entry)
+    elif order.log:
+        document = contest_view.log_document(found)
+    else:
+        document = contest_view.contest_document(found, world.now())
+    tell(order, document, json=lambda: contest_view.contest_json(found, world.now()))
     return Exit.OK
 
 
@@ -142,7 +138,7 @@ def show_standings(order: orders.StandingsOrder, checkout: Checkout, world: Worl
     shown = view(found.rules, found.log.records(), leaderboard.load(checkout.leaderboard), now)
     tell(
         order,
-        lambda console: contest_view.show_standings(found, shown, order.problem, console),
+        contest_view.standings_document(found, shown, order.problem),
         json=lambda: contest_view.standings_json(found, shown, order.problem),
     )
     return Exit.OK
@@ -157,7 +153,7 @@ def show_stats(order: orders.StatsOrder, checkout: Checkout, world: World = HERE
         board = leaderboard.load(checkout.leaderboard)
         text = contest_page.html(contest_page.data(found, board, now, is_full=order.full))
         options.write_out(order.page, text.encode(), option="--page")
-    tell(order, lambda console: contest_stats.show_statistics(shown, console), json=lambda: encode(shown))
+    tell(order, contest_stats.document_of(shown), json=lambda: encode(shown))
     return Exit.OK
 
 
@@ -292,7 +288,7 @@ def _verified(
     _record(found, entry, ready, decided, done, checkout, world, by)
     console = new_console()
     console.print(Text(said, style="bold"))
-    show_decided(one, decided, done, order.quiet, console)
+    terminal.show(decision.document_of(one, decided, done), console, order.quiet)
     return decided.word
 
 

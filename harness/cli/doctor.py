@@ -7,7 +7,7 @@ from harness.cli.declare import option
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.machine.doctor import doctor, read
-from harness.report.findings import show, to_json
+from harness.report.findings import document_of, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,5 +29,5 @@ def run(order: DoctorOrder, checkout: Checkout) -> Exit:
     """`doctor`: reads, checks, prints; Exit.ERROR where a check fails."""
     found = read(order.smoke, root=checkout.root)
     findings = doctor(found)
-    result_files.tell(order, lambda console: show(findings, console), json=lambda: to_json(found, findings))
+    result_files.tell(order, document_of(findings), json=lambda: to_json(found, findings))
     return Exit.ERROR if any(one.status == "fail" for one in findings) else Exit.OK

@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
 from harness.agents.made import result_of
 from harness.board import report_json
 from harness.board.places import place_of
@@ -19,7 +16,7 @@ from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import Mode, Submission
-from harness.core.words import clean_line, print_all
+from harness.core.words import clean_line
 from harness.evaluation import beside
 from harness.evaluation.recorded import Ran, evaluated
 from harness.judging import verdict
@@ -28,10 +25,9 @@ from harness.kinds.kind import TORCH, Evaluator, Progress, Setting
 from harness.kinds.registry import read_submission
 from harness.machine import host, peaks_cache
 from harness.process.profilers import TOOLS
-from harness.report import junit, markdown, terminal
 from harness.report.console import new_console
+from harness.report.evaluation import document_of
 from harness.report.progress import Both, EventLog, ProgressLine
-from harness.report.summary import show_summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,22 +136,11 @@ def evaluate(order: EvalOrder, checkout: Checkout) -> Exit:
         )
     ran, met = _beside(order, ran, setting, submission, checkout)
     report, board, place = ran.report, ran.standing, ran.place
-
-    def show(console: Console) -> None:
-        if order.quiet:
-            show_summary(report, board, place, console)
-        else:
-            terminal.show(report, board, place, console, order.verbose)
-        if met:
-            print_all(console, Text(f"{'beside':<9}{clean_line(met)}"))
-
     result_files.tell(
         order,
-        show,
+        document_of(report, board, place, order.verbose, met=met),
         result=lambda: encode(result_of(report, order.reward, order.lower, board=board)),
         json=lambda: report_json.to_json(report, place) | ({"error": str(ran.unrecorded)} if ran.unrecorded else {}),
-        markdown=lambda: markdown.evaluation_text(report, board, place),
-        junit=lambda: junit.evaluation_xml(report, board, place),
     )
     if ran.unrecorded is not None:
         raise ran.unrecorded

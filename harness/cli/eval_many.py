@@ -30,10 +30,11 @@ from harness.cli.problems import problems_below
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import BadFileError, Exit, UsageError
-from harness.core.words import clean_line, print_all, speedup_text
+from harness.core.words import clean_line, speedup_text
 from harness.kinds.registry import is_problem
 from harness.kinds.settings import setting
 from harness.report.console import new_console
+from harness.report.document import Document, Untrusted, prose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +64,8 @@ def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
     if (members := _members(order.problem)) is not None:
         return _run_set(members, order, checkout)
     tally = _judged(order, checkout)
-    result_files.tell(
-        order,
-        lambda _: print(f"{tally.text()}\nscore it           python -m harness score {order.out}"),
-        json=tally.json,
-    )
+    last = (Untrusted(tally.text()), ("score it           ", Untrusted(f"python -m harness score {order.out}")))
+    result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
     return Exit.OK
 
 
@@ -94,8 +92,7 @@ def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) 
     if not results:
         raise UsageError(f"{order.places[0]}: no file there is named as a problem of {order.problem}")
     score = score_of(results)
-    shown = score_view.parts(score)
-    result_files.tell(order, lambda console: print_all(console, *shown), json=lambda: encode(score))
+    result_files.tell(order, score_view.document_of(score), json=lambda: encode(score))
     return Exit.OK
 
 

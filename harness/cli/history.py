@@ -11,11 +11,11 @@ from harness.core.decode import encode
 from harness.core.errors import Exit
 from harness.core.words import clean_line
 from harness.kinds.registry import find_name
-from harness.report.history import chosen, lines, show
+from harness.report.history import chosen, document_of, lines
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistoryOrder(result_files.WithJson):
+class HistoryOrder(result_files.WithFiles):
     """Whose runs of which problem are shown."""
 
     problem: str | None = options.problem("only this problem's runs")
@@ -29,8 +29,7 @@ def run(order: HistoryOrder, checkout: Checkout) -> Exit:
     found = lines(leaderboard.load(checkout.leaderboard), recorded)
     problem = find_name(order.problem, {line.group[0] for line in found}, checkout) if order.problem else None
     picked = chosen(found, problem, order.author)
-    result_files.tell(order, lambda console: show(picked, console), json=lambda: encode(picked))
-    words = sys.stderr if result_files.of(order).take_stdout else sys.stdout
-    for message in unreadable:
-        print(f"\nleft out: {clean_line(message)}", file=words)
+    result_files.tell(order, document_of(picked, unreadable), json=lambda: encode(picked))
+    for message in unreadable if result_files.of(order).take_stdout else ():
+        print(f"left out: {clean_line(message)}", file=sys.stderr)
     return Exit.OK

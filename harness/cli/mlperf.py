@@ -11,11 +11,11 @@ from harness.cli.declare import SubVerb, argument, option
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.evaluation import mlperf
-from harness.report.mlperf import show, to_json, to_markdown
+from harness.report.mlperf import document_of, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlperfScoreOrder(result_files.WithMarkdown):
+class MlperfScoreOrder(result_files.WithFiles):
     """What is scored, against which reference."""
 
     folder: Path = argument(
@@ -32,9 +32,7 @@ class MlperfScoreOrder(result_files.WithMarkdown):
 def score(order: MlperfScoreOrder, checkout: Checkout) -> Exit:
     """Scores every result in the folder; Exit.INVALID where one is refused."""
     found = mlperf.score(order.folder, order.reference)
-    result_files.tell(
-        order, lambda console: show(found, console), json=lambda: to_json(found), markdown=lambda: to_markdown(found)
-    )
+    result_files.tell(order, document_of(found), json=lambda: to_json(found))
     return Exit.INVALID if any(one.result.refused for one in found) else Exit.OK
 
 

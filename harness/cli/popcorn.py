@@ -312,7 +312,7 @@ def _suite(
     benchmark_s: float | None,
     task: Path,
 ) -> Suite:
-    """The problem's official suite with these cases in place of its own, and with the timeouts of a staged task.yml."""
+    """The problem's official suite with these cases alone, and with the timeouts of a staged task.yml."""
     check_seconds("--timeout", timeout_s)
     check_seconds("--seconds", benchmark_s)
     official, said = problem.suite(OFFICIAL), timeouts(task)
@@ -328,6 +328,7 @@ def _suite(
         benchmark_timeout_s=limit_s(said.benchmark_timeout or official.benchmark_timeout_s),
         ranked_timeout_s=limit_s(said.ranked_timeout or official.ranked_timeout_s),
         benchmark_s=benchmark_s or official.benchmark_s,
+        drawn=0,
     )
 
 

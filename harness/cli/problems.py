@@ -9,24 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from harness.cli import result_files
 from harness.cli.declare import argument
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
-from harness.core.words import clean
 from harness.gpumode.folder import FILE
 from harness.kinds import registry
 from harness.problems.problem import Problem
 from harness.problems.shape_file import problem_names
-from harness.report.problems import show
+from harness.report.problems import document_of
 
 JSON_SCHEMA = 1  # of --json; 1: first
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProblemsOrder(result_files.WithJson):
+class ProblemsOrder(result_files.WithFiles):
     """Where the problems are, None for the checkout's."""
 
     path: Path | None = argument(
@@ -52,16 +49,7 @@ def run(order: ProblemsOrder, checkout: Checkout) -> Exit:
             good.append(read())
         except HarnessError as error:
             bad.append(error)
-
-    def show_all(console: Console) -> None:
-        if good:
-            show(good, console)
-        if good and bad:
-            print()
-        for wrong in bad:
-            print(f"bad      {clean(str(wrong))}")
-
-    result_files.tell(order, show_all, json=lambda: to_json(good, bad))
+    result_files.tell(order, document_of(good, bad), json=lambda: to_json(good, bad))
     return bad[0].exit_code if bad else Exit.OK
 
 

@@ -18,14 +18,14 @@ from harness.core.errors import Exit, UsageError
 from harness.judging.scoring import SCORINGS
 from harness.problems.shape_file import find
 from harness.process import compile_cache
-from harness.report.pruned import Found, show, to_json
+from harness.report.pruned import Found, document_of, to_json
 from harness.serve import kept
 
 DAY_S, GIB = 86400.0, 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class PruneOrder(result_files.WithJson):
+class PruneOrder(result_files.WithFiles):
     """What may go, and whether it does."""
 
     apply: bool = option(False, "delete it (default: show what would go)")
@@ -54,7 +54,7 @@ def limits_of(days: float, runs: int, gib: float) -> Limits:
 def run(order: PruneOrder, checkout: Checkout) -> Exit:
     """`prune`: shows what can go, and deletes it if asked to."""
     found = pruned(limits_of(order.older_than, order.keep, order.max_size), order.apply, checkout)
-    result_files.tell(order, lambda console: show(found, console), json=lambda: to_json(found, checkout.root))
+    result_files.tell(order, document_of(found), json=lambda: to_json(found, checkout.root))
     return Exit.OK
 
 

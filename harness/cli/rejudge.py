@@ -17,11 +17,11 @@ from harness.kinds import settings
 from harness.kinds.registry import find
 from harness.report.console import new_console
 from harness.report.progress import ProgressLine
-from harness.report.rejudged import show, to_json
+from harness.report.rejudged import document_of, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
-class RejudgeOrder(options.ByEngine, result_files.WithJson, options.Sandboxed, options.Timed):
+class RejudgeOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, options.Timed):
     """Which entries are judged again, how, and whether the board is changed."""
 
     problem: str | None = options.problem("only entries of this problem; a name or a problem folder's path")
@@ -68,9 +68,8 @@ def run(order: RejudgeOrder, checkout: Checkout) -> Exit:
         if order.apply and changes:
             leaderboard.change(path, lambda now: applied(now, changes))
     finally:  # what was found is shown all the same
-        result_files.tell(
-            order, lambda console: show(rows, changes, order.apply, console), json=lambda: to_json(rows, order.apply)
-        )
+        document = document_of(rows, changes, order.apply)
+        result_files.tell(order, document, json=lambda: to_json(rows, order.apply))
     return Exit.OK
 
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from harness.agents.made import refused
 from harness.board import report_json
 from harness.cli.declare import option
 from harness.core.decode import encode
 from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
-from harness.report import junit, markdown
 from harness.report.console import new_console
+from harness.report.document import Document
+from harness.report.evaluation import error_document
+from harness.report.render import FORMATS, terminal
 
 STDOUT = "-"  # as a file's name
 KEPT = (".py", ".yaml", ".yml")  # names of sources, shapes, contests, the leaderboard: of no result
@@ -108,16 +108,20 @@ class CsvFile(ResultFile):
     what = "csv"
 
 
+class HtmlFile(ResultFile):
+    """The file of --html."""
+
+    what = "html"
+
+
 def _refused(message: str, code: Exit) -> object:
     kind = BadSubmissionError if code == Exit.INVALID else HarnessError
     return encode(refused(kind(message), ""))
 
 
-ERRORS: dict[str, Callable[[str, Exit], object]] = {  # what each file gets in place of a result
+ERRORS: dict[str, Callable[[str, Exit], object]] = {  # what a file of values gets in place of a result
     "json": report_json.error_json,
     "result": _refused,
-    "markdown": markdown.error_text,
-    "junit": junit.error_xml,
 }
 
 
@@ -130,6 +134,7 @@ class ResultFiles:
     markdown: MarkdownFile | None = None
     junit: JunitFile | None = None
     csv: CsvFile | None = None
+    html: HtmlFile | None = None
 
     @property
     def all(self) -> list[ResultFile]:
@@ -168,9 +173,11 @@ class ResultFiles:
             yield
         except HarnessError as error:
             for file in self.all:
-                if not file.is_written and file.what in ERRORS:
+                if not file.is_written:
+                    told = str(error), error.exit_code
+                    of_values = ERRORS.get(file.what)
                     with contextlib.suppress(UsageError):  # the file may be what the error is about
-                        file.write(ERRORS[file.what](str(error), error.exit_code))
+                        file.write(of_values(*told) if of_values else FORMATS[file.what](error_document(*told)))
             raise
 
 
@@ -198,14 +205,16 @@ class WithJson:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithMarkdown(WithJson):
-    """The result for programs and for pages."""
+class WithFiles(WithJson):
+    """The result for programs, pages and tables."""
 
     markdown: MarkdownFile | None = option(None, "the same as Markdown, for a pull request or a job's page")
+    csv: CsvFile | None = option(None, "its tables as CSV")
+    html: HtmlFile | None = option(None, "the same as an HTML page, which loads nothing")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForCi(WithMarkdown):
+class ForCi(WithFiles):
     """The result for CI systems."""
 
     junit: JunitFile | None = option(None, "the same as JUnit XML, for CI systems")
@@ -216,14 +225,15 @@ def of(order: object) -> ResultFiles:
     return ResultFiles(**{field.name: getattr(order, field.name, None) for field in fields(ResultFiles)})
 
 
-def tell(order: object, show: Callable[[Console], object], **contents: Callable[[], object]) -> None:
-    """Shows on the terminal what a verb has found, unless a file that was asked for is standard output, and writes
-    those files: the text of --markdown, --junit and --csv, the value of --json and --result."""
+def tell(order: object, document: Document, **contents: Callable[[], object]) -> None:
+    """Shows on the terminal what a verb has found, its summary alone where the order is quiet, and nothing where a file
+    that was asked for is standard output. Writes those files: the document in their formats, or, as for --json and
+    --result, what `contents` says."""
     files = of(order)
     if not files.take_stdout and getattr(order, "page", None) != Path(STDOUT):
-        show(new_console())
+        terminal.show(document, new_console(), getattr(order, "quiet", False))
     for file in files.all:
-        file.write(contents[file.what]())
+        file.write(contents[file.what]() if file.what in contents else FORMATS[file.what](document))
 
 
 def check_replaceable(option: str, path: Path) -> None:

@@ -11,11 +11,11 @@ from harness.kinds.registry import find
 from harness.kinds.settings import MAX_RANKS
 from harness.machine import peaks_cache
 from harness.problems.problem import OFFICIAL
-from harness.report.roofline import show, to_json
+from harness.report.roofline import document_of, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
-class RooflineOrder(result_files.WithJson):
+class RooflineOrder(result_files.WithFiles):
     """Which shapes' limits are computed, on which hardware."""
 
     problem: str = options.problem(options.NAMED, options.WHICH)
@@ -38,5 +38,5 @@ def run(order: RooflineOrder, checkout: Checkout) -> Exit:
     cached = peaks_cache.path(checkout.root, "cpu", suite.benchmarks[0].world_size)
     name, peaks = peaks_of(order.hardware, peaks_cache.load(cached))
     found = roofline(problem, suite, name, peaks)
-    result_files.tell(order, lambda console: show(found, console), json=lambda: to_json(found))
+    result_files.tell(order, document_of(found), json=lambda: to_json(found))
     return Exit.OK

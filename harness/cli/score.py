@@ -12,11 +12,11 @@ from harness.cli.declare import argument, option
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import Exit, UsageError
-from harness.core.words import print_all
+from harness.report.render import FORMATS
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreOrder(result_files.WithMarkdown):
+class ScoreOrder(result_files.WithFiles):
     """Which results are summed up."""
 
     results: tuple[Path, ...] = argument("files that `eval-many` wrote", metavar="RESULTS")
@@ -29,12 +29,8 @@ def run(order: ScoreOrder, checkout: Checkout) -> Exit:
     if not results:
         raise UsageError(f"{order.results[0]}: no results in it; `python -m harness eval-many` writes some")
     found = score_of(results)
+    document = score_view.document_of(found)
     if order.page:
-        options.write_out(order.page, score_view.page(found).encode(), make_folder=True, option="--page")
-    result_files.tell(
-        order,
-        lambda console: print_all(console, *score_view.parts(found)),
-        json=lambda: encode(found),
-        markdown=lambda: score_view.markdown(found),
-    )
+        options.write_out(order.page, FORMATS["html"](document).encode(), make_folder=True, option="--page")
+    result_files.tell(order, document, json=lambda: encode(found))
     return Exit.OK

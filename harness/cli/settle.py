@@ -24,13 +24,13 @@ from harness.kinds.kind import Progress
 from harness.kinds.registry import find
 from harness.report.console import new_console
 from harness.report.progress import ProgressLine
-from harness.report.settled import show, to_json
+from harness.report.settled import document_of, to_json
 
 ROUNDS = ", ".join(f"{one.rounds} on {name.upper()}s" for name, one in USUAL.items())
 
 
 @dataclass(frozen=True, kw_only=True)
-class SettleOrder(options.ByEngine, result_files.WithJson, options.Sandboxed, options.Timed):
+class SettleOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, options.Timed):
     """Whose order is settled, and how."""
 
     problem: str = options.problem(
@@ -79,7 +79,7 @@ def run(order: SettleOrder, checkout: Checkout) -> Exit:
     try:
         leaderboard.change(checkout.leaderboard, lambda now: settle.applied(now, new))
     finally:  # what was measured is shown all the same
-        result_files.tell(order, lambda console: show(new, console), json=lambda: to_json(new, meeting, found.meetings))
+        result_files.tell(order, document_of(new), json=lambda: to_json(new, meeting, found.meetings))
     if found.ended is not None:
         raise found.ended
     return Exit.OK

@@ -15,11 +15,11 @@ from harness.core.errors import Exit
 from harness.judging.worth import worth
 from harness.machine import tune
 from harness.machine.tune import CACHES, DROP_CACHES, NAMES, Aslr, Choice, HugePages
-from harness.report.tune import changes_json, show, show_changes, show_worth, to_json, worth_json
+from harness.report.tune import changes_document, changes_json, document_of, to_json, worth_document, worth_json
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneHostOrder(result_files.WithJson):
+class TuneHostOrder(result_files.WithFiles):
     """What is done, with which settings; `worth` are two runs. As whom and below which root folder, tests say."""
 
     print: bool = option(False, "show the settings, and what would change (the default)", group="act")
@@ -49,7 +49,7 @@ def run(order: TuneHostOrder, checkout: Checkout) -> Exit:
     choice = part(order, Choice)
     if order.worth:
         found = worth(*(reports.find(run, checkout.root) for run in order.worth))
-        result_files.tell(order, lambda console: show_worth(found, console), json=lambda: worth_json(found))
+        result_files.tell(order, worth_document(found), json=lambda: worth_json(found))
         return Exit.OK
     if not (order.apply or order.restore):
         readings = tune.read(order.root, choice, order.only)
@@ -58,7 +58,7 @@ def run(order: TuneHostOrder, checkout: Checkout) -> Exit:
         applied = tune.load_snapshot(order.root) is not None
         result_files.tell(
             order,
-            lambda console: show(readings, blocked, applied, console),
+            document_of(readings, blocked, applied),
             json=lambda: to_json(readings, blocked, applied),
         )
         return Exit.OK
@@ -68,7 +68,5 @@ def run(order: TuneHostOrder, checkout: Checkout) -> Exit:
         changes, what = tune.apply(order.root, choice, order.only), "changed; tune --restore takes it back"
     else:
         changes, what = tune.restore(order.root), "restored"
-    result_files.tell(
-        order, lambda console: show_changes(changes, what, console), json=lambda: changes_json(changes, act)
-    )
+    result_files.tell(order, changes_document(changes, what), json=lambda: changes_json(changes, act))
     return Exit.OK

@@ -14,7 +14,8 @@ from harness.core.errors import Exit, UsageError
 from harness.kinds.registry import find
 from harness.problems.problem import OFFICIAL
 from harness.report.console import new_console
-from harness.report.kernel_tuning import show
+from harness.report.kernel_tuning import document_of
+from harness.report.render import terminal
 from harness.tuning import tuner
 from harness.tuning.records import PAUSE
 from harness.tuning.tuner import PREDICTED, TuneRequest
@@ -57,5 +58,5 @@ def run(order: TuneKernelOrder, checkout: Checkout) -> Exit:
     found = tuner.tune(
         problem, part(order, TuneRequest), checkout, lambda text: print(text, file=sys.stderr, flush=True)
     )
-    show(found, problem.short, new_console())
+    terminal.show(document_of(found, problem.short), new_console())
     return Exit.OK if all(case.best for case in found.cases) else Exit.INVALID

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from rich.console import Console
 from rich.text import Text
 
 from harness.board import leaderboard, runs
@@ -22,7 +21,6 @@ from harness.evaluation.verify import (
     EXITS,
     LAUNCHES,
     LEAST_LAUNCHES,
-    Decision,
     applied,
     decision_of,
     launches,
@@ -33,12 +31,12 @@ from harness.kinds.kind import Progress
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.report.console import new_console
-from harness.report.decision import show, show_decision, to_json
+from harness.report.decision import document_of, to_json
 from harness.report.progress import ProgressLine
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyOrder(options.ByEngine, result_files.WithJson, options.Sandboxed, options.Timed):
+class VerifyOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, options.Timed):
     """Which entry is run again, how often and how long."""
 
     problem: str | None = options.problem("only entries of this problem; a name or a problem folder's path")
@@ -80,11 +78,8 @@ def run(order: VerifyOrder, checkout: Checkout) -> Exit:
     try:
         leaderboard.change(path, lambda now: applied(now, one, decision, reports, ready.version))
     finally:  # what was measured is shown all the same
-        result_files.tell(
-            order,
-            lambda console: show_decided(one, decision, reports, order.quiet, console),
-            json=lambda: to_json(one, decision, reports),
-        )
+        document = document_of(one, decision, reports)
+        result_files.tell(order, document, json=lambda: to_json(one, decision, reports))
     return EXITS[decision.word]
 
 
@@ -113,11 +108,3 @@ def outside_sandbox(one: Judged, reports: Sequence[EvalReport]) -> str:
     if count := sum(not report.confined for report in reports):
         told.append(f"{count} of {len(reports)} launches ran outside the sandbox")
     return "".join(f"; {text}" for text in told)
-
-
-def show_decided(one: Judged, decision: Decision, reports: list[EvalReport], quiet: bool, console: Console) -> None:
-    """The decision, and unless `quiet` what it comes from."""
-    if quiet:
-        show_decision(decision, console)
-    else:
-        show(one, decision, reports, console)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from harness.board.entries import Board
 from harness.board.places import MACHINES, noise_of
-from harness.core import words
 from harness.core.errors import UsageError
 from harness.core.records import CaseResult, EvalReport, Measured, Param, Params, Warning
 from harness.evaluation.compare import (
@@ -68,7 +67,7 @@ def recorded(a: EvalReport, b: EvalReport, margin: float, board: Board | None = 
     machine_class = a.environment.machine_class if a.environment else ""
     rows = [
         CaseRow(
-            label=words.case_label(result),
+            label=result.case.title,
             params=result.case.params,
             a=one.own,
             b=other.own,

@@ -26,8 +26,9 @@ PAIRS = 8
 
 def controlled(plan: Plan, session: Relaunching, progress: Progress, results: Sequence[CaseResult]) -> list[CaseResult]:
     """The results; held where the reference was slower beside the submission in every pair of launches."""
-    measured = [(at, one.outcome) for at, one in enumerate(results) if isinstance(one.outcome, Measured)]
-    if not measured or len(measured) < sum(one.case.kind == "benchmark" for one in results):
+    benchmarks = [(at, one.outcome) for at, one in enumerate(results) if one.case.kind == "benchmark"]
+    measured = [(at, outcome) for at, outcome in benchmarks if isinstance(outcome, Measured)]
+    if not measured or len(measured) < len(benchmarks):
         return list(results)
     measured = sorted(measured, key=lambda one: median(one[1].ranked.baseline))[:CASES]
     places, cases = [at for at, _ in measured], [results[at].case for at, _ in measured]

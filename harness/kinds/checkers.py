@@ -12,13 +12,15 @@ class Checker:
     """`note` says what the rule is, where that is not the strict one; `needs_path` whether the problem is named by the
     path of its folder, `longest` how many times its limit a phase may take: if it is more than 1, the time in which
     inputs are made and outputs judged does not count towards the limit. `trusted` is the program of the ranks that
-    judge, as `module:class`, where ranks do. `after_wrong` is what to try once a test has shown that an output is
-    wrong. `published` is what the published tolerance is called. `tally` puts verdicts into words."""
+    judge, as `module:class`, where ranks do; `unit` that of the metric which ranks what they judge. `after_wrong` is
+    what to try once a test has shown that an output is wrong. `published` is what the published tolerance is called.
+    `tally` puts verdicts into words."""
 
     name: str
     trusted: str = ""
     note: str = ""
     needs_path: bool = False
+    unit: str = "us"
     published: str = "gpumode (published tolerance)"
     has_published: bool = False  # whether the published tolerance is judged beside it
     none: str = "none: no output was judged"
@@ -64,12 +66,14 @@ CHECKERS = {
     ),
     "exact": Checker(
         name="exact",
+        unit="cost",
         note="the problem's own checker: recomputes every answer's value from the instance, in whole numbers",
         after_wrong="run it by itself on the instance: what counts is the last line that it prints within the limit.",
     ),
     "quality": Checker(
         name="quality",
         trusted="harness.kinds.train.rank:QualityTrusted",
+        unit="s",
         judges_baseline=True,
         note="trusted ranks evaluate the weights of every run on held-out data, which no submission gets",
         none="no test was run; every run's weights were evaluated",
@@ -78,6 +82,7 @@ CHECKERS = {
     "logits": Checker(
         name="logits",
         trusted="harness.kinds.model.rank:LogitsTrusted",
+        unit="tokens/s",
         has_published=True,
         note="logits of every step against a more precise model that follows the same tokens; greedy tokens",
         after_wrong="compare the logits with those of the problem's reference.py; --json FILE has every verdict.",

@@ -11,6 +11,8 @@ from harness.core.decode import did_you_mean
 from harness.core.errors import BadFileError, UsageError
 from harness.core.records import Submission
 from harness.gpumode.folder import FILE
+from harness.judging.scoring import mismatch
+from harness.kinds.checkers import CHECKERS
 from harness.kinds.external.kind import ExternalKind
 from harness.kinds.folder.kind import FolderKind
 from harness.kinds.folder.known import recalled, remember
@@ -122,7 +124,7 @@ def beside(file: Path, checkout: Checkout) -> Problem | None:
 
 def checked(problem: Problem) -> Problem:
     """The problem of a shape file. Raises BadFileError where the file names a kind that there is not, a checker that
-    its kind has not, or a GPU without known peaks."""
+    its kind has not, a score of another unit than is measured, or a GPU without known peaks."""
     place = shown(problem.shapes_path, problem.root)
     kinds = {name: kind.checkers for name, kind in KINDS.items() if kind.checkers}
     for key, said, known in (
@@ -134,6 +136,8 @@ def checked(problem: Problem) -> Problem:
             raise BadFileError(
                 f"{place}: $.{key}: {whose} {key} '{said}'{did_you_mean(said, known)} (known: {', '.join(known)})"
             )
+    if why := mismatch(problem.ranking_by, CHECKERS[problem.checker].unit):
+        raise BadFileError(f"{place}: $.ranking_by: {why}")
     if problem.published:
         try:
             hardware.peaks(problem.published.gpu)

@@ -21,12 +21,13 @@ ADAPTER = "adapter.py"  # of a problem whose submissions define something else t
 DEFAULT_BENCHMARK_S = 2.0  # about how long one benchmark is measured, where a suite does not say
 Shown = Literal["delay", "data"]  # how the harness knows that ranks communicate
 DependsOf = Callable[[Any, int, int], frozenset[int]]
+NearOf = Callable[[Any, int, Callable[..., int]], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
     """Cases that are evaluated together. Each timeout is for one whole phase (test, benchmark, ranked). One benchmark
-    is measured for about `benchmark_s`."""
+    is measured for about `benchmark_s`. `drawn`: to how many more shapes a run draws from its secret."""
 
     name: str
     description: str
@@ -36,6 +37,7 @@ class Suite:
     benchmark_timeout_s: float
     ranked_timeout_s: float
     benchmark_s: float
+    drawn: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,7 @@ class Problem:
     as a rank that depends on a delayed one cannot finish first, and by `data`, as a right result needs data that only
     other ranks have; empty where the problem does not say. `is_upstream`: the files are GPU MODE's own, and
     `leaderboard` is only their folder's name. `device`: what it runs on whatever the machine has, where that is so.
+    `near_of` draws a shape near another one (problems.drawn).
     `data` are patterns of files in its folder that its cases are made of; `shares` are problems whose modules are
     staged beside its own. `in_place`: a call may write its result into its input. `takes_data`: a user's own data
     can take the place of what it makes (--data)."""
@@ -81,6 +84,7 @@ class Problem:
     params_type: type[Any]
     cost_of: Callable[[Any, int], Cost] | None
     depends_of: DependsOf | None = None
+    near_of: NearOf | None = None
     multi_gpu: bool = True  # else it runs on one rank
     short: dict[str, str] = field(default_factory=dict)
     communication: tuple[Shown, ...] = ()

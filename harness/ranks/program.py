@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from harness.core.words import both_ends
+from harness.core.words import SHOWN_CHARS, both_ends
 from harness.ranks import channel, payload, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.compile_log import verbose_extensions
@@ -306,7 +306,7 @@ def failed(error: BaseException) -> wire.Failed:
         message = f"called sys.exit({error.code!r})"
     return wire.Failed(
         message=both_ends(message, MAX_MESSAGE_CHARS),
-        traceback=both_ends("".join(lines), wire.MAX_TEXT_CHARS),
+        traceback=both_ends("".join(lines), SHOWN_CHARS),
         reason=reason_of(error),
     )
 

@@ -10,7 +10,6 @@ from harness.ranks.output_bounds import Bounded
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
 KEPT_BYTES = 256 << 20  # of a device, that any rank may keep for later calls while others are on turn
-MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
 Role = Literal["trusted", "baseline", "candidate"]  # which the parent alone knows of untrusted groups
 # What other processes know: groups by their start. Which one is the baseline is drawn, so no rank can tell its role.
 GroupName = Literal["trusted", "first", "second"]

@@ -25,13 +25,12 @@ from harness.core.records import (
     Outcome,
     Profile,
 )
-from harness.core.words import clean
+from harness.core.words import SHOWN_CHARS, clean
 from harness.gpumode import result_lines
 from harness.judging import verdict
 from harness.report.export import RUNTIMES
 from harness.serve.store import AttemptEnded, Row, State
 
-TEXT_CHARS = 16_384  # what KernelBot keeps of what is printed
 TRACE_BYTES = 64 << 20  # of a zipped profile that is sent
 DETAILS = "ncu-details.csv"  # what clients take for the figures of a report
 RAN = (Exit.OK, Exit.INVALID)  # the exit codes that KernelBot counts as a run that came to a verdict
@@ -119,7 +118,9 @@ def _of_run(row: Row, start: datetime, end: datetime, run: Json, profile: Json |
 
 
 def _of_kind(report: EvalReport, kind: Kind) -> list[CaseResult]:
-    return [result for result in report.results if result.case.kind == kind]
+    """The cases of that kind. Drawn ones, which KernelBot does not know, are benchmarks where they failed."""
+    failed = [one for one in report.results if one.case.kind == "drawn" and verdict.case_status(one) == "fail"]
+    return [one for one in report.results if one.case.kind == kind] + (failed if kind == "benchmark" else [])
 
 
 def _run_of(report: EvalReport, cases: Sequence[CaseResult], command: str, duration_s: float) -> Json:
@@ -191,7 +192,7 @@ def _why(report: EvalReport) -> str:
 
 
 def _said(outcome: Outcome) -> str:
-    return verdict.message(outcome) or outcome.type.replace("_", " ")
+    return verdict.message(outcome) or verdict.word(outcome)
 
 
 def _profile(profile: Profile | None, tool: str | None) -> Json | None:
@@ -244,6 +245,6 @@ def _iso(at: datetime) -> str:
 
 def _cut(text: str) -> str:
     cleaned = clean(text)
-    if len(cleaned) <= TEXT_CHARS:
+    if len(cleaned) <= SHOWN_CHARS:
         return cleaned
-    return f"{cleaned[: TEXT_CHARS - 100]}\n[...] {len(cleaned) - TEXT_CHARS + 100} characters omitted"
+    return f"{cleaned[: SHOWN_CHARS - 100]}\n[...] {len(cleaned) - SHOWN_CHARS + 100} characters omitted"

@@ -197,7 +197,7 @@ class OpSession(Launching):
         def work() -> Checked:
             calls = self.calls
             self.begin(case)
-            calls.open(*(calls.both if case.kind == "benchmark" else calls.in_order)("open", calls.at))
+            calls.open(*(calls.both if case.is_timed else calls.in_order)("open", calls.at))
             return op_check.check(calls, case, probe_all=self.checked == 1)
 
         found = self.guarded(work)
@@ -243,7 +243,7 @@ class OpSession(Launching):
 
     def bound(self, case: Case) -> Bound | None:
         """The roofline of a benchmark; None where peaks or costs are not known."""
-        if self.peaks is None or case.kind != "benchmark":
+        if self.peaks is None or not case.is_timed:
             return None
         return hardware.limit(self.plan.problem.cost(case), self.peaks)
 

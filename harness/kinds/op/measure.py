@@ -119,7 +119,7 @@ def _samples(
         judged = [(group, 0) for group in sides if group in calls.rivals]
         if (found := wrong(calls, case, judged, "a call before the timed ones")) is not None:
             return found
-    budget = _budget(calls, min(wall_us(turn.called[0]) for turn in warm.values()))
+    budget = _budget(calls, case, min(wall_us(turn.called[0]) for turn in warm.values()))
     in_pairs = budget.burst or not calls.has_files
     device = None
     if stepping is not None:
@@ -138,7 +138,8 @@ def _samples(
         ),
     )
     cost = plan.problem.cost(case) if plan.problem.cost_of else None
-    traffic = TrafficCount(calls.links, cost.link_bytes if cost else 0, is_trusted=plan.opponent is None)
+    least_bytes = (cost.link_bytes if cost.mean_link_bytes is None else cost.mean_link_bytes) if cost else 0
+    traffic = TrafficCount(calls.links, least_bytes, is_trusted=plan.opponent is None)
     number = 0
     with sampling():
         while not clocks.enough(budget, samples, time.monotonic() - began):
@@ -205,12 +206,16 @@ def _block(
     return wrong(calls, case, judged, f"a timed call ({clock} clock)")
 
 
-def _budget(calls: Calls, call_us: float) -> clocks.Budget:
+def _budget(calls: Calls, case: Case, call_us: float) -> clocks.Budget:
     """The plan's, without bursts where even the shorter call of both sides takes long, `call_us`: a burst's warm-up
     would be of no use. With smaller blocks where inputs like the one that was just made are large, and then without a
     burst, which calls so long do not need. Where making an input and judging its output take long, or so long that the
-    usual minimum would use up the case's share of its phase: half the minimum, in smaller blocks."""
+    usual minimum would use up the case's share of its phase: half the minimum, in smaller blocks. A drawn shape, which
+    does not rank, is measured for as long as a benchmark in one of four launches."""
     budget = calls.plan.budget
+    if case.kind == "drawn":
+        seconds, least = min(budget.seconds, calls.plan.suite.benchmark_s / 4), min(budget.min_samples, FEWEST)
+        budget = replace(budget, seconds=seconds, min_samples=least)
     budget = replace(budget, burst=budget.burst and call_us < LONG_US)
     outputs = OUTPUTS * len(calls.plan.clocks) * budget.min_samples
     if calls.making_s + calls.judging_s > min(SLOW_S, calls.share_s() / outputs):

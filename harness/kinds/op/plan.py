@@ -2,15 +2,17 @@
 
 import hashlib
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from harness.core.records import Clock, Warning
 from harness.core.stats import block
-from harness.kinds.kind import SECRET_BITS, Order, Plan
+from harness.kinds.kind import SECRET_BITS, Order, Phase, Plan
 from harness.kinds.phases import planned
 from harness.machine import host
 from harness.machine.host import cores
+from harness.problems.drawn import drawn_cases
 from harness.ranks.barrier import KEY_BITS
 from harness.ranks.clocks import MIN_SAMPLES, Budget
 
@@ -89,7 +91,7 @@ def make_plan(order: Order, cuda_is_cpu: bool = False, notes: tuple[Warning, ...
     host.check_files(setting.world_size)
     host.check_temporary(device)
     spin = cores() > 3 * local_size  # all groups, and one core for the parent
-    return planned(
+    plan = planned(
         OpPlan,
         order,
         budget=Budget(
@@ -109,3 +111,15 @@ def make_plan(order: Order, cuda_is_cpu: bool = False, notes: tuple[Warning, ...
         cuda_is_cpu=cuda_is_cpu,
         notes=notes,
     )
+    if order.opponent is not None:
+        return plan
+    return replace(plan, phases=tuple(map(partial(_with_drawn, plan), plan.phases)))
+
+
+def _with_drawn(plan: OpPlan, phase: Phase) -> Phase:
+    """The phase with drawn shapes behind its benchmarks, and with as much more time; two files that meet have none."""
+    if phase.then != "measure":
+        return phase
+    cases = drawn_cases(plan.problem, plan.suite, plan.hidden_seed("drawn"))
+    longer = 1 + len(cases) / len(phase.cases)
+    return replace(phase, cases=(*phase.cases, *cases), limit_s=phase.limit_s * longer)

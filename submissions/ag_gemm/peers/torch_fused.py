@@ -1,3 +1,4 @@
+# library: torch symm_mem
 #!POPCORN leaderboard amd-ag-gemm
 #!POPCORN gpus MI300
 """ag_gemm by torch's own fused operation on symmetric memory: what a user would reach for first. GPUs only.

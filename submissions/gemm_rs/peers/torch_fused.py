@@ -1,3 +1,4 @@
+# library: torch symm_mem
 #!POPCORN leaderboard amd-gemm-rs
 #!POPCORN gpus MI300
 """gemm_rs by torch's own fused operation on symmetric memory: what a user would reach for first. GPUs only.
