@@ -18,7 +18,7 @@ class Dual {
 
     // One pass, and one step towards `reached`, the least cost that is known. Whether more of them may help.
     bool advance(double reached) {
-        const double found = messages.pass(std::max(1.0, BLUR * std::abs(bound)));
+        const double found = messages.pass(std::max(1.0, blur * std::abs(bound)));
         ++passes;
         if (passes > 1 && found <= bound * (1 + 1e-7)) ++stale;
         else stale = 0;
@@ -31,6 +31,7 @@ class Dual {
         if (stale > PATIENCE || (stale > 5 && found < bound - (reached - bound))) {
             stale = 0;
             step *= 0.5;
+            blur *= 0.7;
             std::fill(velocity.begin(), velocity.end(), 0.0);
             messages.price = price;
         } else {
@@ -44,17 +45,17 @@ class Dual {
             }
         }
         messages.reprice();
-        return step > 1e-4 && reached > bound * (1 + 1e-9);
+        return step > 1e-5 && reached > bound * (1 + 1e-9);
     }
 
     const std::vector<int> &answer() const { return messages.chosen; }
 
   private:
-    static constexpr double MOMENTUM = 0.97, BLUR = 3e-6;
+    static constexpr double MOMENTUM = 0.97;
     static constexpr int PATIENCE = 60;
     const Model &model;
     Messages messages;
     std::vector<double> velocity;
-    double step = 0.2;
+    double step = 0.2, blur = 3e-6;
     int stale = 0, passes = 0;
 };
