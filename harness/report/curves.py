@@ -46,13 +46,18 @@ def _table(results: Sequence[CaseResult], parts: Sequence[float]) -> Table:
             continue
         curve, words = result.outcome.curves[0], words_of(result.outcome.ranked.metric)
         for side, points in (("submission", curve.own), ("reference", curve.baseline)):
-            cells = []
-            for part in parts:
-                found = value_at(points, part * curve.limit_s if part < 1 else float("inf"))
-                cells.append("-" if found is None else words.value(found))
+            cells = ["-" if found is None else words.value(found) for found in _reached(points, parts, curve.limit_s)]
             label = case_label(result) if side == "submission" else ""
             table.add_row(Text(label), side, *cells)
+        if curve.known is not None:
+            reached = _reached(curve.own, parts, curve.limit_s)
+            table.add_row("", "best / own", *("-" if one is None else f"{curve.known / one:.4f}" for one in reached))
     return table
+
+
+def _reached(points: Sequence[Point], parts: Sequence[float], limit_s: float) -> list[float | None]:
+    """The value at those parts of the limit; at its end, late answers count."""
+    return [value_at(points, part * limit_s if part < 1 else float("inf")) for part in parts]
 
 
 def draw(axes: Any, result: CaseResult, measured: Measured, colours: dict[str, str]) -> None:

@@ -4,8 +4,8 @@
 
 | like | options | strategies a node | pairs forbidden |
 | --- | --- | ---: | ---: |
-| few nodes, many strategies | --mesh 2 4 4 --moves 2 | 24 | 40 % |
-| many nodes, most pairs forbidden | --moves 1 | 8 | 60 % |
+| few nodes, many strategies | --mesh 2 4 4 --moves 2 | 24 | 40 to 50 % |
+| many nodes, most pairs forbidden | --moves 1 | 8 | 50 to 65 % |
 
 A chain of LAYERS blocks as in a transformer's training step, forwards and back. A block has a weight, which lives as
 long as the program, a product that needs the weight and the chain's tensor, WIDTH elementwise operators that follow one

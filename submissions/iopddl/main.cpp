@@ -49,10 +49,10 @@ int main(int count, char **arguments) {
         const std::vector<int> first = thrifty(instance);
         const bool fits = instance.fits(first);
         i128 shown_cost = fits ? instance.cost(first) : -1;
-        if (fits) show(first);
+        if (fits && count == 3) show(first);
         const Reduced reduced = Presolve(instance).run();
         const Model model(reduced);
-        if (count > 3) {
+        if (count > 3) {  // no answers, only the bound
             Dual dual(model);
             while (now_s() < deadline && dual.advance(std::atof(arguments[3]))) continue;
             return std::cerr << PROVED << static_cast<i64>(dual.bound * (1 - 1e-9)) << '\n', 0;

@@ -1,9 +1,12 @@
 // Simulated annealing on the reduced problem, in several threads that share the best answer.
 //
-// What is minimised is cost + weight * overflow. The weight follows the walk: it grows while the memory limit is broken
-// and shrinks while it is not, so that it comes to lie near the price that memory has. Three kinds of moves: one node;
-// one node with neighbours that then have something better (a ripple); and, once it has cooled, the exact optimum of a
-// region of nodes (region.hpp). Every run but the first of a thread begins either anew, or warm from the best answer.
+// What is minimised is cost + weight * overflow, and in most runs also what memory costs at the dual's prices, until
+// near the end. The weight follows the walk: it grows while the memory limit is broken and shrinks while it is not.
+// Three kinds of moves: one node; one node with neighbours that then have something better (a ripple); and, once it has
+// cooled, the exact optimum of a region of nodes (region.hpp).
+//
+// One thread finds the prices (dual.hpp). The others anneal without them until there are some. Then all threads make
+// warm runs from the best answer.
 
 #pragma once
 
@@ -34,14 +37,6 @@ struct Random {
     double unit() { return static_cast<double>((next() >> 11) + 1) * 0x1p-53; }  // above 0, 1 at most
 };
 
-#ifdef TRACE
-inline double epoch = now_s();
-inline thread_local const char *who = "";
-#define WHO(x) who = x
-#else
-#define WHO(x)
-#endif
-
 // The best answer that any thread has found, and the best prices of memory.
 class Best {
   public:
@@ -52,9 +47,6 @@ class Best {
         least = cost;
         answer = chosen;
         ++version;
-#ifdef TRACE
-        fprintf(stderr, "%7.2f %s %lld\n", now_s() - epoch, who, (long long)cost);
-#endif
     }
     i64 take(std::vector<int> &chosen) {
         std::lock_guard guard(mutex);
@@ -93,7 +85,6 @@ class Search {
         if (leads) relax();
         const double all = deadline - now_s();
         if (!leads) {
-            WHO("first");
             anneal(hot, hot * 1e-6, now_s(), 0.07 * all);
         }
         for (int number = 0; now_s() < deadline; ++number) {
@@ -103,13 +94,11 @@ class Search {
             if (left - seconds < 0.5 * seconds) seconds = left;
             std::vector<double> price = best.prices();
             if (price.empty()) {
-                WHO("hot");
                 anneal(hot, hot * 1e-6, now_s(), seconds);
                 continue;
             }
             std::vector<int> start;
             if (best.take(start) == std::numeric_limits<i64>::max()) start = state.chosen;
-            WHO("warm");
             const bool brief = seconds < 0.1 * all;  // there is time for runs that begin anew
             if (brief && number % 2) {
                 const double scale = 0.5 + 0.7 * random.unit();
@@ -143,13 +132,11 @@ class Search {
             const double reached = best.least < HARD ? static_cast<double>(best.least) : std::numeric_limits<double>::max();
             const bool going = dual.advance(reached);
             tried.reset(dual.answer());
-            WHO("decode");
             if (tried.overflow == 0) best.offer(tried.cost, tried.chosen);
             if (pass % 32 == 31 || !going) best.offer(dual.bound, dual.price);
             if (!going) break;
-            if (pass > 60 && now_s() > next) {
+            if ((pass > 60 || now_s() > began + 0.1 * all) && now_s() > next) {
                 const double start = now_s();
-                WHO("polish");
                 warm(dual.answer(), dual.price, hot * 1e-3, 0.02 * all);
                 next = now_s() + 2 * (now_s() - start);
             }
