@@ -1,6 +1,6 @@
 # Every target makes what it needs. PYTHON=python3 uses that interpreter as it is, without a .venv.
 #
-#   make eval PROBLEM=a2a [SUBMISSION=path] [RANKS=8] [SUITE=cpu] [MODE=leaderboard] [TOOL=ncu] [DEVICE=cpu] [AUTHOR=name] [JSON=file] [ENGINE=slurm] [NODES=2]
+#   make eval PROBLEM=a2a [SUBMISSION=path] [RANKS=8] [SUITE=cpu] [MODE=leaderboard] [TOOL=ncu] [DEVICE=cpu] [AUTHOR=name] [JSON=file] [ENGINE=slurm] [NODES=2] [LAUNCHES=4]
 #   make eval PROBLEM=path/to/folder [EVAL=theirs]     a problem folder of GPU MODE's, with its task.yml
 #   make eval PROBLEM=llama_pretrain DATA=folder [TARGET=q] [VOCABULARY=n]     trains on your token files (docs/training.md)
 #   make check PROBLEM=a2a [SUBMISSION=path]     correctness only, in seconds
@@ -9,6 +9,7 @@
 #   make competition FILE=amd_distributed.yaml    all problems of a KernelBot competition; ARGS=--list shows them
 #   make contest ARGS="list"                     contests: teams, submissions, standings, awards (docs/contest.md)
 #   make board [PROBLEM=a2a]                     the local leaderboard
+#   make peers PROBLEM=rms_norm                  evaluates and records what libraries offer for it (docs/kernels.md)
 #   make compare PROBLEM=a2a A=a.py B=b.py        head to head: is B as fast as A? A=RUN B=RUN: recorded runs
 #   make verify ENTRY=run [LAUNCHES=5] [PROBLEM=a2a]     does an entry's source reproduce what it claims?
 #   make settle PROBLEM=a2a [TOP=4] [ROUNDS=64]   the leading entries head to head: in which order are they?
@@ -23,6 +24,7 @@
 #   make new NAME=name                           the files of a new problem, which evaluate at once
 #   make new-submission PROBLEM=a2a [FILE=my.py] a submission that calls the reference
 #   make test                                    lint and tests, as CI runs them
+#   make coverage                                what the tests execute of harness/: build/coverage/index.html
 #   make test-agents                             the tests that need mcp, readers of Harbor tasks, or minutes
 #   make test-slurm                              the tests that start a Slurm cluster on this machine
 #   make prune [APPLY=1]                         what in runs/ and the compile caches nothing needs; APPLY=1 deletes it
@@ -56,14 +58,15 @@ SETUP := .venv/.installed
 BASE_PYTHON ?= $(shell command -v python3.11 || command -v python3)
 endif
 
-# $(call flag,NAME,VALUE): --name 'value' where the value is set
-flag = $(if $(2),--$(1) '$(2)')
-WHERE = $(call flag,engine,$(ENGINE))
-OWN_DATA = $(call flag,data,$(DATA)) $(call flag,target,$(TARGET)) $(call flag,vocabulary,$(VOCABULARY))
-SPREAD = $(call flag,nodes,$(NODES))
-OPTIONS = $(call flag,ranks,$(RANKS)) $(call flag,suite,$(SUITE)) $(call flag,device,$(DEVICE))
+# A variable as one word of the shell, whatever is in it; $(call flag,NAME,VARIABLE): --name and that word, where it is set
+quoted = $(if $(value $(1)),'$(subst ','\'',$(value $(1)))')
+flag = $(if $(value $(2)),--$(1) $(call quoted,$(2)))
+WHERE = $(call flag,engine,ENGINE)
+OWN_DATA = $(call flag,data,DATA) $(call flag,target,TARGET) $(call flag,vocabulary,VOCABULARY)
+SPREAD = $(call flag,nodes,NODES)
+OPTIONS = $(call flag,ranks,RANKS) $(call flag,suite,SUITE) $(call flag,device,DEVICE)
 
-.PHONY: help setup need-file eval check merge bundle compare competition contest board verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test test-agents test-slurm lint style types fuzz bench measurements clean
+.PHONY: help setup need-file eval check merge bundle compare competition contest board peers verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test coverage test-agents test-slurm lint style types fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -77,88 +80,96 @@ setup: $(SETUP)
 
 # A submission's `#!POPCORN leaderboard` line names its problem too.
 need-file:
-	@test -n "$(PROBLEM)$(SUBMISSION)" || { echo "which problem? make $(MAKECMDGOALS) PROBLEM=a2a (make problems lists them)" >&2; exit 2; }
+	@$(if $(value PROBLEM)$(value SUBMISSION),,echo "which problem? make $(MAKECMDGOALS) PROBLEM=a2a (make problems lists them)" >&2; exit 2)
 
 eval: need-file $(SETUP)
-	@$(RUN) -m harness eval $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(SPREAD) $(OWN_DATA) $(call flag,eval,$(EVAL)) \
-	  $(call flag,mode,$(MODE)) $(call flag,tool,$(TOOL)) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
+	@$(RUN) -m harness eval $(call quoted,PROBLEM) $(call quoted,SUBMISSION) $(OPTIONS) $(SPREAD) $(OWN_DATA) $(call flag,eval,EVAL) \
+	  $(call flag,mode,MODE) $(call flag,tool,TOOL) $(call flag,launches,LAUNCHES) $(call flag,author,AUTHOR) $(call flag,json,JSON) $(WHERE) $(ARGS)
 
 check: need-file $(SETUP)
-	@$(RUN) -m harness check $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(OPTIONS) $(SPREAD) $(OWN_DATA) $(call flag,eval,$(EVAL)) $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
+	@$(RUN) -m harness check $(call quoted,PROBLEM) $(call quoted,SUBMISSION) $(OPTIONS) $(SPREAD) $(OWN_DATA) $(call flag,eval,EVAL) $(call flag,json,JSON) $(WHERE) $(ARGS)
 
 merge: need-file $(SETUP)
-	@$(RUN) -m harness merge $(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)') $(call flag,out,$(OUT)) $(ARGS)
+	@$(RUN) -m harness merge $(call quoted,PROBLEM) $(call quoted,SUBMISSION) $(call flag,out,OUT) $(ARGS)
 
 # `make bundle PROBLEM=a2a` is what `make merge` was called; it still works
 bundle: $(SETUP)
-	@test -n "$(ENTRY)$(PROBLEM)$(SUBMISSION)" || { echo "which result? make bundle ENTRY=<file or run id> (make board shows them)" >&2; exit 2; }
-	@$(RUN) -m harness bundle $(if $(ENTRY),make '$(ENTRY)',$(if $(PROBLEM),'$(PROBLEM)') $(if $(SUBMISSION),'$(SUBMISSION)')) $(call flag,out,$(OUT)) $(ARGS)
+	@$(if $(value ENTRY)$(value PROBLEM)$(value SUBMISSION),,echo "which result? make bundle ENTRY=<file or run id> (make board shows them)" >&2; exit 2)
+	@$(RUN) -m harness bundle $(if $(value ENTRY),make $(call quoted,ENTRY),$(call quoted,PROBLEM) $(call quoted,SUBMISSION)) $(call flag,out,OUT) $(ARGS)
 
 compare: $(SETUP)
-	@test -n "$(A)" -a -n "$(B)" || { echo "which two? make compare PROBLEM=a2a A=a.py B=b.py, or A=RUN B=RUN" >&2; exit 2; }
-	@$(RUN) -m harness compare '$(A)' '$(B)' $(call flag,problem,$(PROBLEM)) $(OPTIONS) $(call flag,fail-if,$(FAIL_IF)) \
-	  $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
+	@$(if $(and $(value A),$(value B)),,echo "which two? make compare PROBLEM=a2a A=a.py B=b.py, or A=RUN B=RUN" >&2; exit 2)
+	@$(RUN) -m harness compare $(call quoted,A) $(call quoted,B) $(call flag,problem,PROBLEM) $(OPTIONS) $(call flag,fail-if,FAIL_IF) \
+	  $(call flag,json,JSON) $(WHERE) $(ARGS)
 
 competition: $(SETUP)
-	@test -n "$(FILE)" || { echo "which competition? make competition FILE=amd_distributed.yaml" >&2; exit 2; }
-	@$(RUN) -m harness competition '$(FILE)' $(OPTIONS) $(call flag,author,$(AUTHOR)) $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
+	@$(if $(value FILE),,echo "which competition? make competition FILE=amd_distributed.yaml" >&2; exit 2)
+	@$(RUN) -m harness competition $(call quoted,FILE) $(OPTIONS) $(call flag,author,AUTHOR) $(call flag,json,JSON) $(WHERE) $(ARGS)
 
 contest: $(SETUP)
 	@$(RUN) -m harness contest $(or $(ARGS),list)
 
 board: $(SETUP)
-	@$(RUN) -m harness board $(call flag,problem,$(PROBLEM)) $(call flag,json,$(JSON)) $(if $(FORMAT),--$(FORMAT) -) $(ARGS)
+	@$(RUN) -m harness board $(call flag,problem,PROBLEM) $(call flag,json,JSON) $(if $(FORMAT),--$(FORMAT) -) $(ARGS)
+
+# A peer that cannot run here says why, and the others go on.
+peers: $(SETUP)
+	@test -d submissions/$(call quoted,PROBLEM)/peers || { echo "whose peers? make peers PROBLEM=rms_norm (submissions/*/peers has them)" >&2; exit 2; }
+	@for file in submissions/$(call quoted,PROBLEM)/peers/*.py; do \
+	  library=$$(sed -n '1s/^# library: //p' "$$file"); echo "$$library  $$file"; \
+	  $(RUN) -m harness eval $(call quoted,PROBLEM) "$$file" $(OPTIONS) --author "$$library" --quiet $(WHERE) $(ARGS) || true; done
+	@$(RUN) -m harness board --problem $(call quoted,PROBLEM)
 
 verify: $(SETUP)
-	@test -n "$(ENTRY)" || { echo "which entry? make verify ENTRY=<file or run id> (make board shows them)" >&2; exit 2; }
-	@$(RUN) -m harness verify '$(ENTRY)' $(call flag,problem,$(PROBLEM)) $(call flag,launches,$(LAUNCHES)) \
-	  $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
+	@$(if $(value ENTRY),,echo "which entry? make verify ENTRY=<file or run id> (make board shows them)" >&2; exit 2)
+	@$(RUN) -m harness verify $(call quoted,ENTRY) $(call flag,problem,PROBLEM) $(call flag,launches,LAUNCHES) \
+	  $(call flag,json,JSON) $(WHERE) $(ARGS)
 
 settle: $(SETUP)
-	@test -n "$(PROBLEM)" || { echo "whose entries? make settle PROBLEM=a2a (make board lists them)" >&2; exit 2; }
-	@$(RUN) -m harness settle '$(PROBLEM)' $(call flag,top,$(TOP)) $(call flag,rounds,$(ROUNDS)) $(call flag,suite,$(SUITE)) \
-	  $(call flag,ranks,$(RANKS)) $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
+	@$(if $(value PROBLEM),,echo "whose entries? make settle PROBLEM=a2a (make board lists them)" >&2; exit 2)
+	@$(RUN) -m harness settle $(call quoted,PROBLEM) $(call flag,top,TOP) $(call flag,rounds,ROUNDS) $(call flag,suite,SUITE) \
+	  $(call flag,ranks,RANKS) $(call flag,json,JSON) $(WHERE) $(ARGS)
 
 rejudge: $(SETUP)
-	@$(RUN) -m harness rejudge $(call flag,problem,$(PROBLEM)) $(call flag,entry,$(ENTRY)) $(if $(APPLY),--apply) \
-	  $(call flag,json,$(JSON)) $(WHERE) $(ARGS)
+	@$(RUN) -m harness rejudge $(call flag,problem,PROBLEM) $(call flag,entry,ENTRY) $(if $(APPLY),--apply) \
+	  $(call flag,json,JSON) $(WHERE) $(ARGS)
 
 page: $(SETUP)
-	@$(RUN) -m harness page $(call flag,out,$(OUT)) $(ARGS)
+	@$(RUN) -m harness page $(call flag,out,OUT) $(ARGS)
 
 serve: $(SETUP)
-	@$(RUN) -m harness serve $(call flag,host,$(HOST)) $(call flag,port,$(PORT)) $(call flag,token,$(TOKEN)) $(OPTIONS) $(ARGS)
+	@$(RUN) -m harness serve $(call flag,problem,PROBLEM) $(call flag,host,HOST) $(call flag,port,PORT) $(call flag,token,TOKEN) $(OPTIONS) $(WHERE) $(ARGS)
 
 history: $(SETUP)
-	@$(RUN) -m harness history $(call flag,problem,$(PROBLEM)) $(call flag,author,$(AUTHOR)) $(ARGS)
+	@$(RUN) -m harness history $(call flag,problem,PROBLEM) $(call flag,author,AUTHOR) $(call flag,json,JSON) $(ARGS)
 
 roofline: $(SETUP)
-	@$(RUN) -m harness roofline $(call flag,problem,$(PROBLEM)) $(call flag,hardware,$(HARDWARE)) $(call flag,suite,$(SUITE)) \
-	  $(call flag,ranks,$(RANKS)) $(ARGS)
+	@$(RUN) -m harness roofline $(call flag,problem,PROBLEM) $(call flag,hardware,HARDWARE) $(call flag,suite,SUITE) \
+	  $(call flag,ranks,RANKS) $(call flag,json,JSON) $(ARGS)
 
 export: $(SETUP)
-	@$(RUN) -m harness export $(call flag,problem,$(PROBLEM)) $(call flag,out,$(OUT)) $(ARGS)
+	@$(RUN) -m harness export $(call flag,problem,PROBLEM) $(call flag,format,FORMAT) $(call flag,out,OUT) $(call flag,suite,SUITE) $(call flag,device,DEVICE) $(ARGS)
 
 plot: $(SETUP)
-	@test -n "$(ID)" -a -n "$(OUT)" || { echo "which run, and where to? make plot ID=<run id> OUT=run.svg" >&2; exit 2; }
-	@$(RUN) -m harness plot '$(ID)' $(call flag,out,$(OUT)) $(ARGS)
+	@$(if $(and $(value ID),$(value OUT)),,echo "which run, and where to? make plot ID=<run id> OUT=run.svg" >&2; exit 2)
+	@$(RUN) -m harness plot $(call quoted,ID) $(call flag,out,OUT) $(ARGS)
 
 problems: $(SETUP)
-	@$(RUN) -m harness problems $(ARGS)
+	@$(RUN) -m harness problems $(call flag,json,JSON) $(ARGS)
 
 new: $(SETUP)
-	@test -n "$(NAME)" || { echo "which name? make new NAME=my_problem" >&2; exit 2; }
-	@$(RUN) -m harness new '$(NAME)' $(ARGS)
+	@$(if $(value NAME),,echo "which name? make new NAME=my_problem" >&2; exit 2)
+	@$(RUN) -m harness new $(call quoted,NAME) $(ARGS)
 
 new-submission: $(SETUP)
-	@test -n "$(PROBLEM)" || { echo "for which problem? make new-submission PROBLEM=a2a (make problems lists them)" >&2; exit 2; }
-	@$(RUN) -m harness new-submission '$(PROBLEM)' $(if $(FILE),'$(FILE)') $(ARGS)
+	@$(if $(value PROBLEM),,echo "for which problem? make new-submission PROBLEM=a2a (make problems lists them)" >&2; exit 2)
+	@$(RUN) -m harness new-submission $(call quoted,PROBLEM) $(call quoted,FILE) $(ARGS)
 
 prune: $(SETUP)
-	@$(RUN) -m harness prune $(if $(APPLY),--apply) $(call flag,json,$(JSON)) $(ARGS)
+	@$(RUN) -m harness prune $(if $(APPLY),--apply) $(call flag,json,JSON) $(ARGS)
 
 doctor: $(SETUP)
-	@$(RUN) -m harness doctor $(ARGS)
+	@$(RUN) -m harness doctor $(call flag,json,JSON) $(ARGS)
 
 lint: style types
 
@@ -170,19 +181,25 @@ style: $(SETUP)
 types: $(SETUP)
 	$(RUN) -m mypy
 
-TESTS = $(RUN) -m pytest -m 'not slurm'
+TESTS = -m pytest -m 'not slurm'
 
 # An interpreter that is used as it is may have no linters and no pytest-xdist. Else mypy, which takes half a minute of
 # one core, runs beside the tests, and what it says comes after what they say.
 ifdef PYTHON
 test:
-	$(TESTS) $(ARGS)
+	$(RUN) $(TESTS) $(ARGS)
 else
 test: style
 	@said=$$(mktemp); $(RUN) -m mypy >$$said 2>&1 & types=$$!; trap "kill $$types 2>/dev/null; rm $$said" EXIT; \
-	$(TESTS) -n 2 --dist loadgroup $(ARGS); code=$$?; \
+	$(RUN) $(TESTS) -n 2 --dist loadgroup $(ARGS); code=$$?; \
 	wait $$types || code=$$?; echo "mypy: $$(cat $$said)"; exit $$code
 endif
+
+# what starts with a confined rank's environment is not counted: CONTRIBUTING.md
+coverage: $(SETUP)
+	@$(RUN) -m coverage erase
+	@$(RUN) -m coverage run $(TESTS) -n 2 --dist loadgroup $(ARGS); code=$$?; \
+	$(RUN) -m coverage combine --quiet && $(RUN) -m coverage html --quiet && $(RUN) -m coverage report && exit $$code
 
 # a real cluster of this machine alone, as whoever calls this; two minutes
 test-slurm: $(SETUP)
@@ -200,7 +217,7 @@ test-agents: $(SETUP)
 	  $(RUN) -m pytest -p no:xdist tests/test_agents_*.py tests/test_pool.py $(ARGS)
 
 fuzz: $(SETUP)
-	@$(RUN) bench/fuzz.py $(call flag,inputs,$(INPUTS)) $(ARGS)
+	@$(RUN) bench/fuzz.py $(call flag,inputs,INPUTS) $(ARGS)
 
 bench: $(SETUP)
 	$(RUN) bench/run.py $(ARGS)

@@ -34,9 +34,10 @@ from harness.core.records import EvalReport, Measured, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds import staging
-from harness.kinds.op_calls import Calls
-from harness.kinds.op_stepped import Stepping
-from harness.kinds.plan import make_plan
+from harness.kinds.kind import Order, Setting
+from harness.kinds.op.calls import Calls
+from harness.kinds.op.plan import make_plan
+from harness.kinds.op.stepped import Stepping
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.machine.gpus import gpu_names
@@ -176,7 +177,14 @@ def evaluated(
         if source is not None
         else read_submission(problem.default_submission(), ROOT)
     )
-    plan = make_plan(problem, suite, submission, "leaderboard", "cuda", ranks, "bench")
+    plan = make_plan(
+        Order(
+            setting=Setting(problem=problem, suite=suite, device="cuda", world_size=ranks),
+            submission=submission,
+            mode="leaderboard",
+            author="bench",
+        )
+    )
     seen: list[DeviceWitness] = []
     finish = clocks.Samples.measured
 

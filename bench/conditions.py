@@ -43,7 +43,7 @@ from harness.core.records import Case
 from harness.problems.shape_file import find
 from harness.ranks import clocks
 from harness.ranks.barrier import DEVICE_HELD, Barrier, make_barrier
-from harness.ranks.device import Gpu
+from harness.ranks.device import GpuDevice
 from harness.tuning.clock import AHEAD_CYCLES
 from harness.tuning.inputs import restorer, tensors_of
 
@@ -182,7 +182,7 @@ class Held:
 
     def __init__(self) -> None:
         self.barrier = Barrier(make_barrier(1), 1, spin=True)
-        self.gpu = Gpu(0, 0, 1, self.barrier)
+        self.gpu = GpuDevice(0, 0, 1, self.barrier)
         self.gpu.prepare()
         self.epoch = 0
 

@@ -21,10 +21,10 @@ import torch
 import torch.distributed as dist
 
 from harness.core.checkout import Checkout
-from harness.kinds import train_rules
+from harness.kinds.train import rules as train_rules
+from harness.kinds.train.rank_run import Counts, Data, RunOver, config_of
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find
-from harness.ranks.training import Counts, Data, RunOver, config_of
 
 
 class Reached(Exception):
@@ -42,7 +42,7 @@ class Watching:
         self.curve: dict[int, float] = {}
 
     def evaluate(self, weights: dict[str, torch.Tensor], samples: int) -> None:
-        """As ranks.training.Log."""
+        """As kinds.train.rank_run.Log."""
         with torch.no_grad():
             loss = self.reference.summed_loss(self.given, weights, self.inputs, self.labels).item()
         quality = self.reference.quality(loss / self.labels.numel())

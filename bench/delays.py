@@ -25,7 +25,8 @@ from harness.core.metrics import CLOCKS
 from harness.core.records import EvalReport, Measured, Series, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds.plan import make_plan
+from harness.kinds.kind import Order, Setting
+from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.machine.gpus import gpu_names
@@ -94,7 +95,17 @@ def evaluated(options: argparse.Namespace, delay_us: int) -> EvalReport:
         source = "from reference import ref_kernel as custom_kernel\n"
     name = f"delay_{delay_us}.py"
     submission = Submission(path=name, name=name, source=source, sha256=hashlib.sha256(source.encode()).hexdigest())
-    return evaluate(make_plan(problem, suite, submission, "benchmark", options.device, ranks, "bench"), Silent())
+    return evaluate(
+        make_plan(
+            Order(
+                setting=Setting(problem=problem, suite=suite, device=options.device, world_size=ranks),
+                submission=submission,
+                mode="benchmark",
+                author="bench",
+            )
+        ),
+        Silent(),
+    )
 
 
 def shown(series: list[Series], delay_us: float) -> tuple[float, float, str, float, int]:

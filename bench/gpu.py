@@ -40,7 +40,7 @@ from harness.problems.shape_file import find, problem_names
 from harness.ranks.clocks import LEAD_S, device_us, wall_us
 from harness.ranks.launch import ROLES, Launch, Ranks
 
-ENTRIES = ("submission.py", "torch_fused.py")  # beside the reference, which every evaluation times
+ENTRIES = ("submission.py", "peers/torch_fused.py")  # beside the reference, which every evaluation times
 SLOWER = Path(__file__).resolve().parent / "slower.py"
 
 

@@ -3,7 +3,7 @@
     python bench/links.py     needs two GPUs; about 10 s
 
 Of each copy: what the sender's and the receiver's counters say, by when after its end they are read. An evaluation
-holds a submission by these counters (harness/kinds/op_traffic.py), so they have to show all of a copy at once.
+holds a submission by these counters (harness/kinds/op/traffic.py), so they have to show all of a copy at once.
 """
 
 import argparse

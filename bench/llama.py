@@ -39,7 +39,8 @@ from llama_sweep import HANGS_S, NAME, products, sweep
 from params import Params, cost
 
 import reference
-from harness.judging import correctness, logits
+from harness.judging import correctness
+from harness.kinds.model import rank_logits as logits
 from harness.machine import hardware
 
 BUILDS = {"eager": "reference", "ours": "model", "compile": "torch_compiled"}  # modules by name

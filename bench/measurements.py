@@ -24,7 +24,6 @@ from harness.core.checkout import shown
 from harness.core.errors import BadFileError, HarnessError
 from harness.core.records import EvalReport
 from harness.core.stats import geomean, median
-from harness.core.words import case_label
 from harness.core.yaml_file import read_yaml
 from harness.judging import verdict
 
@@ -127,7 +126,7 @@ def by_clock(runs: Sequence[EvalReport]) -> Table | None:
             for _, case in measured
         ]
         pairs.append([tuple(map(geomean, zip(*column, strict=True))) for column in zip(*pairs, strict=True)])
-        labels = [*(case_label(result) for result, _ in measured), "geometric mean"]
+        labels = [*(result.case.title for result, _ in measured), "geometric mean"]
         for label, row in zip(labels, pairs, strict=True):
             rows.append((run.problem, label, *(f"{ref_us:.1f} -> {own_us:.1f}" for ref_us, own_us in row)))
     if not rows:

@@ -39,7 +39,7 @@ from harness.judging import correctness
 from harness.machine import hardware
 from harness.problems.shape_file import find, problem_names
 from harness.ranks.strict_check import parts_of
-from harness.tuning.clock import Call, DeviceClock
+from harness.tuning.clock import DeviceClock, TimedCall
 from harness.tuning.inputs import restorer
 
 LIBRARIES = ("liger_kernel", "quack", "transformer_engine")  # that people use in place of torch
@@ -186,7 +186,7 @@ def figures_of(reference: ModuleType, case: Case, kernel: Kernel, in_place: bool
     # Two inputs, so that no call finds what the one before has left in the L2.
     turns = [input_of(reference, case, hardened) for hardened in (False, True)]
     restorers = [restorer(data, in_place) for data in turns]
-    calls = [Call(partial(kernel, data), restore) for data, restore in zip(turns, restorers, strict=True)]
+    calls = [TimedCall(partial(kernel, data), restore) for data, restore in zip(turns, restorers, strict=True)]
     times_us = DeviceClock().times_us(calls[call % 2] for call in range(CALLS))
     return statistics.median(times_us), held
 

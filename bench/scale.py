@@ -40,20 +40,20 @@ import slurm_cluster
 from harness.board import reports
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
-from harness.engine.base import RESULT, Done, Engine, Exited, Job, Lost, Running, State, Ticket
+from harness.engine.base import RESULT, Engine, Exited, Job, JobDone, Lost, Running, State, Ticket
 from harness.engine.registry import ENGINES, LOCAL
 from harness.engine.slurm import SlurmEngine, SlurmSettings
-from harness.kinds.settings import Asked as Setting
+from harness.kinds.settings import Asked
 from harness.machine.host import environment
-from harness.serve.offers import Options, eval_command, offered
+from harness.serve.offers import ServeOptions, eval_command, offered
 from harness.serve.server import make_server, make_service
-from harness.serve.store import INTERRUPTED, Asked, Limits, QueueFullError, Row, Store
+from harness.serve.store import INTERRUPTED, NewSubmission, QueueFullError, QueueLimits, Row, Store
 from harness.serve.users import User
-from harness.serve.worker import Worker, engine_of
+from harness.serve.worker import QueueWorker, engine_of
 
 START = datetime(2027, 1, 11, 9, tzinfo=UTC)
 MEDIAN_S, SPREAD = 100.0, 0.5  # of an evaluation's length, log-normal
-LIMITS = Limits()  # of `serve`
+LIMITS = QueueLimits()  # of `serve`
 FLOOD = "flood"  # the team that sends half of all
 LOSSES = 0.002  # share of jobs whose node dies
 PLAYED = f'{{"exit_code": {int(Exit.ERROR)}, "error": "played"}}'
@@ -94,7 +94,7 @@ class PlayedEngine:
         end_s, is_lost = self.ends[ticket.id]
         if self._now() < end_s:
             return Running()
-        return Lost(why="its node died") if is_lost else Done(end=Exited(code=1), has_result=True)
+        return Lost(why="its node died") if is_lost else JobDone(end=Exited(code=1), has_result=True)
 
     def cancel(self, ticket: Ticket) -> None:
         raise AssertionError("nothing is deleted here")
@@ -196,7 +196,9 @@ def play(scenario: Scenario, nodes: int, folder: Path, seed: int) -> Played:
 
     store = Store(folder / "queue.sqlite3", iso)
     engine = PlayedEngine(nodes, folder, lambda: clock[0], random.Random(seed))
-    worker = Worker(store, engine, folder, lambda row, files: ("played",), lambda row: 900.0, clock=lambda: clock[0])
+    worker = QueueWorker(
+        store, engine, folder, lambda row, files: ("played",), lambda row: 900.0, clock=lambda: clock[0]
+    )
     users = {team: store.users.register(f"{team}:id", team) for _, team in scenario.arrivals}
     played, claim = Played(), store.claim
 
@@ -231,9 +233,9 @@ def play(scenario: Scenario, nodes: int, folder: Path, seed: int) -> Played:
     return played
 
 
-def asked(team: str, name: str) -> Asked:
+def asked(team: str, name: str) -> NewSubmission:
     named = {"problem": "a2a", "leaderboard": "a2a", "gpu": "GPU", "file_name": name, "contest": "class", "team": team}
-    return Asked(mode="leaderboard", code="", **named)
+    return NewSubmission(mode="leaderboard", code="", **named)
 
 
 def simulate(options: argparse.Namespace) -> int:
@@ -361,13 +363,13 @@ def served(options: argparse.Namespace, checkout: Checkout, engine: Engine) -> S
     teams = [f"team{number:02}" for number in range(options.teams)]
     contest = contests.contest(checkout.root, CONTEST)
     ids = {team: contests.register(contest, team, f"m{team}")[f"m{team}"] for team in teams}
-    setting = Setting(problem="", suite="quick", device="cpu", ranks=2, seconds=0.05)
-    asked = Options(asked=setting, contests=(contest.file,), engine=options.engine)
+    setting = Asked(problem="", suite="quick", device="cpu", ranks=2, seconds=0.05)
+    asked = ServeOptions(asked=setting, contests=(contest.file,), engine=options.engine)
     folder = checkout.runs / "serve"
     serving.prepare(folder)
     command = eval_command(offered(asked, checkout)) if options.real else serving.script(folder)
     service = make_service(asked, folder, command, checkout, engine, clock=lambda: contests.OPEN)
-    service.limits = Limits(of_user=options.submissions)
+    service.limits = QueueLimits(of_user=options.submissions)
     server, socket = make_server(service, "127.0.0.1", 0, None)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()

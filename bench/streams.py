@@ -45,7 +45,7 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 from harness.machine import hardware
-from harness.tuning.clock import Call, DeviceClock
+from harness.tuning.clock import DeviceClock, TimedCall
 
 WORDS = 4096  # of 32 bits: a block of the rings, 16 KiB
 RESIDENT, SLOTS, WARPS = 4, 3, 4  # programs of a multiprocessor, blocks and warps of a program
@@ -360,7 +360,7 @@ def timed(
     """How long it takes, us, and how much of the data sheet's rate that is, or what is wrong with it."""
     try:
         check()
-        time_us = statistics.median(clock.times_us([Call(call, lambda: None)] * (WARM + CALLS))[WARM:])
+        time_us = statistics.median(clock.times_us([TimedCall(call, lambda: None)] * (WARM + CALLS))[WARM:])
     except Exception as error:  # of one stream must not cost the other figures
         return f"{type(error).__name__}: {str(error)[:60]}", "-"
     return time_us, f"{least_s * 1e6 / time_us:.1%}"

@@ -36,8 +36,10 @@ from harness.core.errors import HarnessError
 from harness.core.records import Estimate, EvalReport, Measured, Mode, Passed, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds import op_check, op_measure
-from harness.kinds.plan import make_plan
+from harness.kinds.kind import Order, Setting
+from harness.kinds.op import check as op_check
+from harness.kinds.op import measure as op_measure
+from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.machine.gpus import gpu_names
@@ -152,7 +154,14 @@ def evaluated(
 ) -> EvalReport:
     """An evaluation, of the problem's shipped submission if of no other."""
     submission = submission or read_submission(problem.default_submission(), ROOT)
-    plan = make_plan(problem, suite, submission, mode, device, suite.benchmarks[0].world_size, "bench")
+    plan = make_plan(
+        Order(
+            setting=Setting(problem=problem, suite=suite, device=device, world_size=suite.benchmarks[0].world_size),
+            submission=submission,
+            mode=mode,
+            author="bench",
+        )
+    )
     return evaluate(plan, Silent())
 
 

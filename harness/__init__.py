@@ -6,12 +6,13 @@ For programs: `from harness import evaluate` (docs/agents.md). What is public is
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from harness.core.version import __version__
+
 if TYPE_CHECKING:
     from harness.agents.api import Pool, evaluate, stream
     from harness.agents.result import Result
     from harness.core.errors import BadFileError, HarnessError, UsageError
 
-__version__ = "0.1.0"
 __all__ = ["BadFileError", "HarnessError", "Pool", "Result", "UsageError", "__version__", "evaluate", "stream"]
 _HOMES = {
     **dict.fromkeys(("Pool", "evaluate", "stream"), "harness.agents.api"),

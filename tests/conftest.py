@@ -17,13 +17,14 @@ from pathlib import Path
 import prefork
 import preloaded
 import pytest
+from factories import ordered
 
 from harness.core import files
 from harness.core.checkout import ROOT, Checkout
 from harness.core.records import EvalReport, Mode, Submission
 from harness.core.words import count_text
 from harness.evaluation.evaluate import evaluate
-from harness.kinds.plan import make_plan
+from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import peaks_cache
 from harness.machine.host import descendants, gpus
@@ -140,7 +141,7 @@ def nothing_left(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 @pytest.fixture
 def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
     """evaluated(source, problem=..., suite=..., mode=..., timeout_s=...) runs a whole evaluation in this process;
-    `benchmarks` are how many of the suite's, where not all."""
+    `benchmarks` are how many of the suite's, where not all; `drawn`, how many shapes are drawn near them."""
 
     def run(
         source: str,
@@ -155,11 +156,12 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         launches: int = 1,
         opponent: Submission | None = None,
         controls: bool = False,
+        drawn: int = 0,
     ) -> EvalReport:
         found = find(problem, Checkout.here())
         cases = found.suite(suite if suite in found.suites else "official")
         ranks = (ranks or (RANKS if device == "cpu" else min(RANKS, gpus().count))) if found.multi_gpu else 1
-        cases = dataclasses.replace(cases, benchmarks=cases.benchmarks[:benchmarks])
+        cases = dataclasses.replace(cases, benchmarks=cases.benchmarks[:benchmarks], drawn=drawn)
         cases = dataclasses.replace(
             found.with_world_size(cases, ranks),
             test_timeout_s=timeout_s,
@@ -167,7 +169,7 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
             ranked_timeout_s=timeout_s,
         )
         plan = make_plan(
-            found, cases, submission_of(source), mode, device, ranks, "tester", opponent=opponent, launches=launches
+            ordered(found, cases, submission_of(source), mode, device, ranks, opponent=opponent, launches=launches)
         )
         plan = dataclasses.replace(plan, has_controls=plan.has_controls or controls)
         if burst:  # as on GPUs, but for the device's clock

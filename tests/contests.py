@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 from factories import ENVIRONMENT, FAILURES, GEMM_BENCHMARKS, failed_benchmark, failed_test, report, results, timed
 
-from harness.board.entries import Entry, Verified
+from harness.board.entries import Entry, Verification
 from harness.board.judgements import entry_of
-from harness.cli import contest as cli_contest
 from harness.cli import main
 from harness.cli.contest_verbs import World
 from harness.contest import acts
 from harness.contest.acts import Contest
-from harness.contest.lifecycle import Ranked, Reproduced
+from harness.contest.lifecycle import EvaluationRanked, Reproduced
 from harness.contest.state import ContestEntry
 from harness.core import stats
 from harness.core.checkout import Checkout
@@ -95,12 +94,14 @@ def ranked(
     sha256 = sha256 or hashlib.sha256(f"{member} {speedup}".encode()).hexdigest()
     one = submit(found, member, now, sha256=sha256, **more)
     evaluated = evaluation(one.number, speedup, author=one.team, sha256=sha256)
-    return acts.settle(found, Ranked(entry=one.number, evaluation=acts.slim(evaluated)), now + MINUTE, "harness")
+    return acts.settle(
+        found, EvaluationRanked(entry=one.number, evaluation=acts.slim(evaluated)), now + MINUTE, "harness"
+    )
 
 
 def reproduced(number: int, ratio: float = 2.0) -> Reproduced:
     """What `verify-top` wrote of an entry."""
-    verified = Verified(
+    verified = Verification(
         date="2027-01-29T20:00:00+00:00",
         launches=5,
         run_ids=("a",),
@@ -176,13 +177,14 @@ class Stage:
         world = World(
             now=lambda: self.now,
             new_secret=lambda: "kept-by-its-member",
-            login=self.login,
+            login=lambda: self.login,
             elsewhere=self.elsewhere,
         )
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as errors:
             try:
-                code = int(cli_contest.carry_out(main.parse(words[3:]), Checkout(self.root), world))
+                command = main.parse(words[3:])
+                code = int(command.run(command.order, Checkout(self.root), world))
             except HarnessError as error:
                 code = int(error.exit_code)
                 out.write(f"error: {error}\n")

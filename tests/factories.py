@@ -16,6 +16,7 @@ from harness.core.records import (
     Held,
     Kind,
     Measured,
+    Mode,
     NotRun,
     Outcome,
     Params,
@@ -30,6 +31,8 @@ from harness.core.records import (
     Wrong,
 )
 from harness.judging.figures import figured
+from harness.kinds.kind import Order, Setting
+from harness.problems.problem import Problem, Suite
 
 GEMM_TESTS: tuple[Params, ...] = (
     {"m": 64, "n": 2880, "k": 2880, "has_bias": True},
@@ -215,3 +218,18 @@ def entry(**changes: Any) -> Entry:
     if "score_s" in changes:
         changes["score"] = Score(value=changes.pop("score_s"), unit="s", better="less")
     return Entry(**(values | changes))
+
+
+def ordered(
+    problem: Problem,
+    suite: Suite,
+    submission: Submission,
+    mode: Mode,
+    device: str,
+    world_size: int,
+    opponent: Submission | None = None,
+    launches: int = 1,
+) -> Order:
+    """What `make_plan` takes."""
+    setting = Setting(problem=problem, suite=suite, device=device, world_size=world_size, launches=launches)
+    return Order(setting=setting, submission=submission, mode=mode, author="tester", opponent=opponent)

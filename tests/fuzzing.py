@@ -32,7 +32,7 @@ from harness.board import bundle_check, bundle_make, leaderboard, report_json, r
 from harness.board.entries import Board
 from harness.cli import popcorn
 from harness.contest import rules
-from harness.contest.log import Log
+from harness.contest.log import ContestLog
 from harness.contest.state import fold
 from harness.core import checkout, mllog, words
 from harness.core.checkout import Checkout
@@ -44,14 +44,17 @@ from harness.gpumode import folder as folder_file
 from harness.gpumode import result_lines
 from harness.judging.correctness import Expected
 from harness.judging.warnings import text_of
-from harness.kinds import external
+from harness.kinds.external import kind as external
+from harness.kinds.folder import rank_check as folder_check
+from harness.kinds.train import rank as quality_trusted
 from harness.machine import hardware, peaks_cache, tune
 from harness.problems import merge, shape_file, submission
-from harness.ranks import channel, exchange, folder_check, payload, quality_trusted, strict_check, trace, wire
+from harness.ranks import channel, exchange, payload, strict_check, trace, wire
 from harness.ranks.output_bounds import MAX_RANK
 from harness.ranks.shared_buffer import FileBuffer
 from harness.ranks.trusted import bounded
 from harness.report import mlperf as report_mlperf
+from harness.report.render import FORMATS
 
 ROOT = checkout.ROOT
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
@@ -309,7 +312,7 @@ def _buffer() -> FileBuffer:
 
 def outputs_of(data: bytes) -> None:
     """A rank's replies, and the outputs that they declare, as a trusted rank takes them."""
-    for reply in channel.Parser().feed(data):
+    for reply in channel.MessageParser().feed(data):
         for sample in reply.samples if isinstance(reply, wire.Called) else ():
             if sample.output is not None:
                 payload.viewed(sample.output, _buffer().read(sample.output.offset, sample.output.nbytes))
@@ -482,7 +485,7 @@ def directives(data: bytes) -> None:
 def told_by_eval(data: bytes) -> None:
     told = result_lines.parse(data)
     for phase in ("test", "benchmark", "profile"):
-        ran = external.Ran(code=0, told=told, stdout="", stderr="")
+        ran = external.EvaluatorRun(code=0, told=told, stdout="", stderr="")
         external.outcomes_of(phase, 2, ran, 1.0)  # type: ignore[arg-type]
 
 
@@ -741,12 +744,12 @@ def scored(path: Path) -> None:
         (path.parent / f"result_{number}.txt").write_bytes(text)
     found = mlperf.score(path.parent, path.parent / "rcps.json" if (path.parent / "rcps.json").exists() else None)
     json.dumps(report_mlperf.to_json(found), allow_nan=False)
-    report_mlperf.to_markdown(found)
+    FORMATS["markdown"](report_mlperf.document_of(found))
 
 
 def log_state(path: Path) -> object:
     """What a contest is by its log."""
-    return fold(Log(path).records())
+    return fold(ContestLog(path).records())
 
 
 def snapshot_of(path: Path) -> object:

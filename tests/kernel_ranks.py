@@ -26,6 +26,8 @@ import interpreting
 import numpy as np
 import torch
 
+from harness.problems.routing import ROUTINGS
+
 ROOT = Path(__file__).resolve().parent.parent
 PLAY_S = 60.0  # after which ranks are taken to wait for each other forever
 # Modules that a submission brings.
@@ -160,10 +162,13 @@ def _play(what: Play, rank: int, world_size: int, meeting: str) -> None:
 
 def routed_inputs(config: Routing, which: str, seed: int, rank: int, world_size: int) -> Any:
     """Hardened data of a2a or moe, whose tokens have experts on `any` rank, on their `own`, the `first` or the `next`;
-    or every other rank has no token (`none`). Ranks 0 and 1 have the fewest tokens and the most that there can be."""
+    or every other rank has no token (`none`). Ranks 0 and 1 have the fewest tokens and the most that there can be.
+    For a routing of a case (harness.problems.routing) the published data, which are as it says."""
     from reference import generate_input, harden
 
     num_experts, top_k, _, capacity = config
+    if which in ROUTINGS:
+        return generate_input(*config, seed=seed, rank=rank, world_size=world_size, routing=which)
     _, mine, *_ = data = generate_input(*config, seed=seed, rank=rank, world_size=world_size)
     data = (data[0], mine, rank, world_size)
     if which == "any" and mine.num_tokens:
@@ -204,7 +209,8 @@ def routed_back_to_back(kernel: ModuleType, count: int, rank: int, world_size: i
 def routed_on_cpu(kernel: ModuleType, rank: int, world_size: int) -> None:
     """Not interpreted: the ways that CPU ranks take."""
     for seed, config in enumerate([(16, 2, 24, 2), (64, 6, 136, 40), (16, 2, 24, 2), (64, 8, 5, 200)]):
-        for which in ("any", "own", "first", "none"):
+        skewed = ROUTINGS if config[1] == 8 else ("empty_rank",)
+        for which in ("any", "own", "first", "none", *skewed):
             routed_right(kernel, config, which, seed, rank, world_size)
             data = routed_inputs(config, which, seed + 1, rank, world_size)
             judged(kernel.through_collectives(*data), data, "collectives")

@@ -24,13 +24,13 @@ from harness.core.checkout import Checkout
 from harness.core.records import Passed
 from harness.engine.base import Engine
 from harness.kinds.settings import Asked
-from harness.serve.offers import Options
+from harness.serve.offers import ServeOptions
 from harness.serve.server import answer, make_server, make_service, only_server
 from harness.serve.service import Service
-from harness.serve.store import Limits, Row
+from harness.serve.store import QueueLimits, Row
 from harness.serve.worker import Command, Files
 
-OPTIONS = Options(asked=Asked(problem="", suite="quick", device="cpu"), gpus=("MI300x8",))
+OPTIONS = ServeOptions(asked=Asked(problem="", suite="quick", device="cpu"), gpus=("MI300x8",))
 GEMM, GPU = "amd-gemm-rs", "CPU"
 SOURCE = "def custom_kernel(data): ...\n"
 MINE = {"X-Popcorn-Cli-Id": "ada:a secret"}
@@ -80,10 +80,10 @@ def script(folder: Path) -> Command:
 
 def service(
     folder: Path,
-    limits: Limits = Limits(),  # noqa: B008
+    limits: QueueLimits = QueueLimits(),  # noqa: B008
     deadline_s: float = 30.0,
     engine: Engine | None = None,
-    options: Options = OPTIONS,
+    options: ServeOptions = OPTIONS,
 ) -> Service:
     """A server's parts over the queue in `folder`, evaluating by the script, or by what `engine` plays."""
     prepare(folder)

@@ -17,8 +17,8 @@ import yaml
 
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadFileError
+from harness.kinds.program.task import FUNCTIONS
 from harness.kinds.registry import read_submission
-from harness.kinds.solver_task import FUNCTIONS
 from harness.kinds.staging import write
 from harness.problems.shape_file import find, problem_names
 from harness.problems.skeleton import submission_text
@@ -118,7 +118,7 @@ def test_the_signatures_of_what_a_problem_may_call_are_the_codes() -> None:
 
 
 def test_the_signatures_of_a_solver_problem_are_the_protocols() -> None:
-    protocol = defined("harness/kinds/solver_task.py")
+    protocol = defined("harness/kinds/program/task.py")
     shown = signatures((ROOT / "docs" / "programs.md").read_text())
     assert set(shown) == set(FUNCTIONS)
     assert shown == {name: protocol[name] for name in FUNCTIONS}
@@ -216,6 +216,8 @@ def test_a_new_problem_evaluates_at_once_and_nothing_is_written_over(checkout: P
     assert not [path for path in checkout.rglob("*my_norm*/*.py") if "ar_norm" in path.read_text()]
     done = harness("check", "my_norm", "--suite", "quick", "--ranks", "2")
     assert done.returncode == 0, done.stdout + done.stderr
+    timed = harness("eval", "my_norm", "--device", "cpu", "--ranks", "2", "--seconds", "0.1")  # by the suite cpu
+    assert timed.returncode == 0, timed.stdout + timed.stderr
     again = harness("new", "my_norm")
     assert again.returncode == 2
     assert "is there already" in again.stderr

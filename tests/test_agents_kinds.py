@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 from conftest import Silent
-from factories import report
+from factories import ordered, report
 
 from harness.agents.guide import agents_text, instruction
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.evaluation.evaluate import evaluate
 from harness.kinds.kind import Plan, Progress, Session
-from harness.kinds.op_pool import OpPool
-from harness.kinds.plan import make_plan
+from harness.kinds.op.plan import make_plan
+from harness.kinds.op.pool import OpPool
 from harness.kinds.registry import KINDS, EachAlone, find, pool_of, read_submission
 from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting
@@ -61,7 +61,7 @@ def test_an_evaluation_is_carried_out_on_the_pool_that_it_is_given() -> None:
 def test_what_runs_on_several_nodes_has_no_pool() -> None:
     made = setting(Asked(problem="a2a", device="cpu", ranks=2, suite="quick"), HERE)
     submission = read_submission(made.problem, None, HERE)
-    plan = make_plan(made.problem, made.suite, submission, "test", "cpu", 2, "tester")
+    plan = make_plan(ordered(made.problem, made.suite, submission, "test", "cpu", 2))
     with (
         OpPool() as pool,
         pytest.raises(UsageError, match="one machine"),

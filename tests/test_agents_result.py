@@ -141,7 +141,7 @@ def test_the_hint_of_a_ranked_result_names_the_shape_with_most_to_gain() -> None
 
 
 def test_every_check_that_holds_a_submission_has_a_hint() -> None:
-    sources = [path.read_text() for path in (ROOT / "harness" / "kinds").glob("*.py")]
+    sources = [path.read_text() for path in (ROOT / "harness" / "kinds").rglob("*.py")]
     checks = {name for text in sources for name in re.findall(r'check="([a-z ]+)"', text)}
     assert {"clock", "roofline", "training"} <= checks
     assert checks | {BROKE_ITS_JUDGE} == BY_CHECK.keys()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.agents.mcp_server import NAMES
-from harness.agents.tasks import Task, Tasks
+from harness.agents.tasks import Tasks, ToolTask
 from harness.agents.tools import Settings, Tools
 from harness.agents.workspace import Workspace
 from harness.core.checkout import ROOT, Checkout
@@ -99,11 +99,11 @@ def test_one_of_file_and_source_is_needed(tools: Tools) -> None:
 
 def test_a_task_is_cancelled_and_ends_with_the_server(workspace: Path) -> None:
     with Tasks(ROOT) as tasks:
-        first, second = (tasks.add(Task(words=["problems"], files={}, read=lambda *_: {})) for _ in range(2))
+        first, second = (tasks.add(ToolTask(words=["problems"], files={}, read=lambda *_: {})) for _ in range(2))
         assert tasks.cancel(second.id).told()["state"] == "cancelled"
         assert tasks.wait(first.id, LIMIT_S).told()["state"] == "done"
         assert tasks.wait(second.id, LIMIT_S).result is None
-        hangs = tasks.add(Task(words=["serve", "--port", "0"], files={}, read=lambda *_: {}))
+        hangs = tasks.add(ToolTask(words=["serve", "--port", "0"], files={}, read=lambda *_: {}))
         while hangs.process is None:
             time.sleep(0.01)
     assert hangs.process.poll() is not None

@@ -58,7 +58,9 @@ from harness.core.decode import encode
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.records import Held, Passed, Score
 from harness.problems.shape_file import find
-from harness.report.board_view import notes, show_board
+from harness.report.board_view import document_of, notes
+from harness.report.document import plain
+from harness.report.render import terminal
 
 HERE = Path(__file__).resolve().parent
 FIXTURES = HERE / "fixtures"
@@ -654,7 +656,7 @@ def test_places_count_within_problem_suite_machine_class_and_world_size_only() -
 
 def told_of(found: Board, by: places.By = "speedup") -> list[str]:
     group = found.entries[0].group
-    return notes(found, group, places.ranking(found, group, by))
+    return list(map(plain, notes(found, group, places.ranking(found, group, by))))
 
 
 def test_a_board_of_several_machines_says_so_and_what_that_means() -> None:
@@ -687,7 +689,7 @@ def test_an_order_that_was_settled_outside_the_sandbox_is_marked() -> None:
     for confined in (True, False):
         one = settlement(settled_file("a", 1.05), settled_file("b", 1.0), confined=confined)
         console = Console(width=120, file=io.StringIO())
-        show_board(Board(entries=made, settlements=(one,)), console)
+        terminal.show(document_of(Board(entries=made, settlements=(one,))), console)
         text = console.file.getvalue()  # type: ignore[attr-defined]
         assert text.count("ranked^") == (0 if confined else 2)
         assert ("outside the sandbox" in text) is not confined
@@ -886,7 +888,10 @@ def test_a_file_of_schema_4_is_read_with_its_settlement_which_cannot_be_continue
     (one,) = before.settlements
     assert (one.rounds, one.looks, one.squares, one.confined) == (8, 3, None, True)
     assert not one.both_judged, "void"
-    assert any("void, since one file of each launch was not judged" in text for text in notes(before, one.group, []))
+    assert any(
+        "void, since one file of each launch was not judged" in text
+        for text in map(plain, notes(before, one.group, []))
+    )
     assert [file.ratio for file in one.files] == [1.064, 1.0]
     assert [(noise.launches, noise.sd, noise.levels) for noise in before.launch_noise] == [(10, 0.0001, ())]
     leaderboard.record(path, entry(problem="zzz"))

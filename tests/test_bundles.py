@@ -45,8 +45,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def command(root: Path, *words: object) -> int:
-    namespace = main.parse(["bundle", *map(str, words)])
-    return int(namespace.verb(namespace, Checkout(root)))
+    return main.parse(["bundle", *map(str, words)]).carry_out(Checkout(root))
 
 
 def made(root: Path, out: Path) -> Path:
@@ -385,9 +384,9 @@ def test_a_real_evaluation_goes_round_on_another_clone(
 # ---- the name --------------------------------------------------------------------------------------------------------
 def test_what_was_bundle_is_merge_and_still_works(capsys: pytest.CaptureFixture[str]) -> None:
     old = main.parse(["bundle", "a2a", "mine.py", "-o", "x.py"])
-    assert (old.verb.__module__, old.problem, str(old.file)) == ("harness.cli.merge", "a2a", "mine.py")
+    assert (old.run.__module__, old.order.problem, str(old.order.file)) == ("harness.cli.merge", "a2a", "mine.py")
     assert "`bundle PROBLEM` is `merge PROBLEM` now" in capsys.readouterr().err
-    assert main.parse(["bundle", "check", "x"]).verb.__module__ == "harness.cli.bundle"
+    assert main.parse(["bundle", "check", "x"]).run.__module__ == "harness.cli.bundle"
     assert capsys.readouterr().err == ""
     with pytest.raises(SystemExit):
         main.parse(["bundle"])

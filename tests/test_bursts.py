@@ -14,8 +14,8 @@ import pytest
 from harness.core.errors import Exit
 from harness.core.records import Crashed, EvalReport, Held, Measured, Raised, TimedOut, Verdict, Verdicts, Wrong
 from harness.judging import verdict
-from harness.kinds import op_measure
-from harness.kinds.op_calls import Calls
+from harness.kinds.op import measure as op_measure
+from harness.kinds.op.calls import Calls
 from harness.ranks import clocks, wire
 from harness.ranks.clocks import Budget, due
 from harness.ranks.group import RankGroup

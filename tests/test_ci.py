@@ -23,11 +23,13 @@ from factories import (
 )
 from recorded import run
 
-from harness.cli import main, result_files
+from harness.cli import main
 from harness.core.errors import BadSubmissionError, Exit, UsageError
 from harness.core.records import NotRun, Passed, Raised
 from harness.evaluation import compare, compare_runs
-from harness.report import junit, markdown
+from harness.report import comparison
+from harness.report.evaluation import document_of
+from harness.report.render import FORMATS
 
 # Of Jenkins' schema (xunit-plugin, junit-10.xsd): what an element may have, and what may stand in it.
 ATTRIBUTES = {
@@ -70,7 +72,7 @@ def parsed(text: str) -> ET.Element:
 
 
 def test_a_passed_evaluation_has_a_suite_of_tests_and_one_of_benchmarks_with_their_times() -> None:
-    root = parsed(junit.evaluation_xml(report(), None, None))
+    root = parsed(FORMATS["junit"](document_of(report(), None, None)))
     assert [suite.get("name") for suite in root] == ["gemm_rs.cpu.test", "gemm_rs.cpu.benchmark"]
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("6", "0", "0")
     first = root.findall("testsuite/testcase")[3]
@@ -84,7 +86,7 @@ def test_a_passed_evaluation_has_a_suite_of_tests_and_one_of_benchmarks_with_the
 @pytest.mark.parametrize("outcome", FAILURES, ids=lambda outcome: outcome.type)
 @pytest.mark.parametrize("failed", [failed_test, failed_benchmark])
 def test_what_is_wrong_or_held_fails_and_what_raised_crashed_or_hung_is_an_error(failed, outcome) -> None:  # type: ignore[no-untyped-def]
-    root = parsed(junit.evaluation_xml(failed(outcome), None, None))
+    root = parsed(FORMATS["junit"](document_of(failed(outcome), None, None)))
     tag = "failure" if outcome in (WRONG_OUTCOME, HELD) else "error"
     (found,) = [element for name in ("failure", "error") for element in root.iter(name)]
     assert (found.tag, found.get("type")) == (tag, outcome.type)
@@ -95,7 +97,7 @@ def test_what_is_wrong_or_held_fails_and_what_raised_crashed_or_hung_is_an_error
 
 def test_a_failure_has_its_traceback_and_nothing_that_xml_cannot_hold() -> None:
     outcome = Raised(rank=1, message=f"ValueError: \x00\ufffe{HOSTILE}", traceback=f"File x\n{HOSTILE}<&]]>")
-    text = junit.evaluation_xml(failed_test(outcome), None, None)
+    text = FORMATS["junit"](document_of(failed_test(outcome), None, None))
     (found,) = parsed(text).iter("error")
     assert "traceback of rank 1:\nFile x" in (found.text or "")
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe]", text)
@@ -103,7 +105,7 @@ def test_a_failure_has_its_traceback_and_nothing_that_xml_cannot_hold() -> None:
 
 def test_shapes_with_one_name_are_told_apart() -> None:
     twice = results([Passed()], TIMES[:2], (GEMM_BENCHMARKS[0], GEMM_BENCHMARKS[0]))
-    root = parsed(junit.evaluation_xml(report(twice), None, None))
+    root = parsed(FORMATS["junit"](document_of(report(twice), None, None)))
     assert [case.get("name") for case in root.iter("testcase")][1:] == [
         "m 64 n 7168 k 18432",
         "m 64 n 7168 k 18432 (2)",
@@ -111,7 +113,7 @@ def test_shapes_with_one_name_are_told_apart() -> None:
 
 
 def test_an_evaluation_that_ended_for_no_fault_of_the_submission_does_not_look_passed() -> None:
-    root = parsed(junit.evaluation_xml(report(results([Passed()] * 3, [NotRun()] * 3)), None, None))
+    root = parsed(FORMATS["junit"](document_of(report(results([Passed()] * 3, [NotRun()] * 3)), None, None)))
     assert root.get("errors") == "1"
 
 
@@ -122,7 +124,7 @@ def compared(times: float) -> compare.Comparison:
 def test_a_comparison_fails_where_the_command_does() -> None:
     slower = compared(3.0)
     for fail_if, failures in (([], "0"), (["faster"], "0"), (["slower"], "1")):
-        root = parsed(junit.comparison_xml([slower], fail_if))
+        root = parsed(FORMATS["junit"](comparison.document_of([slower], fail_if)))
         assert root.get("failures") == failures
         assert (compare.exit_code([slower], fail_if) == Exit.FAIL_IF) == (failures == "1")
     last = list(root.iter("testcase"))[-1]
@@ -132,8 +134,8 @@ def test_a_comparison_fails_where_the_command_does() -> None:
 
 
 def test_the_markdown_of_an_evaluation_has_its_verdict_and_the_table_of_shapes() -> None:
-    text = markdown.evaluation_text(report(), None, None)
-    assert text.startswith("### `submissions/gemm_rs/submission.py` on `gemm_rs`\n")
+    text = FORMATS["markdown"](document_of(report(), None, None))
+    assert text.startswith("### `gemm_rs`  `submissions/gemm_rs/submission.py`\n")
     assert "- **verdict** `pass: right in 3 tests and 3 benchmarks on 8 ranks`" in text
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert table[0] == "| shape | ref us | time us | speedup | limit us | limit % | spread | n |"
@@ -145,24 +147,25 @@ def test_what_a_submission_says_cannot_format_the_markdown() -> None:
     """Not even by ticks, of which the fence has more."""
     evil = "```\n# pass\n@everyone <img src=x> | [a](b)\n````"
     named = replace(report().submission, name="`x` @team |.py")
-    text = markdown.evaluation_text(
-        replace(failed_test(Raised(rank=0, message=evil, traceback=evil)), submission=named), None, None
+    text = FORMATS["markdown"](
+        document_of(replace(failed_test(Raised(rank=0, message=evil, traceback=evil)), submission=named), None, None)
     )
     fence = next(line for line in text.splitlines() if line.endswith("`text"))
-    before, inside, after = text.partition(fence)[0], *text.partition(fence)[2].split(f"\n{fence[:-4]}\n", 1)
-    assert (len(fence), "@everyone" in inside, "@everyone" in after) == (9, True, False)
+    before, *blocks = text.split(f"{fence}\n")
+    inside, after = zip(*(block.split(f"\n{fence[:-4]}\n", 1) for block in blocks), strict=True)
+    assert (len(fence), len(blocks), "@everyone" in inside[0], "@everyone" in "".join(after)) == (9, 2, True, False)
     assert "`` `x` @team |.py ``" in before
 
 
 def test_the_markdown_of_a_comparison_has_a_row_a_shape_and_the_word() -> None:
-    text = markdown.comparison_text([compared(3.0)])
+    text = FORMATS["markdown"](comparison.document_of([compared(3.0)]))
     assert "- **summary** B is SLOWER" in text
     assert len([line for line in text.splitlines() if line.startswith("|")]) == 2 + 3
 
 
 def test_every_file_gets_the_result_or_the_error(tmp_path: Path) -> None:
     words = ["check", "a2a", "--json", "a.json", "--markdown", "a.md", "--junit", "a.xml"]
-    files = result_files.of(main.parse([str(tmp_path / one) if one.startswith("a.") else one for one in words]))
+    files = main.parse([str(tmp_path / one) if one.startswith("a.") else one for one in words]).files
     files.check()
     with pytest.raises(BadSubmissionError), files.told_of_errors():
         raise BadSubmissionError("mine.py:3: no such name\x1b[2J")
@@ -172,7 +175,7 @@ def test_every_file_gets_the_result_or_the_error(tmp_path: Path) -> None:
     assert '"exit_code": 112' in (tmp_path / "a.json").read_text()
     assert files.junit is not None
     with contextlib.suppress(UsageError), files.told_of_errors():
-        files.junit.write_text("whole")
+        files.junit.write("whole")
         raise UsageError("later")
     assert (tmp_path / "a.xml").read_text() == "whole", "a result that was written stays"
     assert '"error": "later"' in (tmp_path / "a.json").read_text()
@@ -180,14 +183,14 @@ def test_every_file_gets_the_result_or_the_error(tmp_path: Path) -> None:
 
 def test_two_results_cannot_both_be_standard_output() -> None:
     with pytest.raises(UsageError, match="--json - and --junit -: only one of them can be standard output"):
-        result_files.of(main.parse(["eval", "a2a", "--json", "-", "--junit", "-"])).check()
+        main.parse(["eval", "a2a", "--json", "-", "--junit", "-"]).files.check()
 
 
 @pytest.mark.parametrize("verb", ["eval", "check", "compare", "competition", "verify", "settle", "rejudge", "board",
                                   "history", "roofline", "problems", "doctor"])  # fmt: skip
 def test_every_verb_with_a_result_writes_it_as_json_by_one_option(verb: str) -> None:
-    namespace = main.parse([verb, *(["x"] if verb in ("compare", "competition", "verify") else []), "--json", "-"])
-    assert result_files.of(namespace).take_stdout
+    words = [verb, *(["x"] if verb in ("compare", "competition", "verify") else []), "--json", "-"]
+    assert main.parse(words).files.take_stdout
 
 
 @pytest.mark.parametrize(
@@ -196,15 +199,15 @@ def test_every_verb_with_a_result_writes_it_as_json_by_one_option(verb: str) -> 
 def test_the_option_of_before_still_works_and_is_not_in_the_help(
     verb: str, form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (file,) = result_files.of(main.parse([verb, "--format", form])).all
+    (file,) = main.parse([verb, "--format", form]).files.all
     assert (file.what, file.is_stdout) == (form, True)
-    assert result_files.of(main.parse([verb, "--format", "table"])).all == []
+    assert main.parse([verb, "--format", "table"]).files.all == []
     with pytest.raises(SystemExit):
         main.parse([verb, "--help"])
     assert "--format" not in capsys.readouterr().out
 
 
 def test_a_crash_is_written_with_its_log() -> None:
-    (found,) = parsed(junit.evaluation_xml(failed_test(CRASHED), None, None)).iter("error")
+    (found,) = parsed(FORMATS["junit"](document_of(failed_test(CRASHED), None, None))).iter("error")
     assert "the end of rank 5's log:\nabout to touch what is not mine" in (found.text or "")
     assert io.StringIO(found.text or "").readline().startswith("ended by signal 11")

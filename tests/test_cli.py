@@ -405,7 +405,7 @@ def test_make_knows_every_variable_that_a_target_reads() -> None:
     text = (ROOT / "Makefile").read_text()
     known = re.search(r"^KNOWN := ((?:.*\\\n)*.*)$", text, re.MULTILINE)
     assert known is not None
-    read = set(re.findall(r"\$\(([A-Z][A-Z_]*)\)", text)) | set(re.findall(r"\$\(if \$\(([A-Z_]+)\)", text))
+    read = set(re.findall(r"\$\((?:value |call quoted,|call flag,[a-z-]+,)?([A-Z][A-Z_]*)\)", text))
     own = set(re.findall(r"^([A-Z_]+) [:?]?=", text, re.MULTILINE)) - {"PROBLEM"}
     assert read - own - {"MAKECMDGOALS"} <= set(known[1].replace("\\", " ").split())
 

@@ -38,6 +38,7 @@ from harness.judging import verdict
 from harness.judging.warnings import text_of
 from harness.problems.submission import digest
 from harness.report import comparison
+from harness.report.render import terminal
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -380,7 +381,7 @@ def test_a_side_that_fails_ends_the_comparison_with_its_exit_code(outcome: objec
 
 def shown(found: compare.Comparison) -> str:
     console = Console(file=io.StringIO(), width=80, force_terminal=False, _environ={})
-    comparison.show(found, console)
+    terminal.show(comparison.document_of([found]), console)
     assert isinstance(console.file, io.StringIO)
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
 
@@ -391,15 +392,16 @@ def test_a_comparison_reads_well(tmp_path: Path) -> None:
         for number, factor in ((3, 1.0), (4, 1.5))
     ]
     assert shown(compare_runs.recorded(*(read(tmp_path, one) for one in runs), 0.02)) == (
-        "gemm_rs  A  submissions/gemm_rs/submission.py, run 20260503T120000-000003\n"
-        "         B  submissions/gemm_rs/submission.py, run 20260504T120000-000004\n"
-        "8 ranks on cpu, suite cpu, timed in a run each, another time\n"
+        "gemm_rs\n"
+        "A  submissions/gemm_rs/submission.py, run 20260503T120000-000003\n"
+        "B  submissions/gemm_rs/submission.py, run 20260504T120000-000004\n"
+        "8 ranks on cpu, suite cpu, timed apart, another time\n"
         "\n"
         "shape                       A us   B us    A / B     95 % interval  B is\n"
         "m 64 n 7168 k 18432          500    750  0.6667x  0.5057 to 0.8789  SLOWER\n"
         "m 512 n 4096 k 12288 bias  5,000  7,500  0.6667x  0.5057 to 0.8789  SLOWER\n"
         "\n"
-        "Times are medians (wall clock), A / B is by pairs of calls in blocks.\n"
+        "Times are medians on the wall clock, A / B is by pairs of calls in blocks.\n"
         "B is FASTER when the whole 95 % interval of A / B lies above 1.02, SLOWER when\n"
         "it lies below 1 / 1.02, SAME when it lies between them, AMBIGUOUS when it\n"
         "crosses an edge. Where A and B differ by no more than 2 %, FASTER or SLOWER is\n"
@@ -438,7 +440,7 @@ def test_two_files_are_timed_head_to_head(harness: Harness, checkout: Path) -> N
     )
     assert found.returncode == 0, found.stderr
     lines = found.stdout.splitlines()
-    assert lines[0] == "a2a  A  submissions/a2a/reference.py"
+    assert lines[:2] == ["a2a", "A  submissions/a2a/reference.py"]
     assert "Outputs of A and of B were judged in every call" in " ".join(found.stdout.split())
     assert "reference" not in found.stdout.replace(files[0], "")
     told = json.loads((checkout / "out.json").read_text())

@@ -24,7 +24,8 @@ from harness.core.errors import BadFileError, Exit, UsageError
 from harness.evaluation import recorded
 from harness.evaluation.recorded import Ran
 from harness.problems.submission import read_submission
-from harness.report.contest import show_list
+from harness.report.contest import list_document
+from harness.report.render import terminal
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -205,8 +206,7 @@ def test_a_place_is_told_by_scores_as_the_competition_ranks(
 
     monkeypatch.setattr(recorded, "evaluated", evaluated)
     words = ["competition", str(written(DISTRIBUTED)), "--only", "amd-gemm-rs", "--device", "cpu"]
-    namespace = main.parse(words)
-    assert namespace.verb(namespace, Checkout.here()) == Exit.OK
+    assert main.parse(words).carry_out(Checkout.here()) == Exit.OK
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("place "))
     assert line == "place    2 of 2 on the local leaderboard, 2.00x behind the first: 2 ms, bob's submission.py"
 
@@ -228,7 +228,7 @@ def test_the_list_has_a_line_for_every_board_of_a_problem(written: Callable[[str
     )
     competition = read(written(DISTRIBUTED))
     console = Console(file=io.StringIO(), width=160)
-    show_list(competition, competition.problems, board, console, Checkout.here())
+    terminal.show(list_document(competition, competition.problems, board, Checkout.here()), console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "9.00x ada, suite cpu, 2 cores of Example CPU" in text

@@ -4,29 +4,30 @@ import io
 
 import pytest
 from rich.console import Console
-from rich.text import Text
 
 from harness.core.checkout import ROOT
-from harness.core.words import plain_table, print_all
 from harness.report.console import LEAST, new_console
+from harness.report.document import Block, Document, Table, prose
+from harness.report.render import terminal
 
 RUN = "20261122T180039-ca69a8"
 WORDS = "a sentence that is longer than any line of a terminal that is eighty columns wide " * 3
 
 
-def table() -> object:
-    found = plain_table("=run", "what it is", "=path")
-    found.add_row(RUN, Text(WORDS), "short")
-    found.add_row(RUN, Text("short"), f"/{'folder/' * 12}file")
-    return found
+ROWS = [(RUN, WORDS, "short"), (RUN, "short", f"/{'folder/' * 12}file")]
+TABLE = Table(("=run", "what it is", "=path"), ROWS)
+
+
+def show(*blocks: Block, console: Console) -> None:
+    terminal.show(Document(blocks=blocks), console)
 
 
 def test_a_pipe_gets_whole_lines_without_blanks_at_their_ends(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    print_all(new_console(), table(), Text(WORDS))
-    print_all(new_console(stderr=True), Text("to standard error  "))
+    show(TABLE, prose(WORDS, close=True), console=new_console())
+    show(prose("to standard error  "), console=new_console(stderr=True))
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert len(lines) == 4
@@ -38,7 +39,7 @@ def test_a_pipe_gets_whole_lines_without_blanks_at_their_ends(
 @pytest.mark.parametrize("columns", [20, 60, 80])
 def test_ids_and_paths_are_whole_where_there_is_no_room_for_them(columns: int) -> None:
     out = io.StringIO()
-    print_all(Console(file=out, width=columns, force_terminal=True, _environ={}), table())
+    show(TABLE, console=Console(file=out, width=columns, force_terminal=True, _environ={}))
     assert out.getvalue().count(RUN) == 2
     assert f"/{'folder/' * 12}file" in out.getvalue()
 
@@ -49,7 +50,7 @@ def test_columns_says_how_wide_a_pipe_is_and_lines_have_a_least_width(
     for columns, width in (("100", 100), ("3", LEAST)):
         monkeypatch.setenv("COLUMNS", columns)
         assert new_console().width == width
-    print_all(new_console(), Text(WORDS))
+    show(prose(WORDS), console=new_console())
     assert max(map(len, capsys.readouterr().out.splitlines())) <= LEAST
 
 

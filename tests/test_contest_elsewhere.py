@@ -97,4 +97,4 @@ def test_an_interrupted_one_counts(stage: Stage) -> None:
 
 def test_verify_top_is_a_whole_command(stage: Stage) -> None:
     asked = main.parse(["contest", "verify-top", "class.yaml", "gemm_rs", "--engine", "slurm"])
-    assert asked.engine == "slurm"
+    assert asked.values.engine == "slurm"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.contest import acts
-from harness.contest.lifecycle import Disqualified, Failed, Frozen, Withdrawn
-from harness.contest.log import Log, Record
+from harness.contest.lifecycle import Disqualified, EvaluationFailed, Frozen, Withdrawn
+from harness.contest.log import ContestLog, Record
 from harness.contest.state import fold
 from harness.core.errors import BadFileError, HarnessError
 
@@ -29,7 +29,7 @@ def filled(folder: Path) -> Path:
 
 def test_the_state_is_what_the_log_folds_to(tmp_path: Path) -> None:
     path = filled(tmp_path)
-    records = Log(path).records()
+    records = ContestLog(path).records()
     assert [record.n for record in records] == list(range(1, 8))
     assert [record.by for record in records][:3] == ["ada", "cy", "ada"]
     state = fold(records)
@@ -50,12 +50,12 @@ def test_the_state_is_what_the_log_folds_to(tmp_path: Path) -> None:
 def test_a_log_cut_off_anywhere_loses_no_whole_record_and_says_so(tmp_path: Path) -> None:
     """Whatever byte the writer died at: the whole lines stand, and the next record follows them."""
     path = filled(tmp_path)
-    data, known = path.read_bytes(), Log(path).records()
+    data, known = path.read_bytes(), ContestLog(path).records()
     ends = [at + 1 for at, byte in enumerate(data) if byte == ord("\n")]
     for cut in [*range(ends[4], ends[5] + 1, 97), *(end + extra for end in ends[1:-1] for extra in (-1, 0, 1))]:
         path.write_bytes(data[:cut])
         whole = [record for record, end in zip(known, ends, strict=True) if end - 1 <= cut]  # the line end may lack
-        log = Log(path)
+        log = ContestLog(path)
         assert list(log.records()) == whole
         is_torn = cut not in ends and cut + 1 not in ends
         assert ("cut off" in log.torn) == is_torn
@@ -63,19 +63,19 @@ def test_a_log_cut_off_anywhere_loses_no_whole_record_and_says_so(tmp_path: Path
         assert list(after[: len(whole)]) == whole
         assert isinstance(after[-1].event, Frozen)
         assert len(after) == len(whole) + 1 + is_torn, "a line that was cut off is recorded as such"
-        assert Log(path).records() == after
-        assert not Log(path).torn
+        assert ContestLog(path).records() == after
+        assert not ContestLog(path).torn
         assert path.read_bytes()[:cut] == data[:cut], "nothing is ever taken away"
 
 
 def test_a_writer_that_dies_while_it_marks_a_cut_off_line_is_marked_too(tmp_path: Path) -> None:
     path = filled(tmp_path)
-    whole = len(Log(path).records())
+    whole = len(ContestLog(path).records())
     with path.open("ab") as file:
         file.write(b'{"n":8,"at":"20\n{"n":8,"a')
-    assert len(Log(path).records()) == whole
-    Log(path).add(lambda records: [Frozen()], OPEN + DAY, "grace")
-    assert len(Log(path).records()) == whole + 2
+    assert len(ContestLog(path).records()) == whole
+    ContestLog(path).add(lambda records: [Frozen()], OPEN + DAY, "grace")
+    assert len(ContestLog(path).records()) == whole + 2
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ def test_an_edited_log_is_refused_with_its_line(damage: object, told: str, tmp_p
     path = filled(tmp_path)
     path.write_text("\n".join(damage(path.read_text().splitlines())) + "\n")  # type: ignore[operator]
     with pytest.raises(BadFileError, match=told):
-        Log(path).records()
+        ContestLog(path).records()
 
 
 def test_a_record_that_cannot_follow_is_refused(tmp_path: Path) -> None:
     path = filled(tmp_path)
-    log = Log(path)
+    log = ContestLog(path)
     log.add(lambda records: [Withdrawn(entry=1), Disqualified(entry=1, why="late")], OPEN, "grace")
     with pytest.raises(BadFileError, match=r"record 9 of the audit log \(disqualified\): .* it is over already"):
         fold(log.records())
@@ -111,7 +111,7 @@ def test_what_the_decision_raises_leaves_the_log_as_it_is(tmp_path: Path) -> Non
         raise HarnessError("no")
 
     with pytest.raises(HarnessError):
-        Log(path).add(refuse, OPEN, "grace")
+        ContestLog(path).add(refuse, OPEN, "grace")
     assert path.read_bytes() == before
 
 
@@ -128,13 +128,15 @@ def test_a_full_disk_leaves_whole_records(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("harness.contest.log.os.write", full)
     with pytest.raises(HarnessError, match="was not written: No space left on device"):
-        Log(path).add(lambda records: [Frozen()], OPEN, "grace")
+        ContestLog(path).add(lambda records: [Frozen()], OPEN, "grace")
     assert path.read_bytes() == before
 
 
 def add_failures(path: str, count: int) -> None:
     for _ in range(count):
-        Log(Path(path)).add(lambda records: [Failed(entry=len(records), kind="wrong", why="no")], REGISTRATION, "one")
+        ContestLog(Path(path)).add(
+            lambda records: [EvaluationFailed(entry=len(records), kind="wrong", why="no")], REGISTRATION, "one"
+        )
 
 
 def test_writers_at_the_same_time_lose_nothing_and_number_nothing_twice(tmp_path: Path) -> None:
@@ -145,7 +147,7 @@ def test_writers_at_the_same_time_lose_nothing_and_number_nothing_twice(tmp_path
         writer.start()
     for writer in writers:
         writer.join()
-    records = Log(path).records()
+    records = ContestLog(path).records()
     assert [record.n for record in records] == list(range(1, 61))
     assert [record.event.entry for record in records] == list(range(60))  # type: ignore[union-attr]
 

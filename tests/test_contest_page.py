@@ -16,7 +16,7 @@ from contests import DAY, END, MINUTE, OPEN, REGISTRATION, contest, ranked, regi
 from harness.board.entries import Board
 from harness.contest import acts, statistics
 from harness.contest.acts import Contest
-from harness.contest.lifecycle import Failed, Held
+from harness.contest.lifecycle import EvaluationFailed, EvaluationHeld
 from harness.report import contest_page
 from harness.report.contest_stats import duration_text
 
@@ -32,10 +32,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Contest:
         register(made, team, member)
     ranked(made, "ada", 1.4, OPEN + MINUTE)
     wrong = submit(made, "cy", OPEN + timedelta(hours=5))
-    acts.settle(made, Failed(entry=wrong.number, kind="wrong", why=HOSTILE), OPEN + timedelta(hours=6), "harness")
+    acts.settle(
+        made, EvaluationFailed(entry=wrong.number, kind="wrong", why=HOSTILE), OPEN + timedelta(hours=6), "harness"
+    )
     ranked(made, "cy", 2.2, OPEN + 2 * DAY)
     held = submit(made, "di", OPEN + 3 * DAY)
-    acts.settle(made, Held(entry=held.number, check="roofline", evidence="no", run_id="r"), OPEN + 3 * DAY, "harness")
+    acts.settle(
+        made, EvaluationHeld(entry=held.number, check="roofline", evidence="no", run_id="r"), OPEN + 3 * DAY, "harness"
+    )
     ranked(made, "ada", 3.1, OPEN + 8 * DAY)
     ranked(made, "di", 2.0, OPEN + 9 * DAY, problem="ag_gemm")
     ranked(made, "cy", 4.0, END - MINUTE)  # behind the freeze

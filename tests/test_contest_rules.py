@@ -27,7 +27,7 @@ from harness.cli import contest_verbs
 from harness.contest import acts, rules, standings
 from harness.contest.acts import Contest
 from harness.contest.awards import missed
-from harness.contest.lifecycle import Failed, Held, Ranked
+from harness.contest.lifecycle import EvaluationFailed, EvaluationHeld, EvaluationRanked
 from harness.contest.rules import Competition, Listed, Target
 from harness.contest.times import closing, shown_time
 from harness.core.checkout import ROOT, Checkout
@@ -412,7 +412,9 @@ def test_an_entry_that_is_not_its_teams_best_has_no_place(found: Contest) -> Non
 
 def test_a_held_entry_has_no_place_until_it_is_reproduced(found: Contest) -> None:
     one = submit(found, "ada")
-    acts.settle(found, Held(entry=one.number, check="roofline", evidence="faster than light", run_id="r"), OPEN, "ada")
+    acts.settle(
+        found, EvaluationHeld(entry=one.number, check="roofline", evidence="faster than light", run_id="r"), OPEN, "ada"
+    )
     assert teams(standings.full(found.rules, found.log.records(), BOARD, OPEN)) == []
     released = replace(reproduced(one.number), evaluation=acts.slim(evaluation(1, 2.0)))
     acts.settle(found, released, OPEN, "grace")
@@ -423,9 +425,9 @@ def test_one_evaluation_has_one_result(found: Contest) -> None:
     """A result that comes twice, as after a server's restart, is refused."""
     one = ranked(found, "ada", 2.0)
     with pytest.raises(UsageError, match="entry 1 is ranked, so it cannot be ranked"):
-        acts.settle(found, Ranked(entry=one.number, evaluation=evaluation(9, 9.0)), OPEN, "harness")
+        acts.settle(found, EvaluationRanked(entry=one.number, evaluation=evaluation(9, 9.0)), OPEN, "harness")
     with pytest.raises(UsageError, match="so it cannot be failed"):
-        acts.settle(found, Failed(entry=one.number, kind="wrong", why="no"), OPEN, "harness")
+        acts.settle(found, EvaluationFailed(entry=one.number, kind="wrong", why="no"), OPEN, "harness")
     assert found.state().entry(1).state == "ranked"
 
 

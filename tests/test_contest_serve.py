@@ -23,18 +23,17 @@ from harness.board import leaderboard, report_json, runs
 from harness.board.judgements import judged
 from harness.contest import acts
 from harness.core.checkout import ROOT, Checkout
-from harness.engine.base import RESULT, Done, Exited, Job
+from harness.engine.base import RESULT, Exited, Job, JobDone
 from harness.engine.fake import FakeEngine, Play
 from harness.evaluation.evaluate import new_run_id
 from harness.kinds.settings import Asked
 from harness.problems.submission import digest
-from harness.serve import Options
+from harness.serve import ServeOptions
 from harness.serve.api import make_app
 from harness.serve.guard import Guard
 from harness.serve.server import make_service
 from harness.serve.service import Service
-from harness.serve.store import Asked as Queued
-from harness.serve.store import Ended, Limits, Store
+from harness.serve.store import AttemptEnded, NewSubmission, QueueLimits, Store
 from harness.serve.turns import turns
 from harness.serve.users import User
 
@@ -67,7 +66,7 @@ class Server:
 
     def start(self) -> None:
         file = self.contest.file
-        options = Options(asked=Asked(problem="", suite="quick", device="cpu"), contests=(file,))
+        options = ServeOptions(asked=Asked(problem="", suite="quick", device="cpu"), contests=(file,))
         engine = FakeEngine(self.root / f"engine-{next(COUNT)}", self.play)
         folder = self.root / "runs" / "serve"
         self.service = make_service(
@@ -93,7 +92,7 @@ class Server:
         assert one is not None
         leaderboard.record(Checkout(self.root).leaderboard, one)
         text = json.dumps(report_json.to_json(report))
-        return Play(states=(Done(end=Exited(code=0), has_result=True),), written={RESULT: text})
+        return Play(states=(JobDone(end=Exited(code=0), has_result=True),), written={RESULT: text})
 
     def client(self) -> TestClient:
         return TestClient(Guard(make_app(self.service), TOKEN, None, ORGANISERS))
@@ -228,7 +227,7 @@ def test_a_server_that_died_at_any_point_settles_each_entry_once(tmp_path: Path)
 
 def test_a_full_queue_costs_no_submission_of_the_day(tmp_path: Path) -> None:
     server = Server(tmp_path, FILE)
-    server.service.limits = Limits(of_user=0)
+    server.service.limits = QueueLimits(of_user=0)
     answer = post(TestClient(make_app(server.service)), server.ids["ada"], 2.0)
     assert answer.status_code == 429
     one = server.contest.state().entry(1)
@@ -337,9 +336,9 @@ def test_turns_are_fair(owners: list[str], running: set[str], served_at: dict[st
 
 def queued(store: Store, team: str | None, user: User) -> int:
     contest_name = "class" if team else None
-    asked = Queued(problem="p", leaderboard="p", gpu="CPU", mode="leaderboard", file_name="a.py", code="", team=team,
-                   contest=contest_name)  # fmt: skip
-    return store.add(user, asked, Limits(of_user=1000)).id
+    asked = NewSubmission(problem="p", leaderboard="p", gpu="CPU", mode="leaderboard", file_name="a.py", code="",
+                          team=team, contest=contest_name)  # fmt: skip
+    return store.add(user, asked, QueueLimits(of_user=1000)).id
 
 
 def test_a_team_with_running_work_waits_behind_others(tmp_path: Path) -> None:
@@ -373,7 +372,7 @@ def test_500_submissions_of_20_teams_are_each_evaluated_once_and_fairly(tmp_path
         row = store.claim()
         assert row is not None
         order.append((row.id, row.team))
-        assert store.finish(row.id, row.attempt, Ended(state="succeeded", passed=True))
+        assert store.finish(row.id, row.attempt, AttemptEnded(state="succeeded", passed=True))
     assert len({number for number, _ in order}) == 100
     for begin in range(0, 100, 20):
         assert len({team for _, team in order[begin : begin + 20]}) == 20, "each team once a round"

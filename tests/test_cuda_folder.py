@@ -18,7 +18,8 @@ from harness.core.records import Crashed, EvalReport, Measured, NotRun, Passed, 
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import CudaConfig, read
 from harness.judging import verdict
-from harness.kinds import programs, settings
+from harness.kinds import settings
+from harness.kinds.external import programs
 from harness.kinds.kind import Order
 from harness.kinds.registry import kind_of
 from harness.kinds.settings import Asked

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from harness.core.records import Case
-from harness.kinds import op_measure
-from harness.kinds.op_calls import Calls
+from harness.kinds.op import measure as op_measure
+from harness.kinds.op.calls import Calls
 from harness.ranks import device, program, trusted, wire
 from harness.ranks.clocks import Budget
 from harness.ranks.wire import KEPT_BYTES
@@ -119,7 +119,7 @@ def test_what_was_released_is_taken_again_before_the_next_call(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
     monkeypatch.setattr(time, "sleep", done.append)
     monkeypatch.setattr(torch, "empty", lambda nbytes, **named: done.append(nbytes))
-    gpu = device.Gpu.__new__(device.Gpu)
+    gpu = device.GpuDevice.__new__(device.GpuDevice)
     gpu.id, gpu.released, gpu.most_kept_bytes = torch.device("cuda:0"), 0, KEPT_BYTES
     gpu.release()
     gpu.release()  # little is left, and is kept

@@ -1,6 +1,5 @@
 """What doctor finds: healthy and ailing machines, on fakes of the driver's library; and this machine as it is."""
 
-import argparse
 import dataclasses
 import io
 import json
@@ -17,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from harness.cli import doctor as doctor_verb
+from harness.cli import main
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.machine_records import NotSampled, Sampled
@@ -29,7 +29,8 @@ from harness.machine.host import descendants
 from harness.machine.nvml import read_nvidia
 from harness.machine.readings import Collective, Gpus, Readings, SmokeFailed, Unread
 from harness.machine.sampler import GpuSampler
-from harness.report.findings import show, summary, to_json
+from harness.report.findings import document_of, summary, to_json
+from harness.report.render import terminal
 
 GIB = 1 << 30
 
@@ -232,7 +233,7 @@ def not_passed(found: Readings) -> list[tuple[str, str]]:
 
 def printed(findings: Sequence[Finding], width: int = 80) -> str:
     text = io.StringIO()
-    show(findings, Console(file=text, width=width))
+    terminal.show(document_of(findings), Console(file=text, width=width))
     return text.getvalue()
 
 
@@ -460,10 +461,8 @@ def test_the_json_has_the_same_keys_on_every_machine() -> None:
     assert objects[0]["machine"]["gpus"] == ["NVIDIA H200"] * 8
 
 
-def run(*arguments: str) -> Exit:
-    parser = argparse.ArgumentParser()
-    doctor_verb.add_arguments(parser)
-    return doctor_verb.run(parser.parse_args(arguments), Checkout.here())
+def run(*arguments: str) -> int:
+    return main.parse(["doctor", *arguments]).carry_out(Checkout.here())
 
 
 def test_the_verb_runs_on_this_machine_whatever_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

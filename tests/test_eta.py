@@ -3,11 +3,13 @@
 import dataclasses
 
 import pytest
+from factories import ordered
 
 from harness.core.checkout import Checkout
 from harness.core.records import Mode, Submission
 from harness.evaluation.eta import Eta, eta_of, eta_text
-from harness.kinds.plan import PHASES, make_plan
+from harness.kinds.op.plan import make_plan
+from harness.kinds.phases import PHASES
 from harness.problems.shape_file import find
 
 PLAN = Eta(
@@ -48,9 +50,11 @@ def test_a_case_that_takes_far_longer_than_expected_ends_the_estimate() -> None:
 def test_a_plan_says_what_it_will_run(mode: Mode) -> None:
     problem = find("a2a", Checkout.here())
     suite = dataclasses.replace(problem.with_world_size(problem.suite("cpu"), 1), benchmark_s=2.5)
-    found = eta_of(make_plan(problem, suite, SUBMISSION, mode, "cpu", 1, "tester"))
+    found = eta_of(make_plan(ordered(problem, suite, SUBMISSION, mode, "cpu", 1)))
     assert tuple(found.cases) == PHASES[mode]
-    counts = {"test": len(suite.tests), "benchmark": len(suite.benchmarks), "profile": len(suite.benchmarks)}
+    count = len(suite.benchmarks)
+    counts = {"test": len(suite.tests), "benchmark": count + suite.drawn, "profile": count}
+    assert found.once == (suite.drawn if "benchmark" in PHASES[mode] else 0)
     assert found.cases == {phase: counts[phase] for phase in PHASES[mode]}
     assert found.timed_s.get("benchmark", 2.5) == 2.5
 

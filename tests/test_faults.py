@@ -204,7 +204,7 @@ def test_kernelbot_gets_a_result_when_the_machine_has_no_more_to_give(
     shutil.copy(ROOT / "reference/gemm_rs/reference.py", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(popcorn, "_evaluated", Mock(side_effect=error))
-    pairs, code = popcorn.run(popcorn.parser().parse_args(["test", "cases"]), {}, Checkout.here())
+    pairs, code = popcorn.run(popcorn.PopcornOrder(mode="test", cases=Path("cases")), {}, Checkout.here())
     found = dict(pairs)
     assert (found["check"], found["test.0.status"], code) == ("fail", "fail", Exit.ERROR)
     assert re.search("/tmp/x: No space left on device; make room there|no memory left", found["test.0.error"])

@@ -14,8 +14,8 @@ from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.core.machine_records import Peaks
 from harness.core.records import Bound, Cost, Mode
-from harness.kinds import op_peaks
-from harness.kinds.plan import phases
+from harness.kinds.op import peaks as op_peaks
+from harness.kinds.phases import phases
 from harness.machine import host, peaks_cache
 from harness.machine.hardware import bound, limit, match, of_class, peaks
 from harness.problems.shape_file import find

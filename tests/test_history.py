@@ -20,10 +20,10 @@ from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.core.machine_records import MachineState
 from harness.core.records import Bound, Failure, Measured, Score, Warning
-from harness.core.words import case_label
 from harness.judging import verdict
 from harness.judging.warnings import text_of
 from harness.report import history
+from harness.report.render import terminal
 
 ROOT = Checkout.here().root
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
@@ -32,7 +32,7 @@ MACHINE_STATE = (MachineState(status="warn", check="memory", found="3.1 of 8 GiB
 
 def shown(found: tuple[history.Line, ...], width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False, _environ={})
-    history.show(found, console)
+    terminal.show(history.document_of(found), console)
     assert isinstance(console.file, io.StringIO)
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
 
@@ -46,7 +46,7 @@ def test_a_report_is_read_back_as_it_was(tmp_path: Path) -> None:
     assert read == replace(found, submission=replace(found.submission, path=found.submission.name, source=""))
     assert (read.run_id, read.author, verdict.status(read)) == (found.run_id, "alice", "pass")
     measured = verdict.measured_cases(read)
-    assert [case_label(result) for result, _ in measured] == [
+    assert [result.case.title for result, _ in measured] == [
         "m 64 n 7168 k 18432",
         "m 512 n 4096 k 12288 bias",
         "m 8192 n 29568 k 8192 bias",

@@ -7,12 +7,14 @@ tests/hostile/ holds ordinary submission files. A docstring says what each one t
     expect: harmless                    it is right, whatever else it does; nobody gains and nothing is left
     expect: error: PATTERN              nothing can be said of it, and the harness says why
     expect: no gain|...                 it runs the reference, and is not shown faster (or ends as named behind the |)
+    expect: slower on drawn shapes      it is right, and shown much slower on shapes that the run drew
     expect: ranked                      an honest control: right, timed, ranked
     devices: cpu                        or gpu; where there is no such line it is tried on both
     problem: a2a                        a2a where there is no such line; or a problem folder's path, iopddl or
                                         llama_pretrain, which run as the command line has them;
                                         solvers on one core, with 0.5 GiB
     mode: test                          test where there is no such line
+    drawn: 1                            so many shapes are drawn near the benchmarks; none where there is no such line
     gpus: 2                             on GPUs it takes so many; 1 where there is no such line
 
 `honest_*` are unusual but legitimate, `wrong_*` merely wrong. A new cheat is a new file.
@@ -34,13 +36,14 @@ from harness.core.machine_records import Peaks
 from harness.core.records import EvalReport, Held, Mode
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds import op_peaks
 from harness.kinds.kind import Order
+from harness.kinds.op import peaks as op_peaks
+from harness.kinds.program.build import ProgramPlan
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
-from harness.kinds.solver_build import ProgramPlan
 from harness.machine.host import gpus
 from harness.process import cgroup, sandbox
+from harness.report.summary import drawn_text
 
 CHECKOUT = Checkout(ROOT)
 SOLVERS_BYTES = 512 << 20
@@ -49,6 +52,7 @@ FOLDER = Path(__file__).parent / "hostile"
 NEEDS_ABI = {"edit": 1, "secret": 1, "kill": 6, "stop": 6}  # of Landlock; where it has less, they would do it
 NEED_NAMESPACES = ("phone_home", "talk_to_the_host", "fill_dev_shm", "copy", "count")
 TIMEOUT_S = 30.0
+SLOWER_DRAWN = 2.0  # times, at least, of one that waits there
 MOST_WITHOUT_GAIN = 2.0  # times the reference, in a short run on a busy machine; they claim 2.7 and more
 
 
@@ -63,11 +67,12 @@ class Hostile:
     problem: str
     mode: Mode
     gpus: int
+    drawn: int
 
 
 def read(path: Path) -> Hostile:
     source = path.read_text()
-    told = dict(re.findall(r"^(expect|devices|problem|mode|gpus): (.*)$", source.split('"""')[1], re.MULTILINE))
+    told = dict(re.findall(r"^(expect|devices|problem|mode|gpus|drawn): (.*)$", source.split('"""')[1], re.MULTILINE))
     return Hostile(
         path.stem,
         source,
@@ -76,6 +81,7 @@ def read(path: Path) -> Hostile:
         told.get("problem", "a2a"),
         told.get("mode", "test"),
         int(told.get("gpus", "1")),
+        int(told.get("drawn", "0")),
     )
 
 
@@ -128,10 +134,18 @@ def ends_as_told(hostile: Hostile, run: Callable[[], EvalReport]) -> None:
         assert (report.figures is not None) == (named == "right" and hostile.mode != "test")
         if report.figures is not None and "no gain" in kind:
             named = "no gain" if report.figures.ratio.value < MOST_WITHOUT_GAIN else "gain"
+        if report.figures is not None and "drawn" in kind:
+            assert re.search("published shapes .*x, drawn shapes .*x: .*x at M", drawn_text(report))
+            drawn, near_drawn = report.figures.drawn, report.figures.near_drawn
+            named = (
+                "slower on drawn shapes"
+                if drawn * SLOWER_DRAWN < near_drawn
+                else f"no slower: {drawn} and {near_drawn}"
+            )
     except HarnessError as error:
         named, told = "error", str(error)
     assert re.fullmatch(re.sub("harmless|ranked", "right", kind), named), told
-    assert named in ("right", "no gain") or re.search(pattern.strip(), told), told
+    assert named in ("right", "no gain", "slower on drawn shapes") or re.search(pattern.strip(), told), told
 
 
 def evaluated_by_kind(file: Path, _: str, problem: str, mode: Mode, **others: object) -> EvalReport:
@@ -173,6 +187,7 @@ def ends(evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch) 
                 device=device,
                 benchmarks=1 if hostile.expect != "ranked" else None,  # what is done to the clock is done in each
                 controls=hostile.name.startswith("timers"),
+                drawn=hostile.drawn,
             ),
         )
 

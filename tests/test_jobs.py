@@ -16,11 +16,11 @@ from harness.engine.base import (
     OUT,
     RESULT,
     Cancelled,
-    Done,
     Engine,
     EngineError,
     Exited,
     Job,
+    JobDone,
     Lost,
     Overdue,
     Running,
@@ -95,7 +95,7 @@ def fake(folder: Path) -> FakeEngine:
     def play(job: Job) -> Play:
         if "sleep" in job.command[2]:
             return Play(states=(Waiting(), Running(), Running(events=("one", "two"))))
-        return Play(states=(Running(), Done(end=Exited(code=3), has_result=True)), written={RESULT: '{"a": 1}'})
+        return Play(states=(Running(), JobDone(end=Exited(code=3), has_result=True)), written={RESULT: '{"a": 1}'})
 
     return FakeEngine(folder, play)
 
@@ -109,7 +109,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
 def test_a_job_ends_with_its_exit_code_and_its_result(engine: Engine, tmp_path: Path) -> None:
     ticket = engine.submit(shell(RESULT_LINE + "exit 3"))
     assert ticket == Ticket(id="1-1")
-    assert finished(engine, ticket) == Done(end=Exited(code=3), has_result=True)
+    assert finished(engine, ticket) == JobDone(end=Exited(code=3), has_result=True)
     assert (engine.fetch(ticket, tmp_path / "into") / RESULT).read_text().strip() == '{"a": 1}'
     assert list(engine.tickets()) == [ticket]
     engine.discard(ticket)
@@ -123,7 +123,7 @@ def test_events_are_read_while_the_job_runs_and_a_cancelled_job_is_done(engine: 
     with pytest.raises(EngineError, match="not done"):
         engine.fetch(ticket, tmp_path / "into")
     engine.cancel(ticket)
-    assert engine.poll(ticket) == Done(end=Cancelled(), has_result=False)
+    assert engine.poll(ticket) == JobDone(end=Cancelled(), has_result=False)
     engine.cancel(ticket)  # nothing is left to cancel
     engine.discard(ticket)
 
@@ -159,7 +159,7 @@ def test_a_name_is_a_plain_file_name(engine: Engine, name: str) -> None:
 def test_a_job_has_the_engines_environment_and_folder_and_its_output_is_kept(tmp_path: Path) -> None:
     engine = local(tmp_path)
     ticket = engine.submit(shell('echo "$MARK $HOME $PWD"; echo out of luck >&2; kill -9 $$'))
-    assert finished(engine, ticket) == Done(end=Exited(code=-9), has_result=False)
+    assert finished(engine, ticket) == JobDone(end=Exited(code=-9), has_result=False)
     folder = engine.fetch(ticket, tmp_path / "into")
     assert (folder / OUT).read_text() == f"seen  {ROOT}\n"
     assert (folder / ERR).read_text() == "out of luck\n"
@@ -168,7 +168,7 @@ def test_a_job_has_the_engines_environment_and_folder_and_its_output_is_kept(tmp
 def test_what_a_job_leaves_of_its_group_is_ended_with_it(tmp_path: Path) -> None:
     engine = local(tmp_path)
     ticket = engine.submit(shell("sleep 60 & sleep 60 & exit 0"))
-    assert finished(engine, ticket) == Done(end=Exited(code=0), has_result=False)
+    assert finished(engine, ticket) == JobDone(end=Exited(code=0), has_result=False)
 
 
 @pytest.mark.parametrize("written", [True, False])
@@ -180,7 +180,7 @@ def test_at_its_deadline_a_job_is_ended_however_it_resists(
     engine = local(tmp_path)
     stubborn = "setsid sh -c 'trap \"\" TERM; sleep 60; sleep 60' & trap '' TERM; sleep 60; sleep 60"
     ticket = engine.submit(shell((RESULT_LINE if written else "") + stubborn, deadline_s=0.5))
-    assert finished(engine, ticket) == Done(end=Overdue(), has_result=written)
+    assert finished(engine, ticket) == JobDone(end=Overdue(), has_result=written)
 
 
 def test_the_orphans_of_a_job_that_ends_when_asked_are_ended(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_an_unfinished_result_is_none(tmp_path: Path, text: str) -> None:
     engine = local(tmp_path)
     ticket = engine.submit(shell("exit 0"))
     (tmp_path / "1-1" / RESULT).write_text(text)
-    assert finished(engine, ticket) == Done(end=Exited(code=0), has_result=False)
+    assert finished(engine, ticket) == JobDone(end=Exited(code=0), has_result=False)
 
 
 def test_a_job_that_cannot_be_started_leaves_nothing(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_job_ends_with_its_engine_and_a_later_one_knows_what_it_left(tmp_path:
     assert list(later.tickets()) == [Ticket(id="1-1")]
     state = finished(later, Ticket(id="1-1"))
     if written:
-        assert state == Done(end=Unwatched(), has_result=True)
+        assert state == JobDone(end=Unwatched(), has_result=True)
     else:
         assert state == Lost(why="its process is gone and left no result")
     later.discard(Ticket(id="1-1"))

@@ -9,7 +9,7 @@ import pytest
 from harness.cli.main import main
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
-from harness.kinds.known_folders import recalled, remember
+from harness.kinds.folder.known import recalled, remember
 from harness.kinds.registry import find, named
 from harness.problems.skeleton import submission_text
 

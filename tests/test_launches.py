@@ -14,7 +14,7 @@ from harness.core.errors import HarnessError
 from harness.core.records import EvalReport, Measured, Raised
 from harness.evaluation.launches import joined
 from harness.kinds.kind import Order
-from harness.kinds.op import OpSession
+from harness.kinds.op.kind import OpSession
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.ranks.launch import Ranks

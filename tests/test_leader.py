@@ -55,8 +55,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def run_compare(root: Path, *arguments: str) -> int:
-    namespace = main.parser("compare").parse_args(["compare", *arguments, "--device", "cpu"])
-    return int(namespace.verb(namespace, Checkout(root)))
+    return main.parse(["compare", *arguments, "--device", "cpu"]).carry_out(Checkout(root))
 
 
 @pytest.mark.parametrize("named", [("gemm_rs", NAME), (NAME, "--problem", "gemm_rs")])

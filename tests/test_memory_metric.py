@@ -14,9 +14,11 @@ from harness.board.judgements import entry_cases
 from harness.board.report_json import from_json, to_json
 from harness.core.metrics import MEMORY
 from harness.core.records import Case, CaseResult, Cost, Failure, Passed, Series, Verdict, Verdicts, Wrong
-from harness.kinds import op_memory
+from harness.kinds.op import memory as op_memory
 from harness.ranks import wire
-from harness.report import board_view, terminal
+from harness.report import board_view
+from harness.report.evaluation import document_of, further_table
+from harness.report.render import terminal
 
 OWN, REF, LEAST = 2e9, 6e9, 1e9
 SERIES = Series(metric=MEMORY, own=(OWN,) * 3, baseline=(REF,) * 3, least=LEAST)
@@ -34,10 +36,11 @@ def printed(show: Any) -> str:
 
 
 def test_the_terminal_shows_both_sides_and_the_least() -> None:
-    text = printed(lambda console: terminal.show(with_memory(), None, None, console, False))
-    table = text[text.index("peak memory") :]
+    text = printed(lambda console: terminal.show(document_of(with_memory(), None, None, False), console))
+    table = text[text.index("also measured") :]
     assert "5.6 GiB  1.9 GiB  3.00x  954 MiB    50.0%" in table
-    assert "peak memory" not in printed(lambda console: terminal.show(report(), None, None, console, False))
+    assert "peak memory is what a call holds of the device at most" in " ".join(table.split())
+    assert "peak memory" not in printed(lambda console: terminal.show(document_of(report(), None, None), console))
 
 
 def test_reports_and_boards_keep_it_and_times_still_rank() -> None:
@@ -48,8 +51,9 @@ def test_reports_and_boards_keep_it_and_times_still_rank() -> None:
     one = round_off(entry(cases=entry_cases(found)))
     kept = [series for shape in one.cases for series in shape.series if series.metric == "memory"]  # type: ignore[union-attr]
     assert {(series.value, series.baseline, series.least) for series in kept} == {(OWN, REF, LEAST)}
-    text = printed(lambda console: board_view.show_board(Board(entries=(one,)), console))  # type: ignore[arg-type]
-    assert "peak memory of submission.py by alice: 1.9 GiB, reference 5.6 GiB, least 954 MiB" in " ".join(text.split())
+    text = printed(lambda console: terminal.show(board_view.document_of(Board(entries=(one,))), console))  # type: ignore[arg-type]
+    said = "by alice, geometric means: peak memory 1.9 GiB, reference 5.6 GiB, least 954 MiB"
+    assert f"also measured of submission.py {said}" in " ".join(text.split())
 
 
 class Calls:
@@ -106,4 +110,4 @@ def test_either_side_is_watched_on_fresh_inputs() -> None:
 
 
 def test_a_case_without_memory_has_no_table() -> None:
-    assert terminal.memory_table([CaseResult(case=case({"m": 1}), outcome=Passed())]) is None
+    assert list(further_table([CaseResult(case=case({"m": 1}), outcome=Passed())])) == []

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 from conftest import Silent
+from factories import ordered
 
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadSubmissionError, Exit
 from harness.core.records import Submission
 from harness.judging.scoring import GPU_MODE, SCORINGS
-from harness.kinds.op import OpSession, _staged
-from harness.kinds.plan import make_plan
+from harness.kinds.op.kind import OpSession, _staged
+from harness.kinds.op.plan import make_plan
 from harness.problems import submission
 from harness.problems.merge import addressed, merged
 from harness.problems.shape_file import find, problem_names
@@ -164,7 +165,7 @@ def test_candidate_ranks_alone_get_the_modules_and_no_installed_package_comes_be
     for name in ("__init__.py", "heap.py"):
         (tmp_path / "installed" / "common" / name).write_text("x = 'installed'\n")
     problem = find("a2a", Checkout.here())
-    plan = make_plan(problem, problem.suite("quick"), found, "test", "cpu", 2, "ada")
+    plan = make_plan(ordered(problem, problem.suite("quick"), found, "test", "cpu", 2))
     with _staged(plan, OpSession(plan, Silent()).files) as launch:
         assert not (launch.workdir("baseline", 0) / "tuning.py").exists()
         assert not (launch.workdir("trusted", 0) / "common").exists()

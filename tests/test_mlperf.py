@@ -14,8 +14,9 @@ from harness.core import mllog
 from harness.core.errors import BadFileError, UsageError
 from harness.core.mllog import Event
 from harness.evaluation.mlperf import Scored, read_reference, score
-from harness.judging.mlperf import Result, Run, least_mean, result_of
-from harness.report.mlperf import show, to_json, to_markdown
+from harness.judging.mlperf import LoggedRun, Result, least_mean, result_of
+from harness.report.mlperf import document_of, to_json
+from harness.report.render import FORMATS, terminal
 
 # AMD's entry of MLPerf Training v5.1 (mlcommons/training_results_v5.1, Apache-2.0), Llama 2 70B LoRA on MI355X: of
 # each log run_start and run_stop in Unix ms, the samples and the value of its last evaluation, the seed.
@@ -123,10 +124,10 @@ def test_the_least_mean_is_what_a_t_test_says(folder: Path, tmp_path: Path) -> N
         assert bool(p > 0.05) is is_chance
 
 
-def runs_of(*seconds: float | None) -> list[Run]:
+def runs_of(*seconds: float | None) -> list[LoggedRun]:
     """Runs of a benchmark without a fixed count; None did not converge."""
     return [
-        Run(file=f"result_{n}.txt", seconds=value or 1.0, converged=value is not None, samples=None, epoch=None,
+        LoggedRun(file=f"result_{n}.txt", seconds=value or 1.0, converged=value is not None, samples=None, epoch=None,
             quality=None, seed=n, benchmark="mine", platform=None, org=None, division=None, batch=None)
         for n, value in enumerate(seconds)
     ]  # fmt: skip
@@ -149,7 +150,7 @@ def test_one_run_that_does_not_converge_counts_as_the_slowest_and_two_refuse() -
         ([replace(run, seed=None) for run in runs_of(1, 2, 3)], "result_0.txt logs no seed"),
     ],
 )
-def test_what_the_rules_refuse_is_said(runs: list[Run], why: str) -> None:
+def test_what_the_rules_refuse_is_said(runs: list[LoggedRun], why: str) -> None:
     assert re.match(why, result_of(runs).refused[0])
 
 
@@ -264,15 +265,15 @@ def test_the_logs_of_our_own_runs_are_a_result_each_side_and_case(tmp_path: Path
 def test_each_run_the_mean_the_factor_and_the_result_are_shown(folder: Path) -> None:
     found = score(folder)
     console = Console(width=120, record=True, file=io.StringIO())
-    show(found, console)
+    terminal.show(document_of(found), console)
     shown = console.export_text()
-    markdown = to_markdown(found)
+    markdown = FORMATS["markdown"](document_of(found))
     for text in (shown, markdown):
         assert re.search(r"result.?_7.txt.*9.7849.*3,072.*25317.*fastest, left out", text)
         assert re.search(r"result.?_1.txt.*slowest, left out", text)
-        assert re.search(r"Olympic mean +10.1506 min over 10 runs, of which 8 count", text)
-        assert re.search(r"scaling factor +1.003367 \(scaling.json\)", text)
-        assert re.search(r"score +10.185 min", text)
+        assert re.search(r"Olympic mean\W+10.1506 min over 10 runs, of which 8 count", text)
+        assert re.search(r"scaling factor\W+1.003367 \(`?scaling.json`?\)", text)
+        assert re.search(r"score\W+10.185 min", text)
     (result,) = to_json(found)["results"]
     assert (result["valid"], round(result["score_s"] / 60, 3), len(result["runs"])) == (True, 10.185, 10)
     json.dumps(result, allow_nan=False)
@@ -281,7 +282,7 @@ def test_each_run_the_mean_the_factor_and_the_result_are_shown(folder: Path) -> 
 def test_a_result_without_a_mean_is_shown_with_its_reason() -> None:
     found = [Scored(folder=Path("x"), name="", result=result_of(runs_of(10, None, None, 40)))]
     console = Console(width=120, record=True, file=io.StringIO())
-    show(found, console)
-    assert "refused         2 of 4 runs did not converge" in console.export_text()
+    terminal.show(document_of(found), console)
+    assert "refused  2 of 4 runs did not converge" in console.export_text()
     (result,) = to_json(found)["results"]
     assert (result["score_s"], result["valid"]) == (None, False)

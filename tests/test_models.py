@@ -48,21 +48,24 @@ from harness.core.stats import median
 from harness.evaluation import compare, compare_runs, rejudge, verify
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode import result_lines
-from harness.judging import correctness, logits
+from harness.judging import correctness
 from harness.judging.figures import figured
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
 from harness.kinds.kind import Order
-from harness.kinds.model import ModelSession, series_of, with_new
-from harness.kinds.own_kernels import defined, is_own, share, shares
+from harness.kinds.model import rank_logits as logits
+from harness.kinds.model.kind import ModelSession, series_of, with_new
+from harness.kinds.model.own_kernels import defined, is_own, share, shares
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting
 from harness.machine import hardware
 from harness.problems.shape_file import find
 from harness.ranks import roles, trace
-from harness.report import board_view, comparison, history, markdown, page_data, terminal
-from harness.report.metrics import measured_in
+from harness.report import board_view, comparison, history, page_data
+from harness.report.document import Table
+from harness.report.evaluation import document_of
+from harness.report.render import markdown, terminal
 
 CHECKOUT = Checkout(ROOT)
 LLAMA = find("llama", CHECKOUT)
@@ -430,7 +433,7 @@ def spent(*pieces: tuple[str, int, int], category: str = "kernel") -> trace.Spen
     events = [("custom_kernel", 0, 1000, trace.MARK, "main")]
     events += [(name, start, end, category, f"{index}") for index, (name, start, end) in enumerate(pieces)]
     call, *others = (
-        trace.Event(
+        trace.TraceEvent(
             phase="X",
             name=name,
             category=kind,
@@ -449,7 +452,7 @@ def nested(*spans: tuple[str, int, int]) -> trace.Spent:
     """What took a call of 1000 ns, by the operators of its thread."""
     spans = (("custom_kernel", 0, 1000), *spans)
     call, *others = (
-        trace.Event(
+        trace.TraceEvent(
             phase="X",
             name=name,
             category="cpu_op" if at else trace.MARK,
@@ -604,11 +607,11 @@ def test_a_played_run_has_its_score_and_its_tables() -> None:
     assert found.figures.fraction is not None
     assert found.figures.fraction.value == pytest.approx(0.8, rel=0.01)  # 200 of 250 tokens a second
     console, text = shown()
-    terminal.show(found, None, None, console)
+    terminal.show(document_of(found, None, None), console)
     lines = text.getvalue()
     assert "  20 =         1         x 10       x 2               85.0%  model tiny B 1 P 48 N 12" in lines
-    assert "model tiny B 1 P 48 N 12     5,004  10.0x  50.0%      700  2.00x  79.9%" in lines
-    assert lines.count("6.0 GiB  3.0 GiB  2.00x") == lines.count("6.0 GiB") == 2, "memory is shown once"
+    assert "ttft           model tiny B 1 P 48 N 12   50,035 us  5,004 us  10.0x  2,500 us    50.0%" in lines
+    assert lines.count("6.0 GiB   3.0 GiB  2.00x") == lines.count("6.0 GiB") == 2, "memory is shown once"
     assert "geometric mean                 100.1  200.1    2.00x    250    80.1%" in lines
     assert "20 points as the NKI Llama contest scores" in lines
     assert "empty call" not in lines, "which is no rate"
@@ -618,7 +621,7 @@ def test_verbose_lists_the_kernels_that_the_share_is_made_of() -> None:
     said = []
     for verbose in (True, False):
         console, text = shown()
-        terminal.show(played(), None, None, console, verbose)
+        terminal.show(document_of(played(), None, None, verbose), console)
         said.append(text.getvalue())
     assert said[0].count("85.0%  own: my_kernel") == 2
     assert "15.0%  not own: nvjet" in said[0]
@@ -627,7 +630,7 @@ def test_verbose_lists_the_kernels_that_the_share_is_made_of() -> None:
 
 def test_points_are_explained_in_markdown_and_their_share_on_the_board() -> None:
     found = played()
-    said = markdown.evaluation_text(found, None, None)
+    said = markdown.text(document_of(found, None, None))
     assert "| points | accuracy | first token | tokens/s | claims own kernels | prompt |" in said
     assert "| 20 = | 1 | x 10 | x 2 | 85.0% | model tiny B 1 P 48 N 12 |" in said
     entry = entry_of(found)
@@ -636,7 +639,8 @@ def test_points_are_explained_in_markdown_and_their_share_on_the_board() -> None
 
 
 def test_other_problems_have_no_such_tables() -> None:
-    assert measured_in(report()) == []
+    tables = [one for one in document_of(report(), None, None).blocks if isinstance(one, Table)]
+    assert len(tables) == 1, "of its shapes"
 
 
 def test_a_report_comes_back_as_it_was_written() -> None:
@@ -659,8 +663,8 @@ def test_the_board_its_page_and_the_history_put_more_points_first(tmp_path: Path
     assert [one.entry.score.unit for one in page.entries] == ["points", "points"]
     assert [case.cost for one in page.entries for case in one.cases] == [None] * 4, "rates are no times"
     console, text = shown(160)
-    board_view.show_board(board, console)
-    history.show(history.lines(board, [best, worse]), console)
+    terminal.show(board_view.document_of(board), console)
+    terminal.show(history.document_of(history.lines(board, [best, worse])), console)
     said = text.getvalue()
     assert said.index("20 points") < said.index("3 points")
     assert " ms" not in said
@@ -668,21 +672,21 @@ def test_the_board_its_page_and_the_history_put_more_points_first(tmp_path: Path
 
 def test_two_models_are_compared_by_tokens_a_second() -> None:
     against = compare.against_baseline(measured().ranked)
-    row = compare.Row(label="P 48", params={}, a=(100.0,) * 8, b=(200.0,) * 8, difference=against)
+    row = compare.CaseRow(label="P 48", params={}, a=(100.0,) * 8, b=(200.0,) * 8, difference=against)
     sides = [compare.Side(name=name, sha256=name * 64) for name in "ab"]
     found = compare.Comparison(
         metric=TOKENS, how="paired", problem="llama", suite="cpu", device="cpu", world_size=1, margin=0.02,
         a=sides[0], b=sides[1], rows=(row,), warnings=(),
     )  # fmt: skip
     console, text = shown()
-    comparison.show(found, console)
+    terminal.show(comparison.document_of([found]), console)
     assert "B is FASTER" in text.getvalue()
-    assert "A tokens/s" in text.getvalue()
+    assert "A tok/s" in text.getvalue()
 
 
 def test_verify_reads_no_time_out_of_points() -> None:
     points = Score(value=37.0, unit="points", better="more")
-    decision = verify.decide(verify.Claim(score=points, ratio=2.0, ci=None), [30.0, 31.0, 32.0], [2.0, 2.01, 1.99])
+    decision = verify.decide(verify.EntryClaim(score=points, ratio=2.0, ci=None), [30.0, 31.0, 32.0], [2.0, 2.01, 1.99])
     assert (decision.word, "machine" in decision.why) == ("verified", False)
 
 
@@ -691,7 +695,7 @@ def test_points_have_to_reproduce_too_since_they_rank_and_have_further_factors()
 
     def decided(*reached: float, relative_by: str = "") -> verify.Decision:
         points = Score(value=40.0, unit="points", better="more", relative_by=relative_by)
-        return verify.decide(verify.Claim(score=points, ratio=2.0, ci=None), reached, [2.0, 2.01, 1.99])
+        return verify.decide(verify.EntryClaim(score=points, ratio=2.0, ci=None), reached, [2.0, 2.01, 1.99])
 
     found = decided(20.0, 20.1, 19.9)
     assert (found.word, found.allowance) == ("held", pytest.approx(1 - 1 / 1.05))

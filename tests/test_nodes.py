@@ -20,16 +20,16 @@ from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError, UsageError
 from harness.kinds.settings import Asked, setting
 from harness.nodes import meeting, start
-from harness.nodes.frames import HEAD, Frame, Kind, Peer, PeerGoneError
+from harness.nodes.frames import HEAD, Frame, FrameKind, Peer, PeerGoneError
 from harness.nodes.hub import Hub
-from harness.nodes.relay import MORE_BYTES, Page, RankEnd, Writer, content_of, made_file
+from harness.nodes.relay import MORE_BYTES, BarrierPage, ChannelWriter, RankEnd, content_of, made_file
 from harness.nodes.traits import traits
 from harness.ranks import channel, node_clock
 from harness.ranks.barrier import FINISHED, RELEASED, Barrier, make_barrier
 from harness.ranks.shared_buffer import sealed_file
 from harness.ranks.wire import Call, CallSample
 from harness.ranks.witness import wall_us
-from harness.ranks.zygote_messages import Frozen
+from harness.ranks.zygote_messages import GroupFrozen
 
 ROOT = Path(__file__).resolve().parent.parent
 RANKS, NODES, LOCAL = 4, 2, 2
@@ -80,8 +80,8 @@ class Pages:
     def __init__(self) -> None:
         self.hub_end, *self.nodes = (self._barrier() for _ in range(1 + NODES))
         self.names = [object() for _ in range(NODES)]
-        self.hub = Page(self.hub_end, self.names)  # type: ignore[arg-type]
-        self.ends = [Page(barrier, [self.names[0]]) for barrier in self.nodes]  # type: ignore[list-item]
+        self.hub = BarrierPage(self.hub_end, self.names)  # type: ignore[arg-type]
+        self.ends = [BarrierPage(barrier, [self.names[0]]) for barrier in self.nodes]  # type: ignore[list-item]
 
     def _barrier(self) -> Barrier:
         fd = make_barrier(RANKS)
@@ -149,7 +149,7 @@ def tcp() -> Iterator[tuple[socket.socket, socket.socket]]:
 def test_frames_come_whole_in_order_however_much_is_sent(tcp: tuple[socket.socket, socket.socket]) -> None:
     waiting: list[bool] = []
     near, far = (Peer(sock, lambda peer, wants: waiting.append(wants)) for sock in tcp)
-    sent = [(Kind.STREAM, 3, b""), (Kind.FILE, 1, b"x" * (20 << 20)), (Kind.LOG, 65535, b"end")]
+    sent = [(FrameKind.STREAM, 3, b""), (FrameKind.FILE, 1, b"x" * (20 << 20)), (FrameKind.LOG, 65535, b"end")]
     for frame in sent:
         near.send(*frame)
     assert near.is_full
@@ -182,7 +182,7 @@ def test_a_file_is_carried_by_its_content_and_only_if_it_is_final() -> None:
 def test_of_an_untrusted_ranks_file_no_more_is_read_than_the_calls_output_may_have() -> None:
     """An agent is not confined, and a file with holes takes no memory of its maker's."""
     ours, theirs = socket.socketpair()
-    end = RankEnd(0, None, ours, Writer(ours.fileno(), lambda writer, wants: None, ours), None)  # type: ignore[arg-type]
+    end = RankEnd(0, None, ours, ChannelWriter(ours.fileno(), lambda writer, wants: None, ours), None)  # type: ignore[arg-type]
     end.distrust()
     file, _ = sealed_file("holes", lambda buffer: os.truncate(buffer.fd, 1 << 40))
     for limit in (5000, 0, 7000):  # 0: the call has none of its own, and the last one's holds
@@ -203,10 +203,10 @@ def test_a_group_is_frozen_when_it_is_on_every_node_and_ran_when_it_did_on_one(
     for peer, ran in zip(hub.peers, ("", "started a process"), strict=True):
         with pytest.raises(BlockingIOError):
             parent.recv(1 << 16)
-        frozen = Frozen(group="second", number=3, running=1, ran=ran)
-        hub.heard(peer, Frame(Kind.CONTROL, 0, json.dumps(encode(frozen)).encode()))
-    told = decode(Frozen, json.loads(parent.recv(1 << 16)))
-    assert told == Frozen(group="second", number=3, running=2, ran="started a process")
+        frozen = GroupFrozen(group="second", number=3, running=1, ran=ran)
+        hub.heard(peer, Frame(FrameKind.CONTROL, 0, json.dumps(encode(frozen)).encode()))
+    told = decode(GroupFrozen, json.loads(parent.recv(1 << 16)))
+    assert told == GroupFrozen(group="second", number=3, running=2, ran="started a process")
     for sock in (control, parent):
         sock.close()
 

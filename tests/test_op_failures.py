@@ -10,8 +10,8 @@ from conftest import submission_of
 
 from harness.core.errors import UsageError
 from harness.core.records import Crashed, Held, Module, Raised, TimedOut
-from harness.kinds import op_failures
 from harness.kinds.kind import OpponentFailed
+from harness.kinds.op import failures as op_failures
 from harness.ranks import failure, program, wire
 from harness.ranks.failure import RankFailure
 from harness.ranks.rank import Rank

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,7 @@ from harness.core.records import Verdict
 from harness.judging import correctness
 from harness.machine import hardware
 from harness.problems import shape_file
+from harness.problems.drawn import drawn_cases
 from harness.ranks.strict_check import parts_of
 from tests.compiled import chip_of, compiled_all
 from tests.kernel_ranks import imported
@@ -65,9 +67,11 @@ def own_copy(data: Any) -> Any:
 
 @cache
 def trials(name: str, hardened: bool, quick: bool = False) -> list[tuple[dict[str, Any], Any, Any]]:
-    """(parameters, data, right result) of all shapes of the suite `quick`, and unless `quick` of the tests of `cpu`."""
+    """(parameters, data, right result) of all shapes of the suite `quick`, and of some drawn near them; unless `quick`
+    also of the tests of `cpu`."""
     suites = problem_of(name).suites
-    cases = (*suites["quick"].tests, *suites["quick"].benchmarks, *(() if quick else suites["cpu"].tests))
+    drawn = drawn_cases(problem_of(name), replace(suites["quick"], drawn=2), "two shapes of a test")
+    cases = (*suites["quick"].tests, *suites["quick"].benchmarks, *drawn, *(() if quick else suites["cpu"].tests))
     made = []
     for case in cases:
         data = inputs(name, case.params, case.seed, hardened)

@@ -61,8 +61,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
 
 
 def run(root: Path, verb: str, *arguments: str) -> int:
-    namespace = main.parser(verb).parse_args([verb, *arguments])
-    return int(namespace.verb(namespace, Checkout(root)))
+    return main.parse([verb, *arguments]).carry_out(Checkout(root))
 
 
 @pytest.mark.parametrize("problem", ["a2a", "llama"])

@@ -5,12 +5,13 @@ import ast
 import re
 import runpy
 from collections.abc import Iterator
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.cli import bundle, compare, contest, export, main, options
+from harness.cli import bundle, compare, declare, export, main, options
 from harness.cli.result_files import JsonFile, ResultFile
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, UsageError
@@ -48,23 +49,14 @@ def options_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 @pytest.mark.parametrize("name", main.VERBS)
 def test_every_option_says_what_it_is_for(name: str) -> None:
     parser = argparse.ArgumentParser()
-    main.verb(name).add_arguments(parser)
+    declare.fill(parser, main.verb(name))
     assert [action.option_strings for action in options_of(parser) if action.option_strings and not action.help] == []
-
-
-@pytest.mark.parametrize("name", contest.VERBS)
-def test_a_verb_of_a_contest_is_asked_for_exactly_what_its_record_has(name: str) -> None:
-    """Neither a field that no argument fills, nor an argument that nothing reads. `engine` is where all of it runs."""
-    verb, parser = contest.VERBS[name], argparse.ArgumentParser(add_help=False)
-    for argument in verb.arguments:
-        contest.ARGUMENTS[argument](parser)
-    given = {action.dest for action in options_of(parser)} - {"engine"}
-    assert {field.name for field in fields(verb.order)} == given
 
 
 def test_every_verb_has_arguments_a_description_and_a_line_of_help(capsys: pytest.CaptureFixture[str]) -> None:
     for name, text in main.VERBS.items():
-        assert main.verb(name).DESCRIPTION.split(), name
+        module = main.verb(name)
+        assert str(getattr(module, "DESCRIPTION", module.__doc__)).split(), name
         assert text, name
         with pytest.raises(SystemExit, match="0"):
             main.parse([name, "--help"])
@@ -73,8 +65,8 @@ def test_every_verb_has_arguments_a_description_and_a_line_of_help(capsys: pytes
 
 def test_what_an_evaluation_was_asked_for_is_one_frozen_record() -> None:
     words = ["eval", "a2a", "mine.py", "--ranks=2", "--suite=quick", "--device=cpu", "--timeout=3", "--seconds=0.5"]
-    namespace = main.parse([*words, "--eval=theirs", "--seed=7", "--unconfined"])
-    asked = options.asked(namespace)
+    order = main.parse([*words, "--eval=theirs", "--seed=7", "--unconfined"]).order
+    asked = options.asked(order)
     assert asked == Asked(
         problem="a2a",
         file=Path("mine.py"),
@@ -90,11 +82,11 @@ def test_what_an_evaluation_was_asked_for_is_one_frozen_record() -> None:
         cpu_suite="cpu",
     )
     with pytest.raises(FrozenInstanceError):
-        asked.ranks = 4  # type: ignore[misc]
+        order.ranks = 4
 
 
 def test_an_option_that_a_verb_does_not_have_keeps_its_default() -> None:
-    asked = options.asked(main.parse(["check", "a2a"]))
+    asked = options.asked(main.parse(["check", "a2a"]).order)
     assert asked == Asked(problem="a2a", cpu_suite="quick")
 
 
@@ -107,29 +99,31 @@ def test_an_error_does_not_replace_a_result_that_was_written(tmp_path: Path) -> 
 
 
 def test_the_problem_is_an_argument_or_an_option_of_every_verb_that_has_one() -> None:
-    parse = main.parse
-    for words in (["a2a", "my.py"], ["my.py", "--problem", "a2a"]):
-        found = options.asked(parse(["eval", *words]))
-        assert (found.problem, found.file) == ("a2a", Path("my.py"))
-    assert options.asked(parse(["check", "--problem", "a2a"])) == options.asked(parse(["check", "a2a"]))
-    for verb in ("board", "history", "export", "roofline", "settle", "rejudge"):
-        assert (
-            options.problem_of(parse([verb, "a2a"])) == options.problem_of(parse([verb, "--problem", "a2a"])) == "a2a"
-        )
-    for words in (["a2a", "mine.py"], ["mine.py", "--problem", "a2a"]):
-        found = options.asked(parse(["new-submission", *words]))
-        assert (found.problem, found.file) == ("a2a", Path("mine.py"))
+
+    def parse(words: list[str]) -> Any:
+        return main.parse(words).order
+
+    for verb in ("eval", "check", "merge", "new-submission"):
+        for words in (["a2a", "my.py"], ["my.py", "--problem", "a2a"], ["--problem", "a2a", "my.py"]):
+            found = parse([verb, *words])
+            assert (found.problem, found.file) == ("a2a", Path("my.py"))
+        assert parse([verb, "--problem", "a2a"]) == parse([verb, "a2a"])
+        with pytest.raises(UsageError, match="two problems: gemm and --problem a2a"):
+            parse([verb, "gemm", "my.py", "--problem", "a2a"])
+    for verb in ("board", "history", "export", "roofline", "settle", "rejudge", "tune-kernel"):
+        assert parse([verb, "a2a"]).problem == parse([verb, "--problem", "a2a"]).problem == "a2a"
     for words in (["a2a", "20260101"], ["20260101", "--problem", "a2a"]):
-        namespace = parse(["verify", *words])
-        assert (options.problem_of(namespace), namespace.entry) == ("a2a", "20260101")
-    assert parse(["verify", "20260101"]).entry == "20260101"
+        found = parse(["verify", *words])
+        assert (found.problem, found.entry) == ("a2a", "20260101")
+    assert parse(["verify", "20260101"]).problem is None
     for option, names in ((None, ["a2a", "a.py", "b.py"]), ("a2a", ["a.py", "b.py"])):
         assert options.problem_and_files(option, names) == ("a2a", ("a.py", "b.py"))
     assert options.problem_and_files(None, ["20260101", "20260102"]) == (None, ("20260101", "20260102"))
-    with pytest.raises(UsageError, match="which problem"):
-        options.asked(parse(["eval"]))
+    for verb in ("eval", "roofline", "settle", "new-submission"):
+        with pytest.raises(UsageError, match="which problem"):
+            parse([verb])
     with pytest.raises(UsageError, match="two problems: a2a and --problem gemm_rs"):
-        options.problem_of(parse(["board", "a2a", "--problem", "gemm_rs"]))
+        parse(["board", "a2a", "--problem", "gemm_rs"])
 
 
 @pytest.mark.parametrize("verb", ["eval", "check", "merge"])
@@ -179,10 +173,10 @@ def test_options_may_stand_before_between_and_behind_other_arguments(command: st
         required = [word for one in valued if one.required for word in (one.option_strings[-1], "x.svg")]
         for option in (one for one in valued if not one.required):
             given = [option.option_strings[-1], word_of(option, "value")]
-            expected = plain(main.parse([*words, *takes, *required, *given]))
+            expected = plain(main.parse([*words, *takes, *required, *given]).values)
             for at in range(len(takes) + 1):
                 found = main.parse([*words, *takes[:at], *given, *takes[at:], *required])
-                assert plain(found) == expected, (words, given, at)
+                assert plain(found.values) == expected, (words, given, at)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +185,7 @@ def test_options_may_stand_before_between_and_behind_other_arguments(command: st
         (["bord"], "invalid choice: 'bord'; did you mean 'board'?"),
         (["contest", "shw"], "invalid choice: 'shw'; did you mean 'show'?"),
         (["bundle", "chekc", "x.tar.gz"], "invalid choice: 'chekc'; did you mean 'check'?"),
-        (["check", "a2a", "--rank", "2", "--ranges", "2", "my.py"], "arguments: --ranges; did you mean '--ranks'?"),
+        (["check", "a2a", "--device", "cpu", "--rank", "2", "my.py"], "arguments: --rank; did you mean '--ranks'?"),
         (["board", "a2a", "b"], "unrecognized arguments: b\n"),
         (["eval", "a2a", "--device", "cpo"], "argument --device: invalid choice: 'cpo'; did you mean 'cpu'?"),
         (["eval", "a2a", "--mode", "xyz"], "invalid choice: 'xyz' (choose from test, benchmark, leaderboard, profile)"),
@@ -208,7 +202,7 @@ def test_a_word_that_is_not_known_is_answered_by_the_near_one(
 
 
 def test_what_stands_behind_two_dashes_is_a_file() -> None:
-    assert main.parse(["check", "--suite", "cpu", "a2a", "--", "--odd.py"]).file == Path("--odd.py")
+    assert main.parse(["check", "--suite", "cpu", "a2a", "--", "--odd.py"]).order.file == Path("--odd.py")
 
 
 def test_no_shipped_problem_is_taken_for_a_verb_of_bundle() -> None:
@@ -266,8 +260,10 @@ def test_two_results_are_not_written_to_one_file(tmp_path: Path, capsys: pytest.
     file = tmp_path / "result"
     assert exits(["board", "--json", str(file), "--csv", f"{tmp_path}/./result"]) == Exit.USAGE
     assert f"--json {file} and --csv {file} are one file" in capsys.readouterr().err.replace("/./", "/")
-    assert exits(["board", "--json", "-", "--csv", "-"]) == Exit.USAGE
-    assert "--json - and --csv -: only one of them" in capsys.readouterr().err
+    assert exits(["board", "--json", "-", "--csv", "-", "--markdown", "-"]) == Exit.USAGE
+    printed = capsys.readouterr()
+    assert "--json - and --markdown - and --csv -: only one of them" in printed.err
+    assert printed.out == "", "no error in several formats on one stream"
     assert exits(["board", "--json", "/dev/null", "--csv", "/dev/null"]) == 0
 
 
@@ -296,7 +292,7 @@ def test_a_dash_is_standard_output(
 
 
 def test_an_author_is_a_name_that_boards_can_show(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.parse(["eval", "a2a", "--author", " Ada L. "]).author == "Ada L."
+    assert main.parse(["eval", "a2a", "--author", " Ada L. "]).order.author == "Ada L."
     for verb in ("eval", "competition"):
         for name in ("", "  ", "a\nb", "a" * 65, "\x1b[1m"):
             with pytest.raises(SystemExit, match="2"):
@@ -329,7 +325,7 @@ def test_runs_and_files_are_not_compared(sides: list[str], says: str, tmp_path: 
     (tmp_path / "shapes" / "gemm.yaml").write_text("")
     (tmp_path / "runs" / "20260101").mkdir(parents=True)
     with pytest.raises(UsageError, match=re.escape(says)):
-        compare.run(main.parse(["compare", *sides]), checkout)
+        compare.run(main.parse(["compare", *sides]).order, checkout)
 
 
 @pytest.mark.parametrize("command", main.VERBS)

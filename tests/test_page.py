@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from recorded import HOSTILE_FILE, SCRIPT, checkout, entry_for, of_points, run, run_id, store
 
 from harness.board import judgements, leaderboard, reports
-from harness.board.entries import Board, EntryCase, Verified
+from harness.board.entries import Board, EntryCase, Verification
 from harness.core.checkout import ROOT
 from harness.core.records import Cost, Score
 from harness.core.stats import geomean
@@ -326,7 +326,7 @@ def test_what_is_held_is_on_the_page_and_on_no_board(tmp_path: Path) -> None:
     found = checkout(tmp_path)
     bob = next(one for one in found.entries if one.author == "bob")
     hold = judgements.held(bob, "clock", f"700 us more passed around it {SCRIPT}", (bob.run_id,))
-    verified = Verified(
+    verified = Verification(
         date=MADE_AT, launches=5, run_ids=("a",), score=0.1, score_ci=(0.1, 0.1), ratio=2.0, ratio_ci=(2.0, 2.0)
     )
     others = tuple(replace(one, verified=verified) for one in found.entries if one is not bob)

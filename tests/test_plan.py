@@ -4,11 +4,13 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from factories import ordered
 
 from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, UsageError
 from harness.core.records import Submission
-from harness.kinds.plan import PHASES, make_plan, phases
+from harness.kinds.op.plan import make_plan
+from harness.kinds.phases import PHASES, phases
 from harness.machine import host
 from harness.problems.shape_file import find
 from harness.problems.submission import read_submission
@@ -18,7 +20,7 @@ SUBMISSION = Submission(path="s.py", name="s.py", source="", sha256="0" * 64)
 
 def plan_of(mode: str = "leaderboard"):
     problem = find("a2a", Checkout.here())
-    return make_plan(problem, problem.suite("quick"), SUBMISSION, mode, "cpu", 8, "ada")
+    return make_plan(ordered(problem, problem.suite("quick"), SUBMISSION, mode, "cpu", 8))
 
 
 def test_every_place_of_a_run_has_a_seed_of_its_own_and_no_two_runs_share_them() -> None:
@@ -40,7 +42,7 @@ def test_the_leaderboard_mode_tests_before_it_ranks() -> None:
 
 def test_ranks_spin_only_where_each_has_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, spin in ((2, False), (24, False), (25, True)):
-        monkeypatch.setattr("harness.kinds.plan.cores", lambda cores=cores: cores)
+        monkeypatch.setattr("harness.kinds.op.plan.cores", lambda cores=cores: cores)
         plan = plan_of()
         assert plan.spin is spin
         assert bool(plan.cores) is spin, "with fewer cores every rank runs where there is room"

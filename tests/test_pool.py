@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from conftest import RANKS, Silent, submission_of
+from factories import ordered
 from test_hostile import ended, ends_as_told, tried_on
 
 from harness.core.checkout import Checkout
 from harness.core.records import EvalReport, Mode
 from harness.evaluation.evaluate import evaluate
-from harness.kinds.op_pool import OpPool
-from harness.kinds.plan import make_plan
+from harness.kinds.op.plan import make_plan
+from harness.kinds.op.pool import OpPool
 from harness.kinds.registry import find
 from harness.machine.host import descendants
 
@@ -39,7 +40,7 @@ def pooled(nothing_left: None) -> Iterator[Callable[..., EvalReport]]:
                 found.with_world_size(cases, RANKS), test_timeout_s=timeout_s, ranked_timeout_s=timeout_s,
                 benchmark_timeout_s=timeout_s, benchmark_s=0.05,
             )  # fmt: skip
-            plan = make_plan(found, cases, submission_of(source), mode, "cpu", RANKS, "tester")
+            plan = make_plan(ordered(found, cases, submission_of(source), mode, "cpu", RANKS))
             return evaluate(plan, Silent(), pool)
 
         yield run

@@ -17,7 +17,8 @@ from rich.console import Console
 from harness.core.errors import Exit
 from harness.core.records import CaseResult, Crashed, EvalReport, OpTime, Passed, Profile, RankProfile, Wrong
 from harness.ranks import trace
-from harness.report import terminal
+from harness.report.evaluation import document_of
+from harness.report.render import terminal
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 Evaluated = Callable[..., EvalReport]
@@ -283,7 +284,8 @@ def test_the_table_fits_80_columns_whatever_kernels_are_called() -> None:
     profile = Profile(ranks=ranks, trace_json="{}", trace="/runs/1/trace-0.json")
     found = CaseResult(case=case(GEMM_BENCHMARKS[0], "profile"), outcome=Passed(), profile=profile)
     out = io.StringIO()
-    terminal.show(report((found,), mode="profile", device="cuda"), None, None, Console(file=out, width=80))
+    shown = document_of(report((found,), mode="profile", device="cuda"), None, None)
+    terminal.show(shown, Console(file=out, width=80))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert all(line.isascii() and line.isprintable() for line in lines)

@@ -16,15 +16,16 @@ from harness.cli.main import main
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import KernelFigures
-from harness.kinds import settings, vendor
+from harness.kinds import settings
 from harness.kinds.settings import Asked
+from harness.kinds.vendor_tool import kind as vendor
+from harness.kinds.vendor_tool.rank import counted
 from harness.machine.host import gpus
 from harness.process import child, profilers
 from harness.process.child import Ended
 from harness.process.ncu import Ncu, ncu_dispatches
 from harness.process.profiler_tool import Dispatch
 from harness.process.rocprof import Rocprof
-from harness.ranks.profiled import counted
 
 ROCPROF = Path(__file__).parent / "fixtures" / "rocprofv3"
 SCALE = Path(__file__).parent / "folders" / "single" / "scale"

@@ -23,8 +23,7 @@ from harness.core.files import taken_bytes
 from harness.machine import readings
 from harness.process import compile_cache
 from harness.serve import kept
-from harness.serve.store import Asked, Ended, Store
-from harness.serve.store import Limits as QueueLimits
+from harness.serve.store import AttemptEnded, NewSubmission, QueueLimits, Store
 from harness.serve.users import User
 
 NOTHING = Needed(run_ids=frozenset(), sha256s=frozenset())
@@ -177,8 +176,8 @@ def queue(tmp_path: Path) -> Path:
     store = Store(folder / kept.FILE)
     alice_, bob = store.users.register("alice:1", "x"), store.users.register("bob:1", "x")
 
-    def submit(user: User, ended: Ended | None) -> None:
-        asked = Asked(
+    def submit(user: User, ended: AttemptEnded | None) -> None:
+        asked = NewSubmission(
             problem="a2a", leaderboard="amd-all2all", gpu="H200", mode="leaderboard", file_name="f", code="x" * 99
         )
         row = store.add(user, asked, QueueLimits())
@@ -187,10 +186,10 @@ def queue(tmp_path: Path) -> Path:
             assert claimed is not None
             assert store.finish(row.id, claimed.attempt, ended)
 
-    submit(alice_, Ended(state="succeeded", passed=True, score_s=2.0, run_id="slow", result={"a": 1}))
-    submit(alice_, Ended(state="succeeded", passed=True, score_s=1.0, run_id="best", result={"a": 1}))
-    submit(alice_, Ended(state="failed"))
-    submit(bob, Ended(state="succeeded", passed=True, score_s=5.0, run_id="bob"))
+    submit(alice_, AttemptEnded(state="succeeded", passed=True, score_s=2.0, run_id="slow", result={"a": 1}))
+    submit(alice_, AttemptEnded(state="succeeded", passed=True, score_s=1.0, run_id="best", result={"a": 1}))
+    submit(alice_, AttemptEnded(state="failed"))
+    submit(bob, AttemptEnded(state="succeeded", passed=True, score_s=5.0, run_id="bob"))
     submit(bob, None)
     store.close()
     return folder
@@ -255,8 +254,7 @@ def test_a_file_that_is_no_queue_is_said(tmp_path: Path) -> None:
 
 
 def run_prune(root: Path, *arguments: str) -> int:
-    namespace = main.parser("prune").parse_args(["prune", *arguments])
-    return int(namespace.verb(namespace, Checkout(root)))
+    return main.parse(["prune", *arguments]).carry_out(Checkout(root))
 
 
 def a_cache(root: Path, name: str, days: float) -> Path:

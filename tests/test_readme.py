@@ -15,7 +15,10 @@ from harness.problems.shape_file import find, problem_names
 
 README = (ROOT / "README.md").read_text()
 USAGE = (ROOT / "docs" / "usage.md").read_text()
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "AGENTS")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+)
 
 
 def blocks(language: str) -> list[str]:
@@ -89,6 +92,24 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
             linked = page.parent / file if file else page
             assert linked.exists(), target
             assert not anchor or anchor in anchors(linked.read_text()), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_files_of_the_harness_that_a_page_names_are_there(page: Path) -> None:
+    """But those that it shows, as examples, in a block below their name."""
+    named = re.findall(r"`((?:harness|tests|bench)/[\w/.-]+\.py)`(?!:\n)", page.read_text())
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_table_of_packages_is_complete() -> None:
+    table = (ROOT / "docs" / "architecture.md").read_text().partition("| package of harness/ |")[2].partition("\n\n")[0]
+    listed = [name for row in re.findall(r"^\| ([a-z; ]+) \|", table, re.MULTILINE) for name in row.split("; ")]
+    assert sorted(listed) == sorted(path.parent.name for path in (ROOT / "harness").glob("*/__init__.py"))
+
+
+def test_pre_commit_runs_what_make_lint_runs() -> None:
+    hooks = re.findall(r"entry: make (\w+)", (ROOT / ".pre-commit-config.yaml").read_text())
+    assert f"\nlint: {' '.join(hooks)}\n" in (ROOT / "Makefile").read_text()
 
 
 def anchors(text: str) -> list[str]:

@@ -13,8 +13,8 @@ from harness.core.records import Case
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import read
 from harness.judging import verdict, warnings
-from harness.kinds import op_measure
 from harness.kinds.kind import Order, Setting
+from harness.kinds.op import measure as op_measure
 from harness.kinds.registry import kind_of
 from harness.problems.reference_copy import is_reference
 from harness.problems.shape_file import find, problem_names

@@ -51,8 +51,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def rejudged(root: Path, *arguments: str) -> int:
-    namespace = main.parse(["rejudge", *arguments])
-    return int(namespace.verb(namespace, Checkout(root)))
+    return main.parse(["rejudge", *arguments]).carry_out(Checkout(root))
 
 
 def tree(root: Path) -> dict[str, str]:

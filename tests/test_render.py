@@ -28,6 +28,7 @@ from factories import (
     entry,
     failed_benchmark,
     failed_test,
+    ordered,
     report,
     results,
     timed,
@@ -37,16 +38,15 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from harness.board import judgements, leaderboard, report_json
-from harness.board.entries import Board, Entry, Standing, Verified
+from harness.board.entries import Board, Entry, Standing, Verification
 from harness.board.places import Place, place_of
 from harness.core import machine_records
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit
-from harness.core.metric_words import TIMES as TIMES_WORDS
+from harness.core.metrics import UNITS
 from harness.core.records import (
     Bound,
     CaseResult,
-    CheckerName,
     Crashed,
     EvalReport,
     Metric,
@@ -64,14 +64,16 @@ from harness.core.records import (
 )
 from harness.core.words import both_ends, clean, clean_line, name_lines, rate_text
 from harness.evaluation.evaluate import evaluate
-from harness.judging.checkers import CHECKERS
 from harness.judging.figures import SeriesFigures, series_figures
-from harness.kinds.plan import make_plan
+from harness.kinds.checkers import CHECKERS
+from harness.kinds.op.plan import make_plan
 from harness.kinds.replay import replay_of
 from harness.problems.shape_file import find
-from harness.report import board_view, problems, terminal
+from harness.report import board_view, evaluation, problems
+from harness.report.document import Document
+from harness.report.evaluation import document_of
 from harness.report.progress import ProgressLine
-from harness.report.summary import show_summary
+from harness.report.render import terminal
 
 GEMM_RS = find("gemm_rs", Checkout.here())
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -133,8 +135,12 @@ def printed(show: Callable[[Console], object], width: int = 80) -> str:
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
 
 
+def printed_document(found: Document, width: int = 80, quiet: bool = False) -> str:
+    return printed(lambda console: terminal.show(found, console, quiet), width)
+
+
 def shown(found: EvalReport, place: Place | None = None, width: int = 80, verbose: bool = False) -> str:
-    return printed(lambda console: terminal.show(found, BOARD, place, console, verbose), width)
+    return printed_document(document_of(found, BOARD, place, verbose), width)
 
 
 def check(name: str, text: str) -> None:
@@ -199,7 +205,7 @@ def test_what_a_submission_printed_is_shown_after_every_failure_and_with_verbose
 
 
 def test_quiet_says_what_was_raised() -> None:
-    text = printed(lambda console: show_summary(failed_test(RAISED), None, None, console))
+    text = printed_document(document_of(failed_test(RAISED), None, None), quiet=True)
     assert "rank 3: IndexError: index 7 is out of bounds (exit 112)" in text
 
 
@@ -268,7 +274,7 @@ def test_no_table_line_is_longer_than_eighty_columns() -> None:
 def test_colours_are_left_out_where_no_color_is_set() -> None:
     def ansi(environment: dict[str, str]) -> str:
         console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="256", _environ=environment)
-        terminal.show(failed_test(RAISED), None, None, console)
+        terminal.show(document_of(failed_test(RAISED), None, None), console)
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
 
@@ -305,7 +311,7 @@ def test_a_long_log_is_cut_to_its_end_and_says_so() -> None:
 
 def test_a_place_is_a_range_with_what_settles_it_and_how_far_it_is_behind() -> None:
     alone = Board(entries=(entry(),))
-    text = printed(lambda console: terminal.show(report(), alone, place_of(alone, entry()), console))
+    text = printed_document(document_of(report(), alone, place_of(alone, entry())))
     assert text.endswith("place    1 of 1 on the local leaderboard\n")
     unresolved = shown(report(), place_of(BOARD, entry()))
     assert (
@@ -324,11 +330,11 @@ def test_a_place_by_score_is_told_by_scores() -> None:
     other = entry(author="bob", score_s=0.002, ratio=1.6, sha256="b" * 64)
     board = Board(entries=(own, other))
     place = place_of(board, own, "score")
-    text = printed(lambda console: terminal.show(run, board, place, console, by="score"))
+    text = printed_document(document_of(run, board, place, by="score"))
     assert text.endswith(
         "place    2 of 2 on the local leaderboard, 2.00x behind the first: 2 ms, bob's submission.py\n"
     )
-    quiet = printed(lambda console: show_summary(run, board, place_of(board, own), console))
+    quiet = printed_document(document_of(run, board, place_of(board, own)), quiet=True)
     assert quiet.splitlines()[-1].startswith("place    1-2 of 2 on the local leaderboard; not resolved: `make settle")
 
 
@@ -338,7 +344,7 @@ def test_scores_that_agree_share_a_place_where_no_reference_was_measured() -> No
 
     own = replace(scored("a", 0.004), run_id=report().run_id, sha256=report().submission.sha256)
     board = Board(entries=(own, scored("b", 0.004), scored("c", 0.002)))
-    text = printed(lambda console: terminal.show(report(), board, place_of(board, own), console))
+    text = printed_document(document_of(report(), board, place_of(board, own)))
     assert "place    2-3 of 3 on the local leaderboard, 2.00x behind the first: 2 ms, c's submission.py, shared" in text
 
 
@@ -471,9 +477,10 @@ def test_progress_on_a_terminal_is_one_line_that_is_gone_afterwards_even_after_a
 
 def test_progress_says_about_how_long_it_will_take_where_it_knows_the_plan() -> None:
     problem = find("a2a", Checkout.here())
-    suite = replace(problem.with_world_size(problem.suite("cpu"), 1), benchmark_s=3.0)
+    suite = problem.with_world_size(problem.suite("cpu"), 1)
+    suite = replace(suite, tests=suite.tests[:5], benchmarks=suite.benchmarks[:5], drawn=0, benchmark_s=3.0)
     submission = Submission(path="x.py", name="x.py", source="", sha256="0" * 64)
-    plan = make_plan(problem, suite, submission, "leaderboard", "cpu", 1, "tester")
+    plan = make_plan(ordered(problem, suite, submission, "leaderboard", "cpu", 1))
     now = 0.0
 
     def steps(console: Console) -> None:
@@ -502,7 +509,7 @@ def test_progress_says_about_how_long_it_will_take_where_it_knows_the_plan() -> 
 def test_bars_are_ascii_where_the_encoding_has_no_more() -> None:
     def bars(encoding: str) -> list[str]:
         console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding), width=120, _environ={})
-        terminal.show(report(), None, None, console)
+        terminal.show(document_of(report(), None, None), console)
         console.file.flush()
         lines = console.file.buffer.getvalue().decode(encoding).splitlines()  # type: ignore[attr-defined]
         return [line.rstrip() for line in lines]
@@ -546,11 +553,11 @@ def test_names_of_any_length_and_script_are_shown() -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_leaderboard_reads_well(width: int) -> None:
-    check(f"board-{width}", printed(lambda console: board_view.show_board(BOARD, console), width))
+    check(f"board-{width}", printed_document(board_view.document_of(BOARD), width))
 
 
 def test_the_leaderboard_on_a_narrow_terminal_says_who_leads_and_by_how_much() -> None:
-    lines = printed(lambda console: board_view.show_board(BOARD, console), 50).splitlines()
+    lines = printed_document(board_view.document_of(BOARD), 50).splitlines()
     heads = {" ".join(line.split()) for line in lines if line.startswith("place")}
     assert heads == {"place score speedup author status"}
     assert any(line.split()[:5] == ["1", "5.123", "ms", "2.60x", "bob"] for line in lines)
@@ -593,13 +600,13 @@ KNOWN = {
 def test_what_is_held_stands_below_the_ranked_without_a_place(width: int) -> None:
     check(
         f"board-held-{width}",
-        printed(lambda console: board_view.show_board(held_board(), console, standings=KNOWN), width),
+        printed_document(board_view.document_of(held_board(), standings=KNOWN), width),
     )
 
 
 def test_what_is_held_in_markdown_csv_and_json() -> None:
     found = held_board()
-    assert "- held: liar.py by alice, 2026-05-01" in board_view.board_markdown(found)
+    assert "- **held** `liar.py by alice, 2026-05-01" in board_view.board_markdown(found)
     assert board_view.board_markdown(found).count("| place |") == 2
     rows = list(csv.DictReader(io.StringIO(board_view.board_csv(found, "gemm_rs", KNOWN))))
     assert [(row["place"], row["status"], row["check"]) for row in rows] == [
@@ -617,11 +624,9 @@ def test_what_is_held_in_markdown_csv_and_json() -> None:
 
 def test_a_verified_entry_is_called_so_and_a_clean_board_has_no_legend() -> None:
     twice: dict[str, Any] = {"score": 0.1, "score_ci": (0.1, 0.1), "ratio": 2.0, "ratio_ci": (2.0, 2.0)}
-    verified = Verified(date="2026-05-02T12:00:00+00:00", launches=5, run_ids=("a",), **twice)
+    verified = Verification(date="2026-05-02T12:00:00+00:00", launches=5, run_ids=("a",), **twice)
     known = {entry().run_id: Standing(reproducible=True, stale=False)}
-    text = printed(
-        lambda console: board_view.show_board(Board(entries=(entry(verified=verified),)), console, standings=known)
-    )
+    text = printed_document(board_view.document_of(Board(entries=(entry(verified=verified),)), standings=known))
     assert text.splitlines()[-2].endswith("verified")
 
 
@@ -634,7 +639,7 @@ def test_a_held_evaluation_says_where_it_stands_and_that_the_entry_before_it_doe
     one = judgements.judged(found)
     assert one is not None
     standing = leaderboard.record(path, one)
-    text = printed(lambda console: terminal.show(found, standing, None, console))
+    text = printed_document(document_of(found, standing, None))
     last = text.splitlines()[-1]
     assert last.startswith("place    none: held (roofline), shown beside the board; `python -m harness verify 2026")
     assert last.endswith("; this file's entry of 2026-05-01 stays as it is")
@@ -642,7 +647,7 @@ def test_a_held_evaluation_says_where_it_stands_and_that_the_entry_before_it_doe
     now = judgements.entry_of(passed)
     assert now is not None
     standing = leaderboard.record(path, now)
-    text = printed(lambda console: terminal.show(passed, standing, place_of(standing, now), console))
+    text = printed_document(document_of(passed, standing, place_of(standing, now)))
     assert "; the same source was held on 2026-05-01 (roofline): `python -m harness verify lucky` settles it" in text
 
 
@@ -654,7 +659,7 @@ def test_names_do_not_format_the_markdown_table() -> None:
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_run_that_is_not_kept_has_no_id(recorded: bool) -> None:
     found = report()
-    text = printed(lambda console: terminal.show(found, Board() if recorded else None, None, console))
+    text = printed_document(document_of(found, Board() if recorded else None, None))
     assert (found.run_id in text) == recorded
 
 
@@ -681,7 +686,7 @@ def test_the_leaderboard_as_csv_and_json_holds_every_entry_with_its_place() -> N
 
 
 def test_one_problems_leaderboard_leaves_out_the_others() -> None:
-    text = printed(lambda console: board_view.show_board(BOARD, console, "a2a"))
+    text = printed_document(board_view.document_of(BOARD, "a2a"))
     assert "token_loop.py" in text
     assert "gemm_rs" not in text
     for form in ("csv", "json", "markdown"):
@@ -691,7 +696,7 @@ def test_one_problems_leaderboard_leaves_out_the_others() -> None:
 def test_the_leaderboard_says_how_communication_is_shown_for_a_problem() -> None:
     """Under the title of its boards; nothing where the problem does not say."""
     said = {"a2a": "delay", "gemm_rs": ""}
-    text = printed(lambda console: board_view.show_board(BOARD, console, communication=said))
+    text = printed_document(board_view.document_of(BOARD, communication=said))
     lines = text.splitlines()
     after = [lines[index + 1] for index, line in enumerate(lines) if line.startswith("a2a  suite")]
     assert set(after) == {"communication shown by: delay"}
@@ -699,7 +704,7 @@ def test_the_leaderboard_says_how_communication_is_shown_for_a_problem() -> None
 
 
 def test_an_empty_leaderboard_says_how_to_begin() -> None:
-    text = printed(lambda console: board_view.show_board(Board(), console, "ag_gemm"))
+    text = printed_document(board_view.document_of(Board(), "ag_gemm"))
     assert text.split() == [
         "No",
         "evaluation",
@@ -721,8 +726,8 @@ def test_problems_take_a_line_each_where_it_is_narrow() -> None:
     what = "Each rank sends its tokens to the ranks that hold their experts, [b]which[/b] takes long; it gets sums."
     a2a = find("a2a", Checkout(ROOT))
     rows = [replace(a2a, description=what), replace(a2a, name="x", leaderboard="[b]x[/b]", description="v1.0 is short")]
-    check("problems-80", printed(lambda console: problems.show(rows, console)))
-    check("problems-140", printed(lambda console: problems.show(rows, console), 140))
+    check("problems-80", printed_document(problems.document_of(rows)))
+    check("problems-140", printed_document(problems.document_of(rows), 140))
 
 
 def test_the_first_sentence_ends_at_a_stop_and_not_within_a_number() -> None:
@@ -769,8 +774,8 @@ ADVICE = {
 }
 
 
-@pytest.mark.parametrize("checker", get_args(CheckerName))
-def test_after_a_wrong_test_the_checker_says_what_to_compare_with(checker: CheckerName) -> None:
+@pytest.mark.parametrize("checker", get_args(str))
+def test_after_a_wrong_test_the_checker_says_what_to_compare_with(checker: str) -> None:
     """Advice for an operator is of no use to a solver, a model or a training run."""
     found = replace(failed_test(Wrong(message="off")), checker=checker, mode="test")
     played = evaluate(replay_of(found, GEMM_RS), Silent())
@@ -807,14 +812,14 @@ def test_the_row_of_means_shows_the_figures_of_the_whole() -> None:
     assert found.figures is not None
     assert found.figures.ratio is not None
     whole = replace(found.figures, ratio=replace(found.figures.ratio, value=9.99))
-    mean = terminal.mean_row(benchmarks, whole, TIMES_WORDS)
+    mean = evaluation.mean_row(benchmarks, whole, UNITS["us"])
     assert mean is not None
-    assert [cell.plain for cell in mean][:4:3] == ["geometric mean", "9.99x"]
+    assert mean[:4:3] == ["geometric mean", "9.99x"]
     values = [result.figures.value for result in benchmarks if result.figures]
-    assert mean[2].plain == TIMES_WORDS.value(statistics.geometric_mean(values))
-    assert terminal.mean_row(benchmarks, None, TIMES_WORDS) is None
+    assert mean[2] == UNITS["us"].value(statistics.geometric_mean(values))
+    assert evaluation.mean_row(benchmarks, None, UNITS["us"]) is None
     untimed = replace(benchmarks[0], outcome=Passed(), figures=None)
-    assert terminal.mean_row([untimed, *benchmarks[1:]], whole, TIMES_WORDS) is None
+    assert evaluation.mean_row([untimed, *benchmarks[1:]], whole, UNITS["us"]) is None
 
 
 RATES = [("us", "less", 2.0, 0.25), ("GB/s", "more", 0.5, 4.0)]

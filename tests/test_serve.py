@@ -3,7 +3,6 @@
 Evaluations are a script's (serving.py) but for one, which is real.
 """
 
-import argparse
 import importlib.util
 import json
 import os
@@ -25,18 +24,18 @@ from popcorn_client import PopcornClient, Refused
 from serving import BOBS, GEMM, GPU, MINE, SOURCE, Served, outcome, served, submit, wait_for
 
 from harness.board import report_json
-from harness.cli import serve as verb
+from harness.cli import main
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import UsageError
 from harness.core.records import Passed, Profile, RankProfile
-from harness.kinds import programs
+from harness.kinds.external import programs
 from harness.kinds.settings import Asked
 from harness.problems.shape_file import find, problem_names
 from harness.problems.submission import MAX_BYTES
 from harness.serve import guard, server
 from harness.serve.guard import MAX_BODY_BYTES, is_loopback
-from harness.serve.offers import Offer, Options, eval_command, finder, leaderboards, offered
-from harness.serve.store import Limits
+from harness.serve.offers import Offer, ServeOptions, eval_command, finder, leaderboards, offered
+from harness.serve.store import QueueLimits
 from harness.serve.worker import Files
 
 FOLDERS = Path(__file__).parent / "folders" / "single"
@@ -52,10 +51,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-def run(*arguments: str) -> None:
-    parser = argparse.ArgumentParser()
-    verb.add_arguments(parser)
-    verb.run(parser.parse_args(arguments), Checkout.here())
+def run(*arguments: str) -> int:
+    return main.parse(["serve", *arguments]).carry_out(Checkout.here())
 
 
 # ---- what popcorn-cli does -------------------------------------------------------------------------------------------
@@ -384,7 +381,7 @@ def test_no_answer_is_for_another_origin(running: Served) -> None:
 
 
 def test_queues_are_bounded_by_user_and_in_all(tmp_path: Path) -> None:
-    few = Limits(of_user=2, in_all=3)
+    few = QueueLimits(of_user=2, in_all=3)
     with served(tmp_path, limits=few) as found, found.client(MINE) as mine, found.client(BOBS) as bobs:
         first, second = (submit(mine, SOURCE + "# sleeps\n") for _ in range(2))
         answer = mine.post(PATH, files={"file": ("a.py", SOURCE)})
@@ -502,7 +499,7 @@ def test_without_its_packages_the_command_says_what_to_install(monkeypatch: pyte
 
 def offers(*folders: str, competitions: tuple[Path, ...] = ()) -> dict[str, Offer]:
     asked = Asked(problem="", suite="quick", ranks=2, device="cpu")
-    options = Options(asked=asked, folders=tuple(FOLDERS / name for name in folders), competitions=competitions)
+    options = ServeOptions(asked=asked, folders=tuple(FOLDERS / name for name in folders), competitions=competitions)
     return {offer.name: offer for offer in offered(options, Checkout.here())}
 
 
@@ -546,7 +543,7 @@ def test_a_competitions_problems_have_its_names_and_deadlines(
 def test_a_cuda_folder_is_offered_in_its_language_where_it_can_be_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = Options(asked=Asked(problem=""), folders=(FOLDERS / "cuda",))
+    options = ServeOptions(asked=Asked(problem=""), folders=(FOLDERS / "cuda",))
     found = offered(options, Checkout.here())
     monkeypatch.setattr(programs, "nvcc", lambda: None)
     assert "cuda" not in [one.name for one in leaderboards(found, options, Checkout.here())]

@@ -12,7 +12,7 @@ import pytest
 from serving import BOBS, GEMM, GPU, MINE, OPTIONS, SOURCE, Served, outcome, served, submit
 
 from harness.serve import statistics
-from harness.serve.offers import Options
+from harness.serve.offers import ServeOptions
 
 TOKEN, ORGANISERS = "everybody's-token-here", "the-organisers-token"
 ADMIN = {"Authorization": f"Bearer {ORGANISERS}"}
@@ -200,7 +200,7 @@ def test_problems_are_read_again(tmp_path: Path) -> None:
     name = "name: Set\ndeadline: 2099-01-01\nproblems:\n"
     line = "  - {{directory: single/{0}, name: {0}-board, gpus: [CPU]}}\n"
     listed.write_text(name + line.format("scale"))
-    options = Options(asked=OPTIONS.asked, competitions=(listed,))
+    options = ServeOptions(asked=OPTIONS.asked, competitions=(listed,))
     with served(tmp_path / "queue", organisers=ORGANISERS, options=options) as found, found.client(ADMIN) as admin:
         before = {one["name"]: one["id"] for one in admin.get("/leaderboards").json()}
         first = admin.post("/admin/update-problems", json={}).json()

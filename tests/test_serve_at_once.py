@@ -10,9 +10,9 @@ from harness.engine.base import (
     ERR,
     OUT,
     RESULT,
-    Done,
     Exited,
     Job,
+    JobDone,
     Lost,
     Overdue,
     Running,
@@ -23,10 +23,10 @@ from harness.engine.base import (
 )
 from harness.engine.fake import FakeEngine, Play
 from harness.serve.service import Service
-from harness.serve.store import Asked, Limits, Row
+from harness.serve.store import NewSubmission, QueueLimits, Row
 from harness.serve.worker import WAITS
 
-PASSED = Done(end=Exited(code=0), has_result=True)
+PASSED = JobDone(end=Exited(code=0), has_result=True)
 LONG = (*[Running()] * 3, PASSED)
 
 
@@ -46,9 +46,9 @@ def queue(server: Service, team: str | None, count: int, name: str = "") -> list
     user = server.store.users.register(MINE["X-Popcorn-Cli-Id"], "login")
     rows = []
     for index in range(count):
-        asked = Asked(problem="gemm_rs", leaderboard=GEMM, gpu=GPU, mode="leaderboard", code=SOURCE, team=team,
+        asked = NewSubmission(problem="gemm_rs", leaderboard=GEMM, gpu=GPU, mode="leaderboard", code=SOURCE, team=team,
                       file_name=name or f"{index}.py", contest="class" if team else None)  # fmt: skip
-        rows.append(server.store.add(user, asked, Limits(of_user=1000)).id)
+        rows.append(server.store.add(user, asked, QueueLimits(of_user=1000)).id)
     server.worker.wake()
     return rows
 
@@ -115,7 +115,7 @@ def test_each_job_has_its_own_state_and_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("in_order", [True, False])
 def test_the_next_server_takes_up_what_runs(tmp_path: Path, in_order: bool) -> None:
     """The cluster's jobs run on, whether the server was stopped or killed; none runs twice, nor what timed out."""
-    late = (*LONG[:-1], Done(end=Overdue(), has_result=False))
+    late = (*LONG[:-1], JobDone(end=Overdue(), has_result=False))
     engine = cluster(tmp_path, lambda name: {"2-1": [Waiting(), *LONG], "3-1": late}.get(name, LONG))
     server = service(tmp_path, engine=engine)
     ids = queue(server, "owls", 5)

@@ -17,15 +17,17 @@ from serving import MINE, SOURCE, numbers, outcome, prepare, served, service, su
 
 from harness.core.errors import BadFileError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan, line_of
-from harness.engine.base import ERR, OUT, RESULT, Done, Exited, Job, Lost, Overdue, Running, State, Ticket, Waiting
+from harness.engine.base import ERR, OUT, RESULT, Exited, Job, JobDone, Lost, Overdue, Running, State, Ticket, Waiting
 from harness.engine.fake import FakeEngine, Play
 from harness.machine.host import descendants
 from harness.serve.server import only_server
-from harness.serve.store import ATTEMPTS, INTERRUPTED, Asked, Ended, Limits, Store
+from harness.serve.store import ATTEMPTS, INTERRUPTED, AttemptEnded, NewSubmission, QueueLimits, Store
 
-ASKED = Asked(problem="gemm_rs", leaderboard="amd-gemm-rs", gpu="CPU", mode="test", file_name="a.py", code=SOURCE)
+ASKED = NewSubmission(
+    problem="gemm_rs", leaderboard="amd-gemm-rs", gpu="CPU", mode="test", file_name="a.py", code=SOURCE
+)
 
-PASSED = Done(end=Exited(code=0), has_result=True)
+PASSED = JobDone(end=Exited(code=0), has_result=True)
 EVENTS = (
     line_of(PhaseBegan(at_s=0.1, name="test")),
     line_of(CaseBegan(at_s=0.2, label="m 64  n 2880", index=0, count=3)),
@@ -79,7 +81,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> None:
 def abandoned(folder: Path, attempts: int) -> int:
     """A queue whose server has died that often while its one submission ran; the submission's number."""
     store = Store(folder / "queue.sqlite3")
-    row = store.add(store.users.register(MINE["X-Popcorn-Cli-Id"], "login"), ASKED, Limits())
+    row = store.add(store.users.register(MINE["X-Popcorn-Cli-Id"], "login"), ASKED, QueueLimits())
     for attempt in range(1, attempts + 1):
         assert store.claim() is not None
         if attempt < attempts:
@@ -239,7 +241,7 @@ def test_a_store_that_fails_for_a_moment_costs_no_evaluation(tmp_path: Path, mon
 
 
 def test_an_evaluation_without_a_result_has_failed_with_its_last_line(tmp_path: Path) -> None:
-    engine = played(tmp_path, Done(end=Exited(code=-9), has_result=False))
+    engine = played(tmp_path, JobDone(end=Exited(code=-9), has_result=False))
     with served(tmp_path, engine=engine) as found, found.client(MINE) as client:
         job = outcome(client, submit(client))["job"]
         assert (job["status"], job["error"]) == (
@@ -288,7 +290,7 @@ def test_what_takes_too_long_is_ended_however_it_resists(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("has_result", [True, False])
 def test_what_had_its_result_before_it_was_ended_has_it(tmp_path: Path, has_result: bool) -> None:
-    engine = played(tmp_path, Running(), Done(end=Overdue(), has_result=has_result))
+    engine = played(tmp_path, Running(), JobDone(end=Overdue(), has_result=has_result))
     with served(tmp_path, deadline_s=1.0, engine=engine) as found, found.client(MINE) as client:
         assert outcome(client, submit(client))["job"]["status"] == ("succeeded" if has_result else "timed_out")
 
@@ -332,7 +334,7 @@ def test_what_an_interrupted_evaluation_left_cannot_stop_the_queue(tmp_path: Pat
 
 def test_an_attempt_that_was_given_up_cannot_write_a_result(tmp_path: Path) -> None:
     store = Store(tmp_path / "q")
-    store.add(store.users.register("ada:1", "login"), ASKED, Limits())
+    store.add(store.users.register("ada:1", "login"), ASKED, QueueLimits())
     first = store.claim()
     assert first is not None
     store.recover(first.id, first.attempt)
@@ -340,9 +342,9 @@ def test_an_attempt_that_was_given_up_cannot_write_a_result(tmp_path: Path) -> N
     assert second is not None
     assert (second.id, second.attempt) == (first.id, 2)
     assert store.claim() is None
-    assert not store.finish(first.id, first.attempt, Ended(state="failed"))
-    assert store.finish(second.id, second.attempt, Ended(state="succeeded", passed=True))
-    assert not store.finish(second.id, second.attempt, Ended(state="failed")), "one result, once"
+    assert not store.finish(first.id, first.attempt, AttemptEnded(state="failed"))
+    assert store.finish(second.id, second.attempt, AttemptEnded(state="succeeded", passed=True))
+    assert not store.finish(second.id, second.attempt, AttemptEnded(state="failed")), "one result, once"
     found = store.get(first.id)
     assert found is not None
     assert found.state == "succeeded"
@@ -366,7 +368,7 @@ def test_a_queue_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
 def test_a_queue_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
     """Nobody is banned there, and nothing closed."""
     store = Store(tmp_path / "q")
-    store.add(store.users.register("ada:1", "login"), ASKED, Limits())
+    store.add(store.users.register("ada:1", "login"), ASKED, QueueLimits())
     before = "ALTER TABLE users DROP COLUMN banned_at; DROP TABLE closed; PRAGMA user_version = 4;"
     store._db.executescript(before)
     store.close()
@@ -389,10 +391,10 @@ def test_sources_are_for_the_checkouts_owner_only(tmp_path: Path) -> None:
 def test_points_are_ranked_with_the_most_first_and_times_with_the_least(tmp_path: Path) -> None:
     store = Store(tmp_path / "q")
     for user, score in (("ada:1", 1.5), ("bob:2", 2.5)):
-        store.add(store.users.register(user, "login"), ASKED, Limits())
+        store.add(store.users.register(user, "login"), ASKED, QueueLimits())
         row = store.claim()
         assert row is not None
-        store.finish(row.id, row.attempt, Ended(state="succeeded", passed=True, score_s=score))
+        store.finish(row.id, row.attempt, AttemptEnded(state="succeeded", passed=True, score_s=score))
     assert [row.user for row in store.ranked("amd-gemm-rs", "CPU")] == ["ada", "bob"]
     assert [row.user for row in store.ranked("amd-gemm-rs", "CPU", more_is_better=True)] == ["bob", "ada"]
     store.close()

@@ -41,11 +41,12 @@ from harness.core.records import (
     Series,
 )
 from harness.core.summary import Summary
+from harness.core.words import SHOWN_CHARS
 from harness.gpumode import result_lines
 from harness.report import export
-from harness.serve.results import TEXT_CHARS, ended
-from harness.serve.store import Ended, Row
-from harness.serve.worker import Stage
+from harness.serve.results import ended
+from harness.serve.store import AttemptEnded, Row
+from harness.serve.worker import RunningStage
 
 
 def row(mode: Mode = "leaderboard") -> Row:
@@ -57,11 +58,11 @@ def row(mode: Mode = "leaderboard") -> Row:
     )  # fmt: skip
 
 
-def of(found: object, mode: Mode = "leaderboard") -> Ended:
+def of(found: object, mode: Mode = "leaderboard") -> AttemptEnded:
     return ended(row(mode), report_json.to_json(found), "the report\n```\n", "the command")  # type: ignore[arg-type]
 
 
-def full(made: Ended) -> dict[str, dict[str, Any]]:
+def full(made: AttemptEnded) -> dict[str, dict[str, Any]]:
     assert made.result is not None
     (one,) = made.result["results"]
     assert one["success"]
@@ -126,7 +127,7 @@ def test_what_a_rank_had_to_say_is_passed_on_clean_and_cut() -> None:
     assert stacks.count("most recent call first") == 8
     logs = {"candidate rank 0": HOSTILE + "x" * 100_000, "trusted rank 0": "not the submission's"}
     printed = of(replace(failed_test(HELD), logs=logs)).runs[0]["diagnostics"]["stdout"]
-    assert len(printed) <= TEXT_CHARS + 50
+    assert len(printed) <= SHOWN_CHARS + 50
     assert "characters omitted" in printed
     assert "not the submission's" not in printed
 
@@ -238,7 +239,7 @@ def without_specs(lines: dict[str, str]) -> dict[str, str]:
 
 
 def test_the_stage_is_the_phase_and_case_that_began_last() -> None:
-    stage = Stage()
+    stage = RunningStage()
     assert stage.text == "start"
     stage = stage.after(PhaseBegan(at_s=0.1, name="test")).after(
         CaseBegan(at_s=0.2, label="m 64  bias true\n\x1b[1m", index=0, count=3)

@@ -381,7 +381,7 @@ def played(monkeypatch: pytest.MonkeyPatch, log: Callable[[Any], float]) -> list
         plans.append(plan)
         value = log(plan)
         difference = compare.Difference(log=value, variance=0.0, freedom=1.0)
-        row = compare.Row(label="x", params={}, a=(1.0,), b=(1.0,), difference=difference)
+        row = compare.CaseRow(label="x", params={}, a=(1.0,), b=(1.0,), difference=difference)
         return type("Found", (), {"rows": (row,), "launches": (value,)})()
 
     monkeypatch.setattr(compare, "live", live)
@@ -389,8 +389,7 @@ def played(monkeypatch: pytest.MonkeyPatch, log: Callable[[Any], float]) -> list
 
 
 def run_settle(root: Path, *arguments: str) -> int:
-    namespace = main.parser("settle").parse_args(["settle", "gemm_rs", *arguments])
-    return int(namespace.verb(namespace, Checkout(root)))
+    return main.parse(["settle", "gemm_rs", *arguments]).carry_out(Checkout(root))
 
 
 def test_a_settled_order_is_stored_with_date_and_machine_and_shown_as_such(

@@ -24,10 +24,10 @@ from harness.engine.base import (
     ERR,
     OUT,
     Cancelled,
-    Done,
     EngineError,
     Exited,
     Job,
+    JobDone,
     Lost,
     Overdue,
     Running,
@@ -179,14 +179,14 @@ def test_a_job_that_has_no_room_may_be_submitted_later(tmp_path: Path) -> None:
     ("state", "code", "nodes", "has_begun", "found"),
     [
         ("CANCELLED", 0, "n1", False, Lost),  # slurmd has no room for its script
-        ("CANCELLED", 0, "", False, Done),  # by scancel, while it waited
-        ("CANCELLED", 0, "n1", True, Done),
+        ("CANCELLED", 0, "", False, JobDone),  # by scancel, while it waited
+        ("CANCELLED", 0, "n1", True, JobDone),
         ("FAILED", node.NO_ROOM, "n1", False, Lost),
-        ("FAILED", node.NO_ROOM, "n1", True, Done),  # the command's own
-        ("FAILED", 127, "n1", False, Done),  # no Python there
+        ("FAILED", node.NO_ROOM, "n1", True, JobDone),  # the command's own
+        ("FAILED", 127, "n1", False, JobDone),  # no Python there
         ("FAILED", -9, "n1", True, Lost),
         ("NODE_FAIL", 0, "n1", True, Lost),
-        ("TIMEOUT", 0, "n1", True, Done),
+        ("TIMEOUT", 0, "n1", True, JobDone),
     ],
 )
 def test_slurms_last_word(state: str, code: int, nodes: str, has_begun: bool, found: type) -> None:
@@ -197,7 +197,7 @@ def test_slurms_last_word(state: str, code: int, nodes: str, has_begun: bool, fo
 
 
 def test_the_command_for_the_other_machine_is_the_same_without_its_engine() -> None:
-    command = ["eval", "a2a", "--engine", "slurm", "--ranks", "2", "--engine=slurm", "--eng", "slurm"]
+    command = ["eval", "a2a", "--engine", "slurm", "--ranks", "2", "--engine=slurm", "--engine", "slurm"]
     assert options.without_engine(command) == ["eval", "a2a", "--ranks", "2"]
     assert set(options.ENGINES) == set(registry.ENGINES)
     assert options.HERE == registry.LOCAL
@@ -262,7 +262,7 @@ def until(engine: SlurmEngine, name: str, found: Callable[[State], bool]) -> Sta
 
 
 def end(engine: SlurmEngine, name: str) -> State:
-    return until(engine, name, lambda state: isinstance(state, Done | Lost))
+    return until(engine, name, lambda state: isinstance(state, JobDone | Lost))
 
 
 def runs(state: State) -> bool:
@@ -291,7 +291,7 @@ class TestCluster:
         for name in ("a", "b", "c"):
             engine.submit(job(name, script))
         for name in ("a", "b", "c"):
-            assert end(engine, name) == Done(end=Exited(code=3), has_result=True)
+            assert end(engine, name) == JobDone(end=Exited(code=3), has_result=True)
         folder = engine.fetch(job("a", "").ticket, tmp_path)
         assert json.loads((folder / "result.json").read_text()) == {"a": 1}
         engine.discard(job("a", "").ticket)
@@ -306,17 +306,17 @@ class TestCluster:
         assert until(wide, "third", lambda state: True) == Waiting()
         for name in ("third", "first", "second"):
             wide.cancel(job(name, "").ticket)
-            assert end(wide, name) == Done(end=Cancelled(), has_result=False)
+            assert end(wide, name) == JobDone(end=Cancelled(), has_result=False)
 
     def test_a_job_that_somebody_else_cancels_is_done_not_lost(self, engine: SlurmEngine, cluster: Cluster) -> None:
         ticket = engine.submit(job("one", "sleep 100"))
         wait_for((engine._folder / "one" / node.STARTED).exists, WAIT_S)
         cluster.asked("scancel", engine.number(ticket))
-        assert end(engine, "one") == Done(end=Exited(code=-signal.SIGTERM), has_result=False)
+        assert end(engine, "one") == JobDone(end=Exited(code=-signal.SIGTERM), has_result=False)
 
     def test_a_deadline_is_kept_to_the_second(self, engine: SlurmEngine) -> None:
         engine.submit(job("late", "sleep 100", deadline_s=1.0))
-        assert end(engine, "late") == Done(end=Overdue(), has_result=False)
+        assert end(engine, "late") == JobDone(end=Overdue(), has_result=False)
 
     def test_a_refusal_of_slurms_is_told_and_leaves_nothing(self, engine: SlurmEngine) -> None:
         picky = SlurmEngine(engine._folder, engine._cwd, {}, SlurmSettings(engine="slurm", partition="none"))
@@ -329,13 +329,13 @@ class TestCluster:
         for one, code in ((engine, 4), (other, 5)):
             one.submit(job("same", f"sleep 1; exit {code}"))
         other.cancel(job("same", "").ticket)
-        assert end(engine, "same") == Done(end=Exited(code=4), has_result=False)
+        assert end(engine, "same") == JobDone(end=Exited(code=4), has_result=False)
 
     def test_an_engine_that_is_started_again_finds_its_jobs(self, engine: SlurmEngine) -> None:
         engine.submit(job("one", "sleep 2; exit 6"))
         again = SlurmEngine(engine._folder, engine._cwd, dict(os.environ), SETTINGS)
         assert [ticket.id for ticket in again.tickets()] == ["one"]
-        assert end(again, "one") == Done(end=Exited(code=6), has_result=False)
+        assert end(again, "one") == JobDone(end=Exited(code=6), has_result=False)
 
     def test_a_controller_that_is_started_again_loses_no_job(self, engine: SlurmEngine, cluster: Cluster) -> None:
         engine.submit(job("one", "sleep 4; exit 8"))
@@ -343,7 +343,7 @@ class TestCluster:
         cluster.stop_controller()
         assert isinstance(engine.poll(job("one", "").ticket), Running), "the last known state stands"
         cluster.start_controller()
-        assert end(engine, "one") == Done(end=Exited(code=8), has_result=False)
+        assert end(engine, "one") == JobDone(end=Exited(code=8), has_result=False)
 
     def test_a_job_whose_node_dies_is_lost(self, engine: SlurmEngine, cluster: Cluster) -> None:
         ticket = engine.submit(job("one", "sleep 100"))
@@ -372,7 +372,7 @@ class TestCluster:
         cluster.start_node(full)
         cluster.asked("scontrol", "update", f"NodeName={full}", "State=RESUME")
         engine.submit(job("one-2", "exit 3"))
-        assert end(engine, "one-2") == Done(end=Exited(code=3), has_result=False)
+        assert end(engine, "one-2") == JobDone(end=Exited(code=3), has_result=False)
 
     def test_an_evaluation_there_is_recorded_as_one_here(self, checkout: Path, cluster: Cluster) -> None:
         """The same command, told where to run: the same exit code, text and entry."""

@@ -43,14 +43,16 @@ from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
 from harness.kinds.kind import Order, Plan
+from harness.kinds.program.build import ProgramPlan, unfit
+from harness.kinds.program.task import TaskModule, check_here, load_instance, load_task
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
-from harness.kinds.solver_build import ProgramPlan, unfit
-from harness.kinds.solver_task import Task, check_here, load_instance, load_task
 from harness.problems.shape_file import find
 from harness.report import board_view, comparison, export, history, page_data, plot
 from harness.report import decision as decision_shown
 from harness.report.curves import curve_table
+from harness.report.document import Document, plain
+from harness.report.render import terminal
 
 CHECKOUT = Checkout(ROOT)
 EXAMPLE = {
@@ -73,16 +75,16 @@ class Silent:
 
 
 @pytest.fixture(scope="module")
-def task() -> Task:
+def task() -> TaskModule:
     return load_task(find("iopddl", CHECKOUT))
 
 
-def loaded(task: Task, **changes: object) -> object:
+def loaded(task: TaskModule, **changes: object) -> object:
     return task.load(json.dumps({"problem": EXAMPLE["problem"] | changes}).encode())
 
 
 # ---- the checker -----------------------------------------------------------------------------------------------------
-def test_a_cost_is_the_sum_over_nodes_and_parallel_edges(task: Task) -> None:
+def test_a_cost_is_the_sum_over_nodes_and_parallel_edges(task: TaskModule) -> None:
     assert task.cost(loaded(task), "[0, 0]") == 5 + 2 + 0 + 10
     assert task.cost(loaded(task), "[1, 2]") == 1 + 9 + 5 + 10
 
@@ -102,13 +104,13 @@ def test_a_cost_is_the_sum_over_nodes_and_parallel_edges(task: Task) -> None:
         ("[" * 100_000 + "]", "not an answer"),
     ],
 )
-def test_a_wrong_answer_names_what_is_wrong_and_where(task: Task, line: str, words: str) -> None:
+def test_a_wrong_answer_names_what_is_wrong_and_where(task: TaskModule, line: str, words: str) -> None:
     with pytest.raises(ValueError, match=r".") as found:
         task.cost(loaded(task), line)
     assert words in str(found.value)
 
 
-def test_sums_beyond_64_bits_are_exact(task: Task) -> None:
+def test_sums_beyond_64_bits_are_exact(task: TaskModule) -> None:
     """With floats, or int64, the last digits or the sign would be lost."""
     most = 2**63 - 1
     nodes = {"intervals": [[0, 1]] * 5, "costs": [[most]] * 5, "usages": [[most]] * 5}
@@ -131,12 +133,12 @@ def test_sums_beyond_64_bits_are_exact(task: Task) -> None:
         ({"nodes": {}}, "not an instance"),
     ],
 )
-def test_an_instance_that_does_not_fit_is_refused_with_the_place(task: Task, changes: dict, words: str) -> None:
+def test_an_instance_that_does_not_fit_is_refused_with_the_place(task: TaskModule, changes: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         loaded(task, **changes)
 
 
-def test_the_contests_instances_are_read_from_the_users_folder(task: Task, tmp_path: Path, monkeypatch) -> None:
+def test_the_contests_instances_are_read_from_the_users_folder(task: TaskModule, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delenv("IOPDDL_DATA", raising=False)
     with pytest.raises(UsageError, match="set IOPDDL_DATA to a folder"):
         load_instance(task, "Q")
@@ -154,7 +156,9 @@ def test_the_contests_instances_are_read_from_the_users_folder(task: Task, tmp_p
         load_instance(task, "Q")
 
 
-def test_an_instance_that_is_cut_off_is_known_before_anything_runs(task: Task, tmp_path: Path, monkeypatch) -> None:
+def test_an_instance_that_is_cut_off_is_known_before_anything_runs(
+    task: TaskModule, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setenv("IOPDDL_DATA", str(tmp_path))
     whole = gzip.compress(json.dumps(EXAMPLE).encode())
     (tmp_path / "asplos-2025-iopddl-Q.json.gz").write_bytes(whole)
@@ -179,7 +183,9 @@ def test_an_instance_that_is_cut_off_is_known_before_anything_runs(task: Task, t
     ],
     ids=["plain", "empty", "corrupt", "deep", "nan", "digits", "short", "bytes"],
 )
-def test_an_unreadable_instance_is_named(task: Task, tmp_path: Path, monkeypatch, data: bytes, words: str) -> None:
+def test_an_unreadable_instance_is_named(
+    task: TaskModule, tmp_path: Path, monkeypatch, data: bytes, words: str
+) -> None:
     monkeypatch.setenv("IOPDDL_DATA", str(tmp_path))
     (tmp_path / "asplos-2025-iopddl-Q.json.gz").write_bytes(data)
     with pytest.raises(BadFileError, match=words) as found:
@@ -187,7 +193,7 @@ def test_an_unreadable_instance_is_named(task: Task, tmp_path: Path, monkeypatch
     assert "asplos-2025-iopddl-Q.json.gz" in str(found.value)
 
 
-def test_a_limit_beyond_64_bits_is_kept_to(task: Task) -> None:
+def test_a_limit_beyond_64_bits_is_kept_to(task: TaskModule) -> None:
     assert task.cost(loaded(task, usage_limit=2**80), "[1, 1]") > 0
     with pytest.raises(ValueError, match="usage limit exceeded"):
         task.cost(loaded(task, usage_limit=-(2**80)), "[1, 1]")
@@ -202,7 +208,7 @@ def generator() -> Any:
         sys.path.pop(0)
 
 
-def test_every_shipped_instance_has_a_proved_bound_and_comes_from_the_generator(task: Task) -> None:
+def test_every_shipped_instance_has_a_proved_bound_and_comes_from_the_generator(task: TaskModule) -> None:
     generate = generator().generate
     for name, arguments in {"tiny": (2, 1, 1), "small": (6, 2, 2), "chain": (24, 3, 3), "long": (40, 3, 4)}.items():
         found = load_instance(task, name)
@@ -232,7 +238,7 @@ FORBIDDING = {
 
 @pytest.mark.parametrize("family", FORBIDDING)
 def test_forbidden_pairs_that_remain_do_not_keep_the_solver_from_the_optimum(
-    task: Task, solver: Path, tmp_path: Path, family: str
+    task: TaskModule, solver: Path, tmp_path: Path, family: str
 ) -> None:
     arguments, options, optimum = FORBIDDING[family]
     instance = tmp_path / "instance.json"
@@ -251,7 +257,7 @@ def test_a_bound_that_the_solver_proves_is_none_above_the_optimum(solver: Path) 
     assert 3_660_000 < int(ran.stderr.split()[-1]) <= 3_676_308
 
 
-def test_the_reference_never_ends_with_a_worse_answer_than_it_had(task: Task) -> None:
+def test_the_reference_never_ends_with_a_worse_answer_than_it_had(task: TaskModule) -> None:
     """HiGHS, its time up, once had an answer at five times the greedy one's cost, which then was the reference's."""
     code = (
         "import reference, sys; real = reference.by_milp;"
@@ -289,7 +295,7 @@ def test_the_published_table_scores_as_published() -> None:
 def comparison_of(a: float, b: float, metric: Metric = COST) -> compare.Comparison:
     series = Series(metric=metric, own=(b,) * 3, baseline=(a,) * 3)
     sides = [compare.Side(name=name, sha256=name * 64) for name in "ab"]
-    row = compare.Row(
+    row = compare.CaseRow(
         label="small", params={}, a=series.baseline, b=series.own, difference=compare.against_baseline(series)
     )
     return compare.Comparison(
@@ -309,7 +315,7 @@ def comparison_of(a: float, b: float, metric: Metric = COST) -> compare.Comparis
 
 def test_costs_are_compared_in_their_own_words_and_unit() -> None:
     console = Console(width=120, file=io.StringIO())
-    comparison.show(found := comparison_of(200.0, 100.0), console)
+    terminal.show(comparison.document_of([found := comparison_of(200.0, 100.0)]), console)
     text = printed(console)
     assert "B is CHEAPER  A / B is 2.000x (95 % interval 2.000 to 2.000)" in text
     assert "1 rank on cpu" in text
@@ -335,7 +341,7 @@ def test_where_more_is_better_more_is_better() -> None:
 
 def test_a_score_in_points_is_no_time_and_says_nothing_of_the_machine() -> None:
     points = Score(value=2.9, unit="points", better="more", relative_by="relative")
-    decision = verify.decide(verify.Claim(score=points, ratio=1.2, ci=None), [1.5, 1.4, 1.6], [1.2, 1.21, 1.2])
+    decision = verify.decide(verify.EntryClaim(score=points, ratio=1.2, ci=None), [1.5, 1.4, 1.6], [1.2, 1.21, 1.2])
     assert decision.word == "verified"
     assert "machine" not in decision.why
     assert "-0%" not in decision.why
@@ -404,7 +410,7 @@ def test_floods_and_fork_bombs_are_ended_and_named(tmp_path: Path, monkeypatch) 
     from harness.process import answers
 
     small = {"output_bytes": 1 << 20, "tasks": 20}
-    monkeypatch.setattr(answers.Limits, "__init__", _limited(answers.Limits.__init__, small))
+    monkeypatch.setattr(answers.ProcessLimits, "__init__", _limited(answers.ProcessLimits.__init__, small))
     flood = program(tmp_path, "while True: print('x' * 100000)", "flood.py")
     assert "printed more than 1 MiB and was ended" in outcome_of(evaluated(flood))
     bomb = "import subprocess, sys\nwhile True: subprocess.Popen(['sleep', '60'])"
@@ -418,7 +424,7 @@ def test_a_flood_of_answers_leaves_a_sample_and_the_newest() -> None:
     from harness.process import answers
 
     with subprocess.Popen(["true"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        limits = answers.Limits(wall_s=9, cores=(0,), memory_bytes=1)
+        limits = answers.ProcessLimits(wall_s=9, cores=(0,), memory_bytes=1)
         reading = answers._Reading(child, limits, os.pipe()[0], answers.cgroup.Cgroup())
         for number in range(5000):
             reading._take(b"[1]\n" * 100 + b"[%d]\n" % number)
@@ -475,7 +481,7 @@ def test_the_table_of_the_curve_keeps_its_labels_where_there_is_little_room() ->
     measured = Measured(series=(series,), curves=(Curve(limit_s=9.0, own=points, baseline=points, known=1.2e11),))
     case = Case(kind="benchmark", params={"instance": "M", "limit_s": 180.0}, seed=1, world_size=1)
     console = Console(width=80, file=io.StringIO())
-    console.print(curve_table([CaseResult(case=case, outcome=measured)], console))
+    terminal.show(Document(blocks=tuple(curve_table([CaseResult(case=case, outcome=measured)]))), console)
     head, own, reference, ratio = printed(console).splitlines()
     assert head.split() == ["reached", "by", "of", "50%", "100%"]
     assert own.startswith("instance M limit_s 180.0  submission  125,089,397,199")
@@ -514,11 +520,12 @@ def test_when_a_best_changes_everybodys_score_does(tmp_path: Path) -> None:
         both_judged=True,
     )
     told = board_view.notes(dataclasses.replace(board, settlements=(met,)), first.group, ranking(board, first.group))
-    assert told[-1] == "settled 2026-05-01, 8 rounds, resolves 10.0%: mine.py by me 1.250x"
+    assert plain(told[-1]) == "settled 2026-05-01, 8 rounds, resolves 10.0%: mine.py by me 1.250x"
     console = Console(width=120, file=io.StringIO())
-    board_view.show_board(board, console)
-    history.show([mine], console)
-    decision_shown.show(first, verify.Decision(word="undecided", why="so"), [report, report], console)
+    terminal.show(board_view.document_of(board), console)
+    terminal.show(history.document_of([mine]), console)
+    undecided = verify.Decision(word="undecided", why="so")
+    terminal.show(decision_shown.document_of(first, undecided, [report, report]), console)
     text = printed(console)
     assert "speedup" not in text
     assert " ms" not in text
@@ -569,7 +576,7 @@ def test_what_a_failed_solver_printed_is_shown_and_the_advice_is_for_solvers(tmp
 
 
 def test_an_answer_below_a_proved_bound_is_held(tmp_path: Path, monkeypatch) -> None:
-    from harness.kinds import solver_run
+    from harness.kinds.program import run as solver_run
 
     monkeypatch.setattr(solver_run, "_cost", lambda *_: 7)
     [result] = evaluated(program(tmp_path, f"{THRIFTY}print(answer)")).results

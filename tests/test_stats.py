@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harness.core import stats
 from harness.core.records import Bound, Estimate, Measured
-from harness.core.stats import CaseLogs, Launch, estimate, geomean, median, ratio, ratios_of, spread
+from harness.core.stats import CaseLogs, LaunchRatio, estimate, geomean, median, ratio, ratios_of, spread
 from harness.judging.figures import case_figures
 from harness.judging.scoring import SCORINGS
 
@@ -219,7 +219,7 @@ NOISE = stats.Noise(
 
 def width(*sessions: list[float]) -> float:
     """Of the interval by launches with these logarithms, whose error is 0.02."""
-    of = [[Launch(log, 0.02) for log in session] for session in sessions]
+    of = [[LaunchRatio(log, 0.02) for log in session] for session in sessions]
     low, high = stats.over_launches(of, stats.with_seen(NOISE, [of])).interval()
     return high / low
 
@@ -238,7 +238,10 @@ def test_launches_of_one_session_narrow_an_interval_to_what_sessions_differ_by()
 
 def test_a_launch_with_a_better_interval_counts_for_more() -> None:
     noise = stats.Noise(launch=stats.LaunchNoise(sd=0.01, freedom=4), session=stats.LaunchNoise(sd=0.01, freedom=4))
-    for sessions in ([[Launch(0.0, 0.001), Launch(1e-3, 0.5)]], [[Launch(0.0, 0.001)], [Launch(1e-3, 0.5)]]):
+    for sessions in (
+        [[LaunchRatio(0.0, 0.001), LaunchRatio(1e-3, 0.5)]],
+        [[LaunchRatio(0.0, 0.001)], [LaunchRatio(1e-3, 0.5)]],
+    ):
         assert stats.over_launches(sessions, noise).log < 1e-4
 
 
@@ -249,7 +252,7 @@ def test_what_is_seen_is_pooled_with_what_is_known_by_degrees_of_freedom() -> No
     sources = []
     for _ in range(400):
         means = [chance.gauss(0, 0.03) for _ in range(3)]
-        sources.append([[Launch(mean + chance.gauss(0, 0.05), 0.03) for _ in range(2)] for mean in means])
+        sources.append([[LaunchRatio(mean + chance.gauss(0, 0.05), 0.03) for _ in range(2)] for mean in means])
     seen = stats.with_seen(NOISE, sources)
     assert seen.launch.sd == pytest.approx(0.04, abs=0.003), "without the 3 % that their own samples explain"
     assert seen.session.sd == pytest.approx(0.03, abs=0.003)
@@ -262,7 +265,7 @@ def test_intervals_over_launches_hold_what_they_promise() -> None:
     for _ in range(trials):
         noise = stats.Noise(launch=guessed(chance, 0.06), session=guessed(chance, 0.05))
         means = [chance.gauss(0, 0.05) for _ in range(3)]
-        of = [[Launch(mean + chance.gauss(0, math.hypot(0.06, 0.02)), 0.02) for _ in range(2)] for mean in means]
+        of = [[LaunchRatio(mean + chance.gauss(0, math.hypot(0.06, 0.02)), 0.02) for _ in range(2)] for mean in means]
         low, high = stats.over_launches(of, stats.with_seen(noise, [of])).interval()
         missed += not low <= 1 <= high
     assert 0.02 * trials <= missed <= 0.065 * trials

@@ -17,8 +17,8 @@ import torch
 
 from harness.core.decode import DecodeError
 from harness.core.records import Case, Wrong
-from harness.kinds import op_stepped
-from harness.kinds.op_stepped import Stepping
+from harness.kinds.op import stepped as op_stepped
+from harness.kinds.op.stepped import Stepping
 from harness.ranks import clocks, taking, wire
 from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.clocks import Samples

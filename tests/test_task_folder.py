@@ -15,7 +15,7 @@ from harness.kinds.registry import find, named
 from harness.kinds.settings import Asked
 from harness.problems.problem import OFFICIAL
 from harness.problems.shape_file import problem_names
-from harness.serve.offers import Options, leaderboards, offered
+from harness.serve.offers import ServeOptions, leaderboards, offered
 
 HERE = Checkout.here()
 FIT = [name for name in problem_names(HERE) if not task_folder.unfit(named(name, HERE))]
@@ -130,7 +130,7 @@ def test_a_folder_is_served_as_kernelbot_keeps_it() -> None:
 
 def test_leaderboards_serve_the_files_that_are_written() -> None:
     """A problem that KernelBot has no place for has no task."""
-    served = Options(asked=Asked(problem="", device="cpu"))
+    served = ServeOptions(asked=Asked(problem="", device="cpu"))
     known = {one.name: one for one in leaderboards(offered(served, HERE), served, HERE)}
     problem = named("a2a", HERE)
     task = known["amd-all2all"].task

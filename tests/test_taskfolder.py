@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Silent, submission_of
+from factories import ordered
 
 from harness.cli.main import main
 from harness.core.checkout import Checkout
@@ -25,14 +26,16 @@ from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import cases_text, read
 from harness.judging import verdict
 from harness.judging.warnings import TEXTS, text_of
-from harness.kinds import op_measure
-from harness.kinds.plan import make_plan
+from harness.kinds.folder import rank as folder_trusted
+from harness.kinds.folder import rank_check as folder_check
+from harness.kinds.folder.rank import FolderTrusted
+from harness.kinds.op import measure as op_measure
+from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine.host import gpus
 from harness.problems.submission import directives
 from harness.process import compile_cache, cuda_shim_site
-from harness.ranks import folder_check, folder_trusted, launch, output_bounds, payload
-from harness.ranks.folder_trusted import FolderTrusted
+from harness.ranks import launch, output_bounds, payload
 from harness.ranks.shared_buffer import FileBuffer, LoadedFile
 
 FOLDERS = Path(__file__).parent / "folders"
@@ -69,7 +72,7 @@ def ran(nothing_left: None) -> Evaluate:
         if not isinstance(source, Submission):
             source = submission_of(source or problem.default_submission().read_text())
         world_size = suite.benchmarks[0].world_size
-        plan = make_plan(problem, suite, source, mode, "cpu", world_size, "tester", cuda_is_cpu=cuda_is_cpu)
+        plan = make_plan(ordered(problem, suite, source, mode, "cpu", world_size), cuda_is_cpu=cuda_is_cpu)
         return evaluate(plan, Silent())
 
     return run
@@ -454,7 +457,7 @@ def test_a_kernel_on_a_stream_that_waits_for_no_other_is_right_where_inputs_lie_
     """As they do at GPU MODE."""
     problem = read(FOLDERS / "single" / "wired", Checkout.here())
     suite = dataclasses.replace(problem.suite("official"), benchmark_s=0.1)
-    plan = make_plan(problem, suite, submission_of(ASIDE), "leaderboard", gpus().device, 1, "tester")
+    plan = make_plan(ordered(problem, suite, submission_of(ASIDE), "leaderboard", gpus().device, 1))
     report = evaluate(plan, Silent())
     assert verdict.status(report) == "pass", verdict.first_failure(report)
 

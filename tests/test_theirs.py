@@ -43,11 +43,13 @@ from harness.evaluation.evaluate import evaluate
 from harness.gpumode import result_lines
 from harness.gpumode.folder import read
 from harness.judging import verdict
-from harness.kinds import external
+from harness.kinds.external import kind as external
 from harness.kinds.kind import Order, Setting
 from harness.kinds.registry import kind_of
 from harness.machine import host
-from harness.report import board_view, export, terminal
+from harness.report import board_view, export
+from harness.report.evaluation import document_of
+from harness.report.render import terminal
 
 FOLDERS = Path(__file__).parent / "folders"
 FACTS = FOLDERS / "facts"
@@ -121,7 +123,7 @@ def outcomes(report: EvalReport) -> list[type]:
 
 def shown(report: EvalReport) -> str:
     console = Console(file=StringIO(), width=100)
-    terminal.show(report, None, None, console)
+    terminal.show(document_of(report, None, None), console)
     return console.file.getvalue()
 
 
@@ -463,7 +465,7 @@ def test_no_text_breaks_it_and_none_passes_without_a_result_of_every_case(
     data: bytes, code: int | None, count: int
 ) -> None:
     """Forged or garbled lines cost their own run at most."""
-    ran = external.Ran(code=code, told=result_lines.parse(data), stdout="", stderr="")
+    ran = external.EvaluatorRun(code=code, told=result_lines.parse(data), stdout="", stderr="")
     found = external.outcomes_of("test", count, ran, 1.0)
     assert len(found) == count
     assert all(isinstance(one, Passed) for one in found) or any(isinstance(one, Failure) for one in found)
@@ -509,7 +511,7 @@ def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, mo
     assert "speedup none: eval.py times no reference" in text
     assert "the submission is for an L4; this machine has no GPU" in text
     console = Console(file=StringIO(), width=100)
-    board_view.show_board(leaderboard.load(tmp_path / "leaderboard.yaml"), console)
+    terminal.show(board_view.document_of(leaderboard.load(tmp_path / "leaderboard.yaml")), console)
     assert "suite theirs" in console.file.getvalue()
 
 

@@ -18,12 +18,12 @@ from harness.board import bundle_make, judgements
 from harness.board.entries import Board
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import UsageError
-from harness.kinds import train_data
 from harness.kinds.kind import Order
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
-from harness.kinds.train import TrainPlan, TrainSession
-from harness.kinds.train_run import Runs
+from harness.kinds.train import data as train_data
+from harness.kinds.train.kind import TrainPlan, TrainSession
+from harness.kinds.train.run import Runs
 from harness.problems.token_files import read_folder
 from tests.recorded import run
 
@@ -138,7 +138,7 @@ def test_no_run_trains_on_what_any_run_is_evaluated_on(
 
 
 def test_sizes_are_cut_as_the_rules_say(own_text: ModuleType) -> None:
-    from harness.kinds import train_rules
+    from harness.kinds.train import rules as train_rules
     from harness.problems.shape_file import find
 
     for name in ("model", "corpus", "reference"):

@@ -29,17 +29,21 @@ from harness.evaluation import compare
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
-from harness.kinds import train_rules
 from harness.kinds.kind import Order
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting
-from harness.kinds.train import TrainPlan, TrainSession
-from harness.kinds.train_run import Evaluation, Run, Runs, idle_period, mllog_text
+from harness.kinds.train import rank as quality_trusted
+from harness.kinds.train import rank_run as training
+from harness.kinds.train import rules as train_rules
+from harness.kinds.train.kind import TrainPlan, TrainSession
+from harness.kinds.train.run import Evaluation, Runs, TrainingRun, idle_period, mllog_text
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find
-from harness.ranks import payload, quality_trusted, training, wire
-from harness.report import board_view, history, page_data, terminal
+from harness.ranks import payload, wire
+from harness.report import board_view, history, page_data
+from harness.report.evaluation import document_of
+from harness.report.render import terminal
 
 CHECKOUT = Checkout(ROOT)
 PROBLEMS = ["llama_pretrain", "llama_lora"]
@@ -137,7 +141,7 @@ def runs(staged: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     return make
 
 
-def one_run(runs: Runs, seed: int = 1) -> Run | Wrong | Held:
+def one_run(runs: Runs, seed: int = 1) -> TrainingRun | Wrong | Held:
     runs.make(seed, f"hidden {seed}")
     return runs.run("candidate")
 
@@ -163,7 +167,7 @@ def train(config, data, seed, target, log):
 @pytest.mark.parametrize(("name", "target"), [("llama_pretrain", 20.0), ("llama_lora", 2.65)])
 def test_a_run_ends_at_the_first_evaluation_that_reaches_the_target(runs: Any, name: str, target: float) -> None:
     found = one_run(runs(reference_text(name), name, target=target))
-    assert isinstance(found, Run), found
+    assert isinstance(found, TrainingRun), found
     assert found.has_converged
     qualities = [one.quality for one in found.evaluations]
     assert qualities[-1] <= target < min(qualities[:-1])
@@ -178,7 +182,7 @@ def test_the_clock_stands_while_weights_are_evaluated(runs: Any, monkeypatch: py
     judge = made.calls.judge
     monkeypatch.setattr(made.calls, "judge", lambda index: (time.sleep(0.05), judge(index))[1])
     found = one_run(made)
-    assert isinstance(found, Run)
+    assert isinstance(found, TrainingRun)
     assert found.evaluation_s >= 8 * 0.05 > found.seconds
 
 
@@ -191,7 +195,7 @@ def test_on_gpus_ranks_keep_their_input_until_a_run_is_over(runs: Any) -> None:
     made.calls.rest = lambda group: events.append("rest")
     made.calls.regain = lambda group: events.append("regain")
     found = one_run(made)
-    assert isinstance(found, Run)
+    assert isinstance(found, TrainingRun)
     assert (len(found.evaluations), events) == (8, ["regain", *["load"] * 8, "rest"])
 
 
@@ -225,7 +229,7 @@ def test_no_sequence_that_weights_are_evaluated_on_is_handed_out(staged: Any) ->
 )
 def test_how_a_run_ended_that_did_not_converge(runs: Any, source: str, words: str) -> None:
     found = one_run(runs(source))
-    assert isinstance(found, Run), found
+    assert isinstance(found, TrainingRun), found
     assert not found.has_converged
     assert words in found.ending
 
@@ -274,7 +278,7 @@ def test_a_run_that_is_over_leaves_train_and_one_that_stays_is_named(runs: Any, 
     )
     monkeypatch.setattr(training, "STOP_S", 0.2)
     made = runs(left.replace("stay", "builtins.left.append(done); raise"), target=1e6)
-    assert [isinstance(one_run(made, seed), Run) for seed in (1, 2)] == [True, True]
+    assert [isinstance(one_run(made, seed), TrainingRun) for seed in (1, 2)] == [True, True]
     import builtins
 
     assert builtins.left == [128]  # type: ignore[attr-defined]
@@ -288,7 +292,7 @@ def test_a_run_that_is_over_leaves_train_and_one_that_stays_is_named(runs: Any, 
 def test_loading_is_counted(runs: Any) -> None:
     slow = "with log.loading(): __import__('time').sleep(0.02)"
     found = one_run(runs(LOOP.format(each=slow, every=128), target=1e6))
-    assert isinstance(found, Run)
+    assert isinstance(found, TrainingRun)
     assert 4 * 0.02 <= found.loading_s <= found.seconds
 
 
@@ -297,7 +301,7 @@ def test_mlperfs_lines_have_the_runs_own_clock() -> None:
         Evaluation(samples=128, seconds=1.5, quality=30.0),
         Evaluation(samples=256, seconds=2.75, quality=None),
     )
-    run = Run(seed=7, evaluations=evaluations, loading_s=0.0, evaluation_s=9.0, ending="diverged")
+    run = TrainingRun(seed=7, evaluations=evaluations, loading_s=0.0, evaluation_s=9.0, ending="diverged")
     events = mllog.parse(mllog_text(run, "llama_pretrain", 64, lambda: 1000))
     by_key = {event.key: event for event in events}
     assert by_key["run_stop"].time_ms - by_key["run_start"].time_ms == 2750
@@ -320,9 +324,9 @@ def session_of(name: str = "llama_pretrain", convergence: tuple[int, ...] = ()) 
     return TrainSession(dataclasses.replace(plan, rules=rules), Silent())
 
 
-def run_of(seconds: float, samples: int = 1024, ending: str = "") -> Run:
+def run_of(seconds: float, samples: int = 1024, ending: str = "") -> TrainingRun:
     last = Evaluation(samples=samples, seconds=seconds, quality=1.0)
-    return Run(seed=1, evaluations=(last,), loading_s=0.0, evaluation_s=0.0, ending=ending)
+    return TrainingRun(seed=1, evaluations=(last,), loading_s=0.0, evaluation_s=0.0, ending=ending)
 
 
 @pytest.mark.parametrize(
@@ -336,9 +340,9 @@ def run_of(seconds: float, samples: int = 1024, ending: str = "") -> Run:
     ],
 )
 def test_a_period_that_is_too_short_is_found(own: list[tuple[float, ...]], words: str) -> None:
-    def run(spans: tuple[float, ...]) -> Run:
+    def run(spans: tuple[float, ...]) -> TrainingRun:
         evaluations = tuple(Evaluation(samples=256 * (at + 1), seconds=1.0, quality=9.0) for at in range(len(spans)))
-        return Run(seed=1, evaluations=evaluations, loading_s=0, evaluation_s=0, ending="", periods_s=spans)
+        return TrainingRun(seed=1, evaluations=evaluations, loading_s=0, evaluation_s=0, ending="", periods_s=spans)
 
     found = idle_period(list(map(run, own)), [run((0.6, 0.6))])
     assert words in found
@@ -351,7 +355,7 @@ def test_a_run_that_hands_over_the_same_weights_again_is_held(runs: Any) -> None
     assert (found.check, "after 128 sequences a run had the weights of 0" in found.evidence) == ("training", True)
 
 
-def judged(own: list[Run], convergence: tuple[int, ...] = ()) -> Any:
+def judged(own: list[TrainingRun], convergence: tuple[int, ...] = ()) -> Any:
     session = session_of(convergence=convergence)
     case = session.plan.suite.benchmarks[0]
     return session._judged(case, {"candidate": own, "baseline": [run_of(9.0)] * len(own)})
@@ -398,7 +402,7 @@ def test_a_run_whose_loading_starves_compute_is_warned_of(runs: Any) -> None:
         sys.modules.pop("train", None)
         slow = f"with log.loading(): __import__('time').sleep({seconds})"
         found = one_run(runs(LOOP.format(each=slow + "\n        sum(range(10**6))", every=128), target=1e6))
-        assert isinstance(found, Run)
+        assert isinstance(found, TrainingRun)
         session._note(case, "candidate", number, found)
     [note] = [note for note in session.notes if "starves" in str(note.values["text"])]
     assert "run 2 spent" in str(note.values["text"])
@@ -616,17 +620,17 @@ def test_a_real_evaluation_and_what_boards_and_pages_make_of_it(tmp_path: Path) 
     assert entry is not None
     board = with_judged(Board(), entry)
     console = Console(width=120, file=io.StringIO())
-    terminal.show(report, board, None, console)
-    board_view.show_board(board, console)
+    terminal.show(document_of(report, board, None), console)
+    terminal.show(board_view.document_of(board), console)
     [lines] = history.lines(board, [])
-    history.show([lines], console)
+    terminal.show(history.document_of([lines]), console)
     assert isinstance(console.file, io.StringIO)
     text = " ".join(console.file.getvalue().split())
     assert "Times to the target are medians over runs" in text
     assert "as MLPerf Training scores: mean time to the target without the fastest and the slowest run" in text
     [shown] = page_data.page_of(board, [report], [], ROOT, tmp_path, "").boards
     assert [one.entry.author for one in shown.entries] == ["me"]
-    row = compare.Row(
+    row = compare.CaseRow(
         label="tiny", params={}, a=time_s.baseline, b=time_s.own, difference=compare.against_baseline(time_s)
     )
     assert row.difference is not None

@@ -14,9 +14,10 @@ from recorded import run, run_id
 from rich.console import Console
 
 from harness.board import runs
-from harness.cli import main
+from harness.cli import main, result_files
+from harness.cli import tune as tune_verb
 from harness.cli.result_files import JsonFile
-from harness.cli.tune import Options, carry_out
+from harness.cli.tune import TuneHostOrder
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.judging.worth import worth
@@ -195,9 +196,15 @@ def test_a_snapshot_that_is_bad_is_not_written_back(root: Path, content: str, me
 
 
 def ran(root: Path, act: str, uid: int = 0, only: tuple[str, ...] = ()) -> str:
-    console = Console(width=100, file=io.StringIO(), record=True)
-    order = Options(act=act, choice=Choice(), only=only, json=None, root=root, uid=uid)  # type: ignore[arg-type]
-    carry_out(order, Checkout(root), console)
+    return shown(TuneHostOrder(apply=act == "apply", restore=act == "restore", only=only, root=root, uid=uid), root)
+
+
+def shown(order: TuneHostOrder, root: Path, width: int = 100) -> str:
+    """What the verb prints."""
+    console = Console(width=width, file=io.StringIO(), record=True)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(result_files, "new_console", lambda: console)
+        tune_verb.run(order, Checkout(root))
     return console.export_text()
 
 
@@ -221,7 +228,9 @@ def test_only_root_changes_anything_and_everybody_may_look(root: Path) -> None:
 
 
 def test_without_a_word_nothing_is_applied() -> None:
-    assert main.parse(["tune"]).act == "print"
+    order = main.parse(["tune"]).order
+    assert not order.apply
+    assert not order.restore
     with pytest.raises(SystemExit):
         main.parse(["tune", "--apply", "--restore"])
 
@@ -233,11 +242,7 @@ def test_no_setting_is_a_gpus() -> None:
 
 
 def test_what_is_printed_as_json_is_whole(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    carry_out(
-        Options(act="print", choice=Choice(), only=("aslr",), json=JsonFile("-"), root=root, uid=1),
-        Checkout(root),
-        Console(),
-    )
+    tune_verb.run(TuneHostOrder(only=("aslr",), json=JsonFile("-"), root=root, uid=1), Checkout(root))
     found = json.loads(capsys.readouterr().out)
     assert [one["setting"]["name"] for one in found["settings"]] == ["aslr"]
     assert found["caches_blocked"] is None
@@ -254,14 +259,8 @@ def test_two_runs_show_what_a_change_was_worth(tmp_path: Path) -> None:
     """A run whose calls take half as long, with the same reference and empty calls."""
     for number, times in ((1, 1.0), (2, 0.5)):
         runs.store(run(number, times), tmp_path)
-    console = Console(width=120, file=io.StringIO(), record=True)
-    words = ["tune", "--worth", run_id(1), run_id(2)]
-    namespace = main.parse(words)
-    order = Options(
-        act="print", choice=Choice(), only=(), json=None, root=tmp_path, uid=1, worth=tuple(namespace.worth)
-    )
-    carry_out(order, Checkout(tmp_path), console)
-    lines = console.export_text().splitlines()
+    order = main.parse(["tune", "--worth", run_id(1), run_id(2)]).order
+    lines = shown(order, tmp_path, width=120).splitlines()
     assert [line.split()[-1] for line in lines if "empty call" in line] == ["1.000"] * 3
     assert [line.split()[-1] for line in lines if "reference" in line] == ["1.000"] * 3
     assert [line.split()[-1] for line in lines[1:] if "empty" not in line and "reference" not in line] == ["0.500"] * 3

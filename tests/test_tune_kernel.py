@@ -17,10 +17,11 @@ from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.judging.correctness import Expected
 from harness.problems.shape_file import find
 from harness.report.console import new_console
-from harness.report.kernel_tuning import show
+from harness.report.kernel_tuning import document_of
+from harness.report.render import terminal
 from harness.tuning import child, clock, records, search, table, tuner
-from harness.tuning.records import CaseFound, Finalist, Kept, Order, Result
-from harness.tuning.search import Candidate, Rates, Tried
+from harness.tuning.records import CaseFound, Finalist, KeptRow, TuneOrder, TuneResult
+from harness.tuning.search import PredictedRow, Rates, Tried
 
 RATES = Rates(flops_per_s=1e15, hbm_bytes_per_s=4e12, multiprocessors=100)
 
@@ -40,8 +41,8 @@ def test_a_prediction_is_the_largest_of_three_bounds(need: tuple[float, float, f
     assert search.predicted_us(*need, RATES) == pytest.approx(us)
 
 
-def candidates(*predicted: float) -> list[Candidate]:
-    return [Candidate(row=(f"row {index}",), predicted_us=us) for index, us in enumerate(predicted)]
+def candidates(*predicted: float) -> list[PredictedRow]:
+    return [PredictedRow(row=(f"row {index}",), predicted_us=us) for index, us in enumerate(predicted)]
 
 
 def measuring(times: dict[str, float | None], asked: list[str]) -> Callable[[tuple[object, ...]], Tried]:
@@ -89,7 +90,7 @@ def test_a_search_without_a_right_row_has_no_best() -> None:
 
 def test_kept_rows_count_for_the_same_gpu_kernels_and_case(tmp_path: Path) -> None:
     path = tmp_path / "kept.jsonl"
-    one = Kept(gpu="A", digest="d", pause=3.0, params={"m": 1}, row=("sm_90", (1, 2), True), us=3.0, note="")
+    one = KeptRow(gpu="A", digest="d", pause=3.0, params={"m": 1}, row=("sm_90", (1, 2), True), us=3.0, note="")
     records.keep(path, one)
     with path.open("a") as file:
         file.write(
@@ -117,10 +118,10 @@ def test_a_table_is_replaced_and_nothing_else() -> None:
         table.with_rows("ROWS = []\n", [], "tuning.py")
 
 
-def asked(**more: object) -> tuner.Asked:
+def asked(**more: object) -> tuner.TuneRequest:
     given = {"suite": "official", "places": (), "seconds": 9.0, "at_most": 3, "pause": 3.0, "chip": "sm_90"} | more
     given = {"write": False, **given}
-    return tuner.Asked(**given)  # type: ignore[arg-type]
+    return tuner.TuneRequest(**given)  # type: ignore[arg-type]
 
 
 def test_predictions_need_no_gpu_and_prune(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +142,7 @@ def test_what_the_child_found_is_written_into_the_table(monkeypatch: pytest.Monk
         params={"m": 1}, best=("sm_90",), best_us=1.0, candidates=1, measured=1, pruned=0, ended="all measured",
         predicted_us=1.0, failed=(),
     )  # fmt: skip
-    result = Result(gpu="A", cases=(case,), table=('    Row("sm_90"),\n',))
+    result = TuneResult(gpu="A", cases=(case,), table=('    Row("sm_90"),\n',))
     monkeypatch.setattr(tuner, "by_child", lambda order, progress: result)
     here = Checkout(checkout)
     path = checkout / "submissions" / "gemm" / "tuning.py"
@@ -152,7 +153,7 @@ def test_what_the_child_found_is_written_into_the_table(monkeypatch: pytest.Monk
     assert 'TABLE = [\n    Row("sm_90"),\n]\n' in path.read_text()
 
 
-ORDER = Order(
+ORDER = TuneOrder(
     root="/", problem="gemm", in_place=False, cases=({"m": 1},), began=5.0, seconds=0.1, at_most=2, pause=3.0, kept="k",
     out="o", chip="",
     multiprocessors=0, flops_per_s=1.0, hbm_bytes_per_s=2.0,
@@ -227,8 +228,8 @@ class Device:
         monkeypatch.setattr(clock.driver, "reset_persisting_l2", lambda: self.steps.append("flush"))
         monkeypatch.setattr(clock.time, "sleep", lambda seconds: self.steps.append(f"rest {1e3 * seconds:.1f} ms"))
 
-    def call(self, name: str = "call") -> clock.Call:
-        return clock.Call(lambda: self.steps.append(name), lambda: self.steps.append("restore"))
+    def call(self, name: str = "call") -> clock.TimedCall:
+        return clock.TimedCall(lambda: self.steps.append(name), lambda: self.steps.append("restore"))
 
 
 def test_calls_come_one_at_a_time_with_pauses_as_long_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +279,7 @@ def test_finalists_take_turns_with_the_reference_and_every_second_round_is_rever
     monkeypatch.setattr(problem, "ref_kernel", lambda data: device.steps.append("reference"), raising=False)
     case = child.CaseBench(problem, None, clock.DeviceClock(), {}, False)  # type: ignore[arg-type]
     rows = tuple(Tried(row=(name,), us=us) for name, us in (("a", 5.0), ("b", 6.0), ("c", None)))
-    found = search.Found(tried=rows, pruned=0, ended="all measured")
+    found = search.SearchResult(tried=rows, pruned=0, ended="all measured")
     finalists, reference_us = case.in_turn(found, until=0.0)
     called = [step for step in device.steps if step in ("a", "b", "c", "reference")]
     in_order = ["a", "b", "reference"]
@@ -300,7 +301,7 @@ def test_finalists_are_shown_beside_the_reference_and_the_best_as_a_line_of_the_
         predicted_us=80.0, failed=(), finalists=(Finalist(row=rows[0], us=90.0), Finalist(row=rows[1], us=100.0)),
         reference_us=99.0,
     )  # fmt: skip
-    show(Result(gpu="A", cases=(case,), table=()), {}, new_console())
+    terminal.show(document_of(TuneResult(gpu="A", cases=(case,), table=()), {}), new_console())
     shown = capsys.readouterr().out.splitlines()
     assert [" ".join(line.split()) for line in shown[6:9]] == [
         "m 8 1.100 90.0 warps, 16",
@@ -315,7 +316,7 @@ def test_a_result_survives_its_file(tmp_path: Path) -> None:
         params={"m": 8}, best=("a", (8, 8)), best_us=90.0, candidates=2, measured=2, pruned=0, ended="all measured",
         predicted_us=80.0, failed=("a: wrong",), finalists=(Finalist(row=("a", (8, 8)), us=90.0),), reference_us=99.0,
     )  # fmt: skip
-    result = Result(gpu="A", cases=(case,), table=("line",))
+    result = TuneResult(gpu="A", cases=(case,), table=("line",))
     records.write(tmp_path / "result.json", result)
     assert records.read_result(tmp_path / "result.json") == result
 

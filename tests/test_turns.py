@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from harness.core.records import EvalReport, Measured
-from harness.kinds.op_calls import Calls
+from harness.kinds.op.calls import Calls
 from harness.machine.host import descendants, state
 from harness.process import freezer
 from harness.process.freezer import Freezer
-from harness.ranks.channel import Channel, Parser, frame, send_files
+from harness.ranks.channel import Channel, MessageParser, frame, send_files
 from harness.ranks.launch import Ranks
 from harness.ranks.rank import MOST_REPLIES, Rank
 from harness.ranks.shared_buffer import new_file, seal
@@ -264,7 +264,7 @@ def test_files_go_beside_messages_and_between_them() -> None:
         assert len(channel.files) == 1
         os.close(channel.files.popleft())
         os.close(fd)
-    assert Parser().feed(b"\0\0\0\0" + frame(Done()) + b"\0\0") == [Done()]
+    assert MessageParser().feed(b"\0\0\0\0" + frame(Done()) + b"\0\0") == [Done()]
 
 
 def test_a_rank_that_sends_replies_which_nobody_asked_for_has_crashed() -> None:

@@ -19,7 +19,8 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.kinds.settings import Asked
 from harness.report import board_view
-from harness.serve.offers import Options, eval_command, offered
+from harness.report.render import terminal
+from harness.serve.offers import ServeOptions, eval_command, offered
 from harness.serve.store import Row
 from harness.serve.worker import Files
 
@@ -43,15 +44,14 @@ def verb(tmp_path: Path) -> Verb:
     leaderboard.change(root / "leaderboard.yaml", unconfined)
 
     def run(*arguments: str) -> int:
-        namespace = main.parse(arguments)
-        return int(namespace.verb(namespace, Checkout(root)))
+        return main.parse(arguments).carry_out(Checkout(root))
 
     return run
 
 
 def shown(board: Board) -> str:
     console = Console(file=StringIO(), width=120)
-    board_view.show_board(board, console)
+    terminal.show(board_view.document_of(board), console)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -60,10 +60,10 @@ def test_every_verb_that_runs_a_submission_takes_unconfined(name: str) -> None:
     needed = {"eval": ["a2a"], "check": ["a2a"], "compare": ["a", "b"], "competition": ["c"], "verify": ["e"]}
     needed["settle"] = ["a2a"]
     words = [name, *needed.get(name, [])]
-    assert main.parse(words).confined
-    namespace = main.parse([*words, "--unconfined"])
-    assert not namespace.confined
-    assert not options.asked(namespace, problem="a2a").confined
+    assert main.parse(words).order.confined
+    order = main.parse([*words, "--unconfined"]).order
+    assert not order.confined
+    assert not options.asked(order, problem="a2a").confined
 
 
 def test_verbs_that_run_no_submission_do_not_take_it() -> None:
@@ -79,7 +79,7 @@ def test_a_server_passes_it_on_to_every_evaluation() -> None:
         | {"problem": "a2a", "mode": "test", "user": "ada"}
     )
     for confined in (True, False):
-        offers = offered(Options(asked=Asked(problem="", confined=confined)), Checkout.here())
+        offers = offered(ServeOptions(asked=Asked(problem="", confined=confined)), Checkout.here())
         command = eval_command(offers)(row, Files(source=Path("mine.py")))
         assert ("--unconfined" in command) is not confined
 

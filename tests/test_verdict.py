@@ -1,5 +1,7 @@
 """Whether an evaluation passed, and which exit code says so."""
 
+from typing import get_args, get_type_hints
+
 import pytest
 from factories import (
     CRASHED,
@@ -17,7 +19,7 @@ from factories import (
 
 from harness.core import records
 from harness.core.errors import Exit
-from harness.core.records import Crashed, Failure, NotRun, Outcome, Passed
+from harness.core.records import Failure, NotRun, Outcome, Passed
 from harness.core.stats import geomean, ratio
 from harness.judging import verdict
 
@@ -45,8 +47,10 @@ def test_each_failure_has_its_exit_code(outcome: Outcome, code: int) -> None:
 
 
 def test_every_kind_of_failure_has_an_exit_code() -> None:
-    assert {type(outcome) for outcome in FAILURES} == verdict.EXITS.keys()
-    assert verdict.EXITS[Crashed] == Exit.INVALID
+    """And every outcome is in the table of what is said of them."""
+    assert verdict.OUTCOMES.keys() == {get_args(get_type_hints(kind)["type"])[0] for kind in get_args(Outcome)}
+    assert {name for name, said in verdict.OUTCOMES.items() if said.exit} == {one.type for one in FAILURES}
+    assert verdict.OUTCOMES["crashed"].exit == Exit.INVALID
 
 
 def test_of_several_failures_the_first_decides() -> None:

@@ -43,7 +43,7 @@ from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import EvalReport, Held, Score
 from harness.evaluation import verify
-from harness.evaluation.verify import Claim
+from harness.evaluation.verify import EntryClaim
 from harness.machine import host
 from harness.problems.shape_file import find
 from harness.problems.submission import read_submission
@@ -60,15 +60,14 @@ def root(tmp_path: Path) -> Path:
 
 
 def verified(root: Path, *arguments: str) -> int:
-    namespace = main.parse(["verify", *arguments])
-    return int(namespace.verb(namespace, Checkout(root)))
+    return main.parse(["verify", *arguments]).carry_out(Checkout(root))
 
 
 # ---- the rule --------------------------------------------------------------------------------------------------------
 
 
-def claim(ratio: float, ci: tuple[float, float] | None = None) -> Claim:
-    return Claim(score=Score(value=1.0, unit="s", better="less"), ratio=ratio, ci=ci)
+def claim(ratio: float, ci: tuple[float, float] | None = None) -> EntryClaim:
+    return EntryClaim(score=Score(value=1.0, unit="s", better="less"), ratio=ratio, ci=ci)
 
 
 def test_the_olympic_mean_is_without_the_fastest_and_the_slowest() -> None:

@@ -103,6 +103,6 @@ def test_half_a_file_is_watched_alone(tmp_path: Path) -> None:
 
 
 def test_results_of_every_check_cannot_be_standard_output() -> None:
-    namespace = main.parse(["check", "gemm_rs", "--watch", "--json", "-"])
+    command = main.parse(["check", "gemm_rs", "--watch", "--json", "-"])
     with pytest.raises(UsageError, match="name a file in place of -"):
-        namespace.verb(namespace, Checkout.here())
+        command.carry_out(Checkout.here())

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.ranks import wire
-from harness.ranks.channel import Channel, Parser, ProtocolError, frame
+from harness.ranks.channel import Channel, MessageParser, ProtocolError, frame
 from harness.ranks.wire import Called, CallSample, Failed, MakeInputs
 
 REPLIES = [
@@ -25,7 +25,7 @@ REPLIES = [
 def test_replies_arrive_whole_however_the_stream_is_cut(cuts: list[int]) -> None:
     stream = b"".join(map(frame, REPLIES))
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
-    parser = Parser()
+    parser = MessageParser()
     received = [reply for start, end in itertools.pairwise(edges) for reply in parser.feed(stream[start:end])]
     assert received == REPLIES
 
@@ -35,7 +35,7 @@ def test_any_bytes_are_replies_or_a_protocol_error(data: bytes) -> None:
     """Also behind a true length, so that the JSON is reached."""
     for stream in (data, struct.pack(">I", len(data)) + data):
         with contextlib.suppress(ProtocolError):
-            Parser().feed(stream)
+            MessageParser().feed(stream)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_any_bytes_are_replies_or_a_protocol_error(data: bytes) -> None:
 def test_what_is_no_reply_is_a_protocol_error(body: bytes) -> None:
     """A command of ours sent back, keys that are not ours, half nanoseconds, endless nesting."""
     with pytest.raises(ProtocolError):
-        Parser().feed(struct.pack(">I", len(body)) + body)
+        MessageParser().feed(struct.pack(">I", len(body)) + body)
 
 
 def test_a_frame_that_claims_gigabytes_is_refused_before_it_is_read() -> None:
     with pytest.raises(ProtocolError, match="a frame of 4000000000 bytes"):
-        Parser().feed(struct.pack(">I", 4_000_000_000))
+        MessageParser().feed(struct.pack(">I", 4_000_000_000))
 
 
 def test_a_command_comes_back_as_it_was_sent() -> None:

@@ -29,7 +29,7 @@ from harness.kinds.settings import Asked
 OnEvent = Callable[[Event], object]
 
 
-class Options(TypedDict, total=False):
+class EvaluateOptions(TypedDict, total=False):
     """What an evaluation may be asked for. `suite`, `ranks` and `device` are as of `eval`: left out, the official suite
     and a rank on each GPU, or the suite `cpu` on CPU cores. `mode` "test" times nothing. `seconds` is about how long
     each benchmark is measured, `timeout_s` the limit of each phase. Not `confined`, nothing is ranked. `reward` names
@@ -48,7 +48,7 @@ class Options(TypedDict, total=False):
 
 
 def evaluate(
-    problem: str | Path, source: str | Path, *, on_event: OnEvent | None = None, **options: Unpack[Options]
+    problem: str | Path, source: str | Path, *, on_event: OnEvent | None = None, **options: Unpack[EvaluateOptions]
 ) -> Result:
     """Evaluates one submission: `source` is its text, or a Path to its file. `problem` is a name, or a folder of GPU
     MODE's. Records nothing. `on_event` is called with each event, in this thread.
@@ -60,9 +60,9 @@ def evaluate(
         return pool.evaluate(source)
 
 
-def stream(problem: str | Path, source: str | Path, **options: Unpack[Options]) -> Iterator[Event | Result]:
-    """The same as an iterator: its events as they come, then the result. The evaluation goes on to its end where the
-    iterator is given up. Raises what `evaluate` does."""
+def stream(problem: str | Path, source: str | Path, **options: Unpack[EvaluateOptions]) -> Iterator[Event | Result]:
+    """Evaluates as `evaluate` does, and yields events as they come, then the result. The evaluation goes on to its end
+    if the iterator is given up. Raises what `evaluate` does."""
     found: queue.SimpleQueue[Event | Result | BaseException] = queue.SimpleQueue()
 
     def work() -> None:
@@ -121,7 +121,7 @@ class Pool:
         *,
         on_event: OnEvent | None = None,
         patient: bool = False,
-        **options: Unpack[Options],
+        **options: Unpack[EvaluateOptions],
     ) -> None:
         root = options.get("root")
         self._checkout = Checkout(Path(root)) if root else Checkout.here()

@@ -113,6 +113,6 @@ def _line(line: str, number: int, path: Path) -> tuple[str, str]:
 
 
 def firsts(candidates: Iterable[Candidate]) -> dict[str, str]:
-    """Of each candidate, by its id, the id of the first one that does the same."""
+    """For each candidate's id, the id of the first candidate with the same code."""
     by_code: dict[str, str] = {}
     return {one.id: by_code.setdefault(one.code, one.id) for one in candidates}

@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import __version__
 from harness.agents.guide import instruction
 from harness.agents.result import Result
 from harness.agents.reward import Function
 from harness.core.checkout import Checkout
 from harness.core.decode import decode
 from harness.core.errors import UsageError
+from harness.core.version import __version__
 from harness.problems.problem import Problem
 
 SCHEMA = "1.4"  # of task.toml, as harbor 0.25.0 (2026-10) has it
@@ -109,7 +109,7 @@ fi
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What tasks ask for. `image`: the beginning of the names of images that were built of the two Dockerfiles, for
+    """Options of the tasks. `image`: the beginning of the names of images that were built of the two Dockerfiles, for
     readers that build none: `<image>-<problem>` and `<image>-<problem>-verifier`; or empty."""
 
     device: str
@@ -204,7 +204,7 @@ def _archive(checkout: Checkout) -> bytes:
 
 
 def rewards_of(result: Result) -> dict[str, float]:
-    """What reward.json has: the reward, and figures that a trainer may want beside it. All are numbers."""
+    """The content of reward.json: the reward, and figures that a trainer may want beside it. All are numbers."""
     found = result.figures.speedup if result.figures else None
     return {
         "reward": result.reward.value,

@@ -2,7 +2,7 @@
 
 from harness.agents.result import CaseFigure, Result
 from harness.core.records import CaseResult, EvalReport, Held
-from harness.core.words import case_label, clean_line, percent_text, times_text
+from harness.core.words import clean_line, percent_text, times_text
 from harness.judging import verdict
 
 BY_CHECK = {
@@ -32,7 +32,7 @@ def next_of(result: Result, report: EvalReport) -> str:
 
 
 def _after(failed: CaseResult, result: Result) -> str:
-    outcome, where = failed.outcome, f"{failed.case.kind} {clean_line(case_label(failed))}"
+    outcome, where = failed.outcome, f"{failed.case.kind} {clean_line(failed.case.title)}"
     if isinstance(outcome, Held):
         return BY_CHECK.get(outcome.check, "make it do its work as the reference does: its result is not believed")
     if result.stages.compile.status == "fail":

@@ -58,7 +58,7 @@ class Journal:
         _append(self._files[0], result)
 
     def add_screened(self, result: Result) -> None:
-        """What a candidate came to on the quick shapes."""
+        """Adds a candidate's result on the quick shapes."""
         self.screened[result.id] = result
         _append(self._files[1], result)
 

@@ -19,7 +19,7 @@ from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.records import EvalReport, Mode, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds.kind import Order, Pool, Progress, Setting
+from harness.kinds.kind import Order, Progress, SessionPool, Setting
 from harness.kinds.registry import plan_of, pool_of
 from harness.kinds.settings import Asked, setting
 from harness.machine import host
@@ -34,8 +34,8 @@ TIMES_REFERENCE, LEAST_S, IMPORT_S = 50.0, 10.0, 40.0
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """By what all candidates of a population are judged. `asked` names problem, suite, device and ranks; `patient`:
-    candidates may hang for as long as a single evaluation lets them."""
+    """The terms by which all candidates of a population are judged. `asked` names problem, suite, device and ranks;
+    `patient`: candidates may hang for as long as a single evaluation lets them."""
 
     asked: Asked
     mode: Mode = "leaderboard"
@@ -46,7 +46,7 @@ class Terms:
 
 
 class Silent:
-    """Progress that nobody follows."""
+    """Ignores progress events."""
 
     def expect(self, plan: object) -> None:
         """See Progress."""
@@ -62,8 +62,8 @@ class Silent:
 
 
 class Judge:
-    """A context; what it keeps ends with it. Raises HarnessError at its start where the terms cannot be met here, as
-    where the reference itself fails."""
+    """Judges candidates, in a context that ends the processes it keeps. Raises HarnessError at its start where the
+    terms cannot be met here, for example because the reference fails."""
 
     def __init__(self, terms: Terms, checkout: Checkout, progress: Progress | None = None) -> None:
         self.terms, self.checkout, self.progress = terms, checkout, progress or Silent()
@@ -71,7 +71,7 @@ class Judge:
         self.screening = screening_of(self.setting)
         self.board = _board(checkout)
         self._open = contextlib.ExitStack()
-        self._pools: dict[Stage, Pool] = {}
+        self._pools: dict[Stage, SessionPool] = {}
         self._settings: dict[Stage, Setting] = {}
 
     def __enter__(self) -> "Judge":
@@ -81,20 +81,20 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """Ends what is kept; it starts again when it is needed."""
+        """Ends the processes that are kept; they start again when they are needed."""
         self._pools.clear()
         self._open.close()
 
     def judge(self, submission: Submission, stage: Stage = "full") -> Result:
-        """What the candidate comes to in that stage; an error that is not its fault is a result too."""
+        """The candidate's result in that stage; an error that is not its fault is a result too."""
         try:
             return self.judge_or_raise(submission, stage)
         except HarnessError as error:
             return self._refused(error, submission)
 
     def judge_or_raise(self, submission: Submission, stage: Stage = "full") -> Result:
-        """What the candidate comes to in that stage. An error that is not its fault is tried once more, with nothing
-        kept. Raises HarnessError where that fails too."""
+        """The candidate's result in that stage. An error that is not its fault is tried once more, with nothing kept.
+        Raises HarnessError where that fails too."""
         try:
             return self._judged(submission, stage)
         except (UsageError, BadFileError):
@@ -108,7 +108,7 @@ class Judge:
             raise
 
     def report(self, submission: Submission, stage: Stage = "full") -> EvalReport:
-        """The whole report of it. Raises HarnessError for what is not the submission's fault."""
+        """The report of the candidate's evaluation. Raises HarnessError for what is not the submission's fault."""
         mode: Mode = "test" if stage == "check" else self.terms.mode
         made, author = self._setting(stage), self.terms.author or host.login()
         order = Order(setting=made, submission=submission, mode=mode, author=author)
@@ -132,7 +132,7 @@ class Judge:
             lower=self.terms.lower,
         )
 
-    def _pool(self, stage: Stage, made: Setting) -> Pool:
+    def _pool(self, stage: Stage, made: Setting) -> SessionPool:
         where: Stage = "check" if stage == "check" else "full"  # ranks of one device serve both of the other stages
         if where not in self._pools:
             self._pools[where] = self._open.enter_context(pool_of(made))
@@ -149,7 +149,8 @@ class Judge:
         return self._settings[stage]
 
     def _impatient(self, made: Setting, stage: Stage) -> Setting:
-        """With limits by what the reference takes. Raises HarnessError where the reference fails."""
+        """The setting with time limits derived from the reference's times. Raises HarnessError where the reference
+        fails."""
         text = _reference(made)
         if text is None:
             return made
@@ -186,7 +187,7 @@ def _reference(made: Setting) -> str | None:
 
 
 def _board(checkout: Checkout) -> Board:
-    """What launches were measured to differ by here; without a board, what is usual."""
+    """The board with the launch noise measured here; without one, the usual noise."""
     try:
         return leaderboard.load(checkout.leaderboard)
     except HarnessError:

@@ -28,12 +28,10 @@ from harness.core.records import (
     Held,
     Measured,
     Outcome,
-    Raised,
     Submission,
-    TimedOut,
 )
 from harness.core.stats import median
-from harness.core.words import both_ends, case_label, clean, clean_line
+from harness.core.words import both_ends, clean, clean_line
 from harness.judging import verdict
 from harness.judging.warnings import text_of
 
@@ -158,7 +156,7 @@ def _stages(report: EvalReport) -> Stages:
     correct = [one for one in report.results if not in_compile and _is_right(one)]
     fast = [one for one in report.results if one.case.kind == "benchmark"]
     measured = [one for one in fast if isinstance(one.outcome, Measured)]
-    spoils_times = failed is not None and failed.case.kind == "benchmark" and _is_right(failed)
+    spoils_times = failed is not None and failed.case.is_timed and _is_right(failed)
     times: Status = "pass" if fast and len(measured) == len(fast) and not failed else "not_run"
     return Stages(
         compile=replace(compiled, seconds=round(before, 3)),
@@ -180,7 +178,7 @@ def _stages(report: EvalReport) -> Stages:
 
 
 def _is_right(result: CaseResult) -> bool:
-    """Whether the case's checked calls were right: it passed, or failed behind them, as what is held by its times."""
+    """Whether the case's checked calls were right: it passed, or was held only for its times."""
     outcome = result.outcome
     if verdict.case_status(result) == "fail":
         return isinstance(outcome, Held) and result.verdicts is not None and result.verdicts.strict.passed
@@ -193,14 +191,10 @@ def _message(outcome: Outcome) -> str:
 
 def _evidence(report: EvalReport, failed: CaseResult) -> Evidence:
     outcome = failed.outcome
-    detail = ""
-    if isinstance(outcome, Raised):
-        detail = outcome.traceback
-    elif isinstance(outcome, Crashed):
-        detail = outcome.log_tail or report.printed(failed, outcome.rank)
-    elif isinstance(outcome, TimedOut):
-        detail = "\n".join(outcome.stacks)
-    where = f"{failed.case.kind}: {clean_line(case_label(failed))}"
+    detail = "\n".join(verdict.left(outcome))
+    if isinstance(outcome, Crashed):
+        detail = detail or report.printed(failed, outcome.rank)
+    where = f"{failed.case.kind}: {clean_line(failed.case.title)}"
     return Evidence(where=where, message=_message(outcome), detail=both_ends(clean(detail), DETAIL_CHARS))
 
 
@@ -222,7 +216,7 @@ def _figures(report: EvalReport, board: Board) -> Figures | None:
         score=found.score.value,
         score_unit=found.score.unit,
         score_better=found.score.better,
-        cases=tuple(_case(one) for one in report.results if one.figures is not None),
+        cases=tuple(_case(one) for one in report.results if one.figures is not None and one.case.kind != "drawn"),
     )
 
 
@@ -232,7 +226,7 @@ def _case(result: CaseResult) -> CaseFigure:
     assert isinstance(measured, Measured)
     bounded = measured.against_bound
     return CaseFigure(
-        label=clean_line(case_label(result)),
+        label=clean_line(result.case.title),
         params=result.case.params,
         metric=figures.metric.name,
         unit=figures.metric.unit,

@@ -9,9 +9,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from harness import __version__
 from harness.agents.tools import Tools
 from harness.core.errors import HarnessError, UsageError
+from harness.core.version import __version__
 
 INSTRUCTIONS = """\
 Write submissions in the workspace and have them judged. Begin with list_problems and read_problem. check, evaluate,

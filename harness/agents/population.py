@@ -21,7 +21,7 @@ from harness.core.words import percent_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class Trial:
     """A candidate to be judged in a stage."""
 
     id: str
@@ -30,8 +30,8 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
-    """What became of a task."""
+class TrialDone:
+    """A task that has ended, with its result."""
 
     id: str
     stage: Stage
@@ -39,17 +39,18 @@ class Done:
 
 
 class Hands(Protocol):
-    """Who carries out tasks: this process, or one for each GPU."""
+    """Carries out tasks: this process, or one for each GPU."""
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
         """Each task once, in any order, as they are done."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cascade:
-    """Which stages there are. `keep`: which part of those that pass the quick shapes gets the full suite, at least
-    `least` of them. `has_screen`: there are quick shapes beside the suite. `has_check`: CPU ranks come first."""
+    """The stages of a population. `keep`: the fraction of the candidates that pass the quick shapes and get the full
+    suite, at least `least` of them. `has_screen`: there are quick shapes beside the suite. `has_check`: CPU ranks come
+    first."""
 
     keep: float = 0.25
     least: int = 4
@@ -132,11 +133,11 @@ def _speedup(result: Result) -> float:
     return found.value if found else 0.0
 
 
-def _task(one: Candidate, stage: Stage) -> Task:
-    return Task(id=one.id, stage=stage, submission=one.submission)
+def _task(one: Candidate, stage: Stage) -> Trial:
+    return Trial(id=one.id, stage=stage, submission=one.submission)
 
 
-def _named(done: Done) -> Result:
+def _named(done: TrialDone) -> Result:
     return replace(done.result, id=done.id)
 
 

@@ -80,7 +80,7 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What the verdict rests on: the failed case (`test: M 7 H 96`), what was seen, and the traceback, the stacks or
+    """The evidence of the verdict: the failed case (`test: M 7 H 96`), what was seen, and the traceback, the stacks or
     the end of what the submission printed."""
 
     where: str

@@ -24,7 +24,7 @@ FEWEST = 2  # problems, for an interval
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class ScorePoint:
     """A figure at `at`: k of pass@k, p of fast_p."""
 
     at: float
@@ -48,30 +48,31 @@ class OfProblem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
-    """Of all problems. `best_of_n` is the geometric mean over problems of the best candidate's speedup, where the
-    reference (1) stands for a problem without one that is faster; `sol` the mean over candidates of the SOL score."""
+class PopulationScore:
+    """Figures over all problems. `best_of_n` is the geometric mean over problems of the best candidate's speedup, where
+    the reference (1) stands for a problem without one that is faster; `sol` the mean over candidates of the SOL
+    score."""
 
     problems: tuple[OfProblem, ...]
-    pass_at: tuple[Point, ...]
-    fast: tuple[Point, ...]
+    pass_at: tuple[ScorePoint, ...]
+    fast: tuple[ScorePoint, ...]
     sol: Interval
     best_of_n: Interval
     mean_reward: Interval
     schema: int = SCHEMA
 
 
-def score_of(results: Iterable[Result]) -> Score:
-    """The score of these results, each candidate's once."""
+def score_of(results: Iterable[Result]) -> PopulationScore:
+    """The score of these results; each candidate counts once."""
     by_problem: dict[str, list[Result]] = {}
     for one in results:
         by_problem.setdefault(one.problem, []).append(one)
     groups = list(by_problem.values())
     most = min(map(len, groups), default=0)
-    return Score(
+    return PopulationScore(
         problems=tuple(_of_problem(name, found) for name, found in by_problem.items()),
-        pass_at=tuple(Point(at=k, figure=_over(groups, partial(_pass_at, k=k))) for k in KS if k <= most),
-        fast=tuple(Point(at=p, figure=_over(groups, partial(fast, p=p))) for p in PS),
+        pass_at=tuple(ScorePoint(at=k, figure=_over(groups, partial(_pass_at, k=k))) for k in KS if k <= most),
+        fast=tuple(ScorePoint(at=p, figure=_over(groups, partial(fast, p=p))) for p in PS),
         sol=_over(groups, lambda group: statistics.fmean(map(sol, group))),
         best_of_n=_over(groups, lambda group: math.log(max(1.0, _best(group)[0] or 1.0)), math.exp),
         mean_reward=_over(groups, lambda group: statistics.fmean(one.reward.value for one in group)),

@@ -1,39 +1,36 @@
-"""A population's score for people: on the terminal, as Markdown and as one HTML page. All texts are made safe."""
-
-import html
-from collections.abc import Iterable, Sequence
-
-from rich.console import RenderableType
-from rich.text import Text
+"""A population's score as a document."""
 
 from harness.agents.result import Interval
-from harness.agents.score import FEWEST, OfProblem, Score
-from harness.core.words import clean_line, count_text, literal, percent_text, plain_table, speedup_text
+from harness.agents.score import FEWEST, OfProblem, PopulationScore
+from harness.core.words import count_text, percent_text, speedup_text
+from harness.report.document import Document, Figure, Heading, Table, Untrusted, Words, prose
 
-Row = tuple[str, ...]
-PROBLEM_COLUMNS = ("problem", "candidates", "distinct", "pass", "ranked", "left out", "best", "by")
-STYLE = """\
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-table { border-collapse: collapse; margin: 1rem 0 } th, td { padding: .2rem .8rem; text-align: right }
-th { border-bottom: 1px solid #888 } th:first-child, td:first-child { text-align: left }
-svg { width: 100%; height: auto } .line { fill: none; stroke: #2563eb; stroke-width: 2 }
-.band { fill: #2563eb22 } .axis { stroke: #888 } text { font-size: 11px; fill: #555 }
-@media (prefers-color-scheme: dark) { body { background: #111; color: #ddd } text { fill: #aaa } }
-"""
 WIDTH, HEIGHT, EDGE = 640, 240, 40
 
 
-def problem_rows(score: Score) -> list[Row]:
-    """A row a problem."""
-    return [_row(one) for one in score.problems]
+def document_of(score: PopulationScore) -> Document:
+    """A row a problem, the figures with their intervals, and the curve of fast_p where there are drawings."""
+    columns = (
+        "problem", ">candidates", ">distinct", ">pass", ">ranked", ">left out", ">best", "by"
+    )  # fmt: skip
+    curve = "fast_p: the part of candidates that are ranked and more than p times as fast as the reference"
+    return Document(
+        blocks=(
+            Heading("Population"),
+            Table(columns, [_row(one) for one in score.problems]),
+            Figure(_curve(score), curve),
+            Table(("figure", ">value (95 % interval)"), figure_rows(score)),
+            prose(*notes(score)),
+        )
+    )
 
 
-def _row(one: OfProblem) -> Row:
+def _row(one: OfProblem) -> list[Words]:
     numbers = (one.candidates, one.distinct, one.passed, one.ranked, one.left_out)
-    return (clean_line(one.problem), *map(str, numbers), speedup_text(one.best), clean_line(one.best_id) or "-")
+    return [Untrusted(one.problem), *map(str, numbers), speedup_text(one.best), Untrusted(one.best_id or "-")]
 
 
-def figure_rows(score: Score) -> list[Row]:
+def figure_rows(score: PopulationScore) -> list[tuple[str, str]]:
     """A row a figure: its name, and its value with the interval."""
     return [
         *((f"pass@{point.at:g}", _percent(point.figure)) for point in score.pass_at),
@@ -44,7 +41,7 @@ def figure_rows(score: Score) -> list[Row]:
     ]
 
 
-def notes(score: Score) -> list[str]:
+def notes(score: PopulationScore) -> list[str]:
     """What readers of these figures have to know."""
     found = []
     if len(score.problems) < FEWEST:
@@ -62,52 +59,7 @@ def notes(score: Score) -> list[str]:
     return found
 
 
-def parts(score: Score) -> Iterable[RenderableType]:
-    """For the terminal."""
-    table = plain_table("problem", *(f">{name}" for name in PROBLEM_COLUMNS[1:-1]), PROBLEM_COLUMNS[-1])
-    for row in problem_rows(score):
-        table.add_row(*map(Text, row))
-    yield table
-    yield ""
-    figures = plain_table("figure", ">value (95 % interval)")
-    for row in figure_rows(score):
-        figures.add_row(*map(Text, row))
-    yield figures
-    yield ""
-    for note in notes(score):
-        yield Text(note)
-
-
-def markdown(score: Score) -> str:
-    """As Markdown."""
-    return "\n".join(
-        [
-            *_markdown_table(PROBLEM_COLUMNS, problem_rows(score)),
-            "",
-            *_markdown_table(("figure", "value (95 % interval)"), figure_rows(score)),
-            "",
-            *notes(score),
-            "",
-        ]
-    )
-
-
-def page(score: Score) -> str:
-    """As one HTML file, which loads nothing."""
-    body = [
-        "<h1>Population</h1>",
-        _html_table(PROBLEM_COLUMNS, problem_rows(score)),
-        "<h2>fast_p: the part of candidates that are ranked and more than p times as fast as the reference</h2>",
-        _curve(score),
-        _html_table(("figure", "value (95 % interval)"), figure_rows(score)),
-        *(f"<p>{html.escape(note)}</p>" for note in notes(score)),
-    ]
-    policy = "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-    head = f"<!doctype html><html lang=en><meta charset=utf-8>{policy}<title>Population</title><style>{STYLE}</style>"
-    return head + "\n".join(body) + "</html>\n"
-
-
-def _curve(score: Score) -> str:
+def _curve(score: PopulationScore) -> str:
     """fast_p over p, with the interval as a band where there is one."""
     most = max((point.at for point in score.fast), default=1.0) or 1.0
 
@@ -141,16 +93,3 @@ def _percent(figure: Interval) -> str:
 def _plain(figure: Interval, unit: str = "") -> str:
     interval = f" ({figure.low:.3g} to {figure.high:.3g})" if figure.low is not None and figure.high is not None else ""
     return f"{figure.value:.3g}{unit}{interval}"
-
-
-def _markdown_table(columns: Sequence[str], rows: Iterable[Row]) -> Iterable[str]:
-    yield f"| {' | '.join(columns)} |"
-    yield f"|{' --- |' * len(columns)}"
-    for row in rows:
-        yield f"| {' | '.join(map(literal, row))} |"
-
-
-def _html_table(columns: Sequence[str], rows: Iterable[Row]) -> str:
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"

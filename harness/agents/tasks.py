@@ -23,8 +23,8 @@ from harness.core.checkout import ROOT
 from harness.core.errors import UsageError
 from harness.core.events import CaseBegan, event_of
 from harness.core.files import read_text
+from harness.core.processes import PR_SET_PDEATHSIG
 from harness.core.words import clean, clean_line
-from harness.process.sandbox import PR_SET_PDEATHSIG
 
 TASKS, WAITING = 200, 64  # kept at most, and waiting at most
 END_S = 20.0  # for an evaluation to end its ranks
@@ -36,7 +36,7 @@ _libc = ctypes.CDLL(None)
 
 
 @dataclass(eq=False)
-class Task:
+class ToolTask:
     """One verb: `files` are written to its folder, which `words` may name by `{folder}`; `read` makes the result."""
 
     words: Sequence[str]
@@ -50,7 +50,7 @@ class Task:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def told(self) -> dict[str, Any]:
-        """As tools answer."""
+        """The task as tools answer it."""
         return {"task": self.id, "state": self.state, "progress": self.progress, "result": self.result}
 
 
@@ -59,8 +59,8 @@ class Tasks:
 
     def __init__(self, root: Path) -> None:
         self._root = root  # in which verbs run
-        self._tasks: dict[str, Task] = {}
-        self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._tasks: dict[str, ToolTask] = {}
+        self._queue: queue.SimpleQueue[ToolTask | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, daemon=True, name="tasks")
         self._is_over = False
 
@@ -75,7 +75,7 @@ class Tasks:
         self._queue.put(None)
         self._thread.join(END_S)
 
-    def add(self, task: Task) -> Task:
+    def add(self, task: ToolTask) -> ToolTask:
         """Puts it into the queue. Raises UsageError where too many wait."""
         if sum(one.state == "waiting" for one in self._tasks.values()) >= WAITING:
             raise UsageError(f"{WAITING} tasks wait already; wait for one, or cancel one")
@@ -87,25 +87,25 @@ class Tasks:
         self._queue.put(task)
         return task
 
-    def find(self, id_: str) -> Task:
+    def find(self, id_: str) -> ToolTask:
         """Raises UsageError where there is none, or none any more."""
         if id_ not in self._tasks:
             raise UsageError(f"no task {id_[:20]!r}; `evaluate` and its like return the ids of theirs")
         return self._tasks[id_]
 
-    def wait(self, id_: str, seconds: float) -> Task:
+    def wait(self, id_: str, seconds: float) -> ToolTask:
         """The task, when it has ended or so many seconds have passed."""
         task = self.find(id_)
         task.ended.wait(seconds)
         return task
 
-    def cancel(self, id_: str) -> Task:
+    def cancel(self, id_: str) -> ToolTask:
         """Ends it, unless it has ended."""
         task = self.find(id_)
         self._end(task)
         return task
 
-    def _end(self, task: Task) -> None:
+    def _end(self, task: ToolTask) -> None:
         if task.ended.is_set():
             return
         task.state = "cancelled"
@@ -122,7 +122,7 @@ class Tasks:
                     self._run(task, Path(folder))
             task.ended.set()
 
-    def _run(self, task: Task, folder: Path) -> None:
+    def _run(self, task: ToolTask, folder: Path) -> None:
         for name, text in task.files.items():
             (folder / name).write_text(text, encoding="utf-8", errors="replace")
         words = [word.replace("{folder}", str(folder)) for word in task.words]

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.agents.guide import instruction
 from harness.agents.reward import NAMES, Function
-from harness.agents.tasks import EVENTS, Task, Tasks
+from harness.agents.tasks import EVENTS, Tasks, ToolTask
 from harness.agents.workspace import Workspace
 from harness.board import leaderboard
 from harness.board.entries import Group
@@ -27,8 +27,8 @@ TOP = 20  # of a board
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the server's owner decides: suite, ranks and device as of `eval` (None: as it does), whether passed
-    evaluations are recorded, and under which name."""
+    """The server's settings: suite, ranks and device as of `eval` (None: as it does), whether passed evaluations are
+    recorded, and under which name."""
 
     suite: str | None = None
     ranks: int | None = None
@@ -58,7 +58,7 @@ class Tools:
         ]
 
     def read_problem(self, problem: str) -> dict[str, Any]:
-        """What a submission must do, the problem's files, and a first submission that passes."""
+        """The problem's rules and files, and a first submission that passes."""
         found = self._problem(problem)
         files = {name: data.decode(errors="replace") for name, data in found.staged().items()}
         folder = {path.name for path in found.folder.glob("*.py")}
@@ -127,7 +127,7 @@ class Tools:
         return self.tasks.wait(task, min(max(0.0, wait_s), MOST_WAIT_S)).told()
 
     def cancel(self, task: str) -> dict[str, Any]:
-        """Ends a task."""
+        """Cancels a task and answers its state."""
         return self.tasks.cancel(task).told()
 
     def _judge(
@@ -153,7 +153,7 @@ class Tools:
             found: dict[str, Any] = json.loads(text.replace(str(folder) + "/", ""))
             return {key: found[key] for key in keys if key in found} if keys else found
 
-        return self.tasks.add(Task(words=words, files=files, read=read)).told()
+        return self.tasks.add(ToolTask(words=words, files=files, read=read)).told()
 
     def _problem(self, name: str) -> Problem:
         """A problem by its name alone: a path is none."""

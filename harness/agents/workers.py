@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from harness.agents.judge import Judge, Terms
 from harness.agents.made import refused
-from harness.agents.population import Done, Task
+from harness.agents.population import Trial, TrialDone
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError
@@ -30,24 +30,23 @@ TRIES = 2
 
 
 class Here:
-    """This process, one task after the other."""
+    """Judges in this process, one task after the other."""
 
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
-        """See Hands."""
+    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
         for task in tasks:
-            yield Done(id=task.id, stage=task.stage, result=self.judge.judge(task.submission, task.stage))
+            yield TrialDone(id=task.id, stage=task.stage, result=self.judge.judge(task.submission, task.stage))
 
 
 @dataclass(eq=False)
 class Worker:
-    """A worker process, and what it has to do now."""
+    """A worker process, and the task that it works on."""
 
     process: "subprocess.Popen[bytes]"
     environ: Mapping[str, str]
-    task: Task | None = None
+    task: Trial | None = None
     tries: int = 0
     unread: bytearray = field(default_factory=bytearray)
 
@@ -77,8 +76,7 @@ class Workers:
             worker.process.wait()
             worker.ends[1].close()
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
-        """See Hands."""
+    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
         waiting = deque(tasks)
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:
@@ -97,12 +95,12 @@ class Workers:
                         yield from self._again(worker)
                         selector.register(worker.ends[1], selectors.EVENT_READ, worker)
                     elif worker.unread.endswith(b"\n"):
-                        found = decode(Done, json.loads(worker.unread))
+                        found = decode(TrialDone, json.loads(worker.unread))
                         worker.unread.clear()
                         worker.task = None
                         yield found
 
-    def _again(self, worker: Worker) -> Iterator[Done]:
+    def _again(self, worker: Worker) -> Iterator[TrialDone]:
         """The worker has ended: another takes its place, and its task if that was not tried too often."""
         code, task = worker.process.wait(), worker.task
         for end in worker.ends:
@@ -117,7 +115,7 @@ class Workers:
         worker.task = None
         error = HarnessError(f"the process that judged it ended with code {code}, twice")
         result = refused(error, self._terms.asked.problem, task.submission)
-        yield Done(id=task.id, stage=task.stage, result=result)
+        yield TrialDone(id=task.id, stage=task.stage, result=result)
 
     def _tell(self, worker: Worker) -> None:
         worker.tries += 1
@@ -141,8 +139,9 @@ class Workers:
 
 
 def environs_of(device: str, ranks: int, jobs: int | None) -> list[dict[str, str]]:
-    """What each worker's environment has more: a GPU of its own, where the problem takes one and there are several. One
-    worker for problems of several ranks and on CPU cores, where candidates beside each other would spoil times."""
+    """The additional environment of each worker: a GPU of its own, where the problem takes one and there are several.
+    Problems of several ranks and on CPU cores have one worker, because candidates beside each other would spoil
+    times."""
     if device == "cpu" or ranks > 1:
         return [{}]
     count, variable = host.gpus().count, host.VISIBLE_DEVICES[device][0]
@@ -166,15 +165,15 @@ def _terms_of(value: dict[str, Any]) -> Terms:
 
 
 def main() -> None:
-    """The worker."""
+    """Judges the tasks that come on stdin, and answers each on stdout."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints
     first = json.loads(sys.stdin.buffer.readline())
     with Judge(_terms_of(first["terms"]), Checkout(Path(first["root"]))) as judge:
         for line in sys.stdin.buffer:
-            task = decode(Task, json.loads(line))
+            task = decode(Trial, json.loads(line))
             result = judge.judge(task.submission, task.stage)
-            out.write(_line(Done(id=task.id, stage=task.stage, result=replace(result, id=task.id))))
+            out.write(_line(TrialDone(id=task.id, stage=task.stage, result=replace(result, id=task.id))))
             out.flush()
 
 

@@ -22,8 +22,8 @@ AGREE = ("run_id", "problem", "suite", "device", "world_size", "author", "starte
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What was found of one part. `fail` is a part that is missing or altered, `note` something to know."""
+class BundleFinding:
+    """A finding about one part. `fail` is a part that is missing or altered, `note` something to know."""
 
     part: str
     status: Literal["pass", "note", "fail"]
@@ -31,12 +31,12 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
-    """A bundle as read: its own sha256 (bundle.json's, which has all others), what it says, what was found."""
+class CheckedBundle:
+    """A bundle as read: its own sha256 (bundle.json's, which has all others), its manifest, and the findings."""
 
     sha256: str
     manifest: Manifest
-    findings: tuple[Finding, ...]
+    findings: tuple[BundleFinding, ...]
     report: EvalReport | None
     source: Submission | None
 
@@ -46,23 +46,23 @@ class Checked:
         return all(finding.status != "fail" for finding in self.findings)
 
 
-def check(files: Mapping[str, bytes], checkout: Checkout) -> Checked:
+def check(files: Mapping[str, bytes], checkout: Checkout) -> CheckedBundle:
     """Looks at every part of a bundle that was read. Raises BadFileError where bundle.json itself does not decode."""
     manifest = bundles.manifest_of(files)
     findings = [*_files(files, manifest)]
     source = report = None
     try:
         source = source_of(files, manifest)
-        findings.append(Finding(part="source", status="pass", text=f"sha256 {manifest.sha256}"))
+        findings.append(BundleFinding(part="source", status="pass", text=f"sha256 {manifest.sha256}"))
     except HarnessError as error:
-        findings.append(Finding(part="source", status="fail", text=str(error)))
+        findings.append(BundleFinding(part="source", status="fail", text=str(error)))
     try:
         report = from_json(bundles.loaded(files, REPORT))
         findings += _report(report, manifest)
     except (BadFileError, ValueError) as error:
-        findings.append(Finding(part="report", status="fail", text=f"{REPORT} cannot be read: {error}"))
+        findings.append(BundleFinding(part="report", status="fail", text=f"{REPORT} cannot be read: {error}"))
     findings += [_system(files), _problem(manifest, checkout)]
-    return Checked(
+    return CheckedBundle(
         sha256=bundles.sha256_of(files[MANIFEST]),
         manifest=manifest,
         findings=tuple(findings),
@@ -83,7 +83,7 @@ def source_of(files: Mapping[str, bytes], manifest: Manifest) -> Submission:
     return runs.source_from(text, manifest.sha256, manifest.file, SOURCE, "get the bundle again")
 
 
-def _files(files: Mapping[str, bytes], manifest: Manifest) -> list[Finding]:
+def _files(files: Mapping[str, bytes], manifest: Manifest) -> list[BundleFinding]:
     bad = []
     for path, sha256 in manifest.files.items():
         if path not in files:
@@ -91,11 +91,11 @@ def _files(files: Mapping[str, bytes], manifest: Manifest) -> list[Finding]:
         elif bundles.sha256_of(files[path]) != sha256:
             bad.append(f"{path} was altered: it has another sha256 than {MANIFEST} says")
     bad += [f"{path} is not in {MANIFEST}: it was added" for path in files if path not in (*manifest.files, MANIFEST)]
-    found = [Finding(part="files", status="fail", text=text) for text in bad]
-    return found or [Finding(part="files", status="pass", text=f"{len(manifest.files)} files are as they were")]
+    found = [BundleFinding(part="files", status="fail", text=text) for text in bad]
+    return found or [BundleFinding(part="files", status="pass", text=f"{len(manifest.files)} files are as they were")]
 
 
-def _report(report: EvalReport, manifest: Manifest) -> list[Finding]:
+def _report(report: EvalReport, manifest: Manifest) -> list[BundleFinding]:
     """Whether the report says what bundle.json says, and its figures follow from its samples."""
     said = {name: getattr(report, name) for name in AGREE}
     said |= {"file": report.submission.name, "sha256": report.submission.sha256,
@@ -108,9 +108,9 @@ def _report(report: EvalReport, manifest: Manifest) -> list[Finding]:
     again = claim_of(figured(report))
     for whose, claim in ((MANIFEST, manifest.claim), (REPORT, claim_of(report))):
         bad += [f"{whose} claims {text}" for text in _differences(claim, again)]
-    found = [Finding(part="report", status="fail", text=text) for text in bad]
+    found = [BundleFinding(part="report", status="fail", text=text) for text in bad]
     text = f"run {report.run_id}; its figures follow from its samples"
-    return found or [Finding(part="report", status="pass", text=text)]
+    return found or [BundleFinding(part="report", status="pass", text=text)]
 
 
 def _differences(claim: Claim, again: Claim) -> list[str]:
@@ -129,32 +129,34 @@ def _same(one: object, other: object) -> bool:
     return one == other
 
 
-def _system(files: Mapping[str, bytes]) -> Finding:
+def _system(files: Mapping[str, bytes]) -> BundleFinding:
     try:
         found = bundles.decoded(dict[str, str], files, SYSTEM)
     except BadFileError as error:
-        return Finding(part="system", status="fail", text=str(error))
+        return BundleFinding(part="system", status="fail", text=str(error))
     if lacking := [name for name in FIELDS if name not in found]:
-        return Finding(part="system", status="fail", text=f"{SYSTEM} lacks the field {lacking[0]}")
+        return BundleFinding(part="system", status="fail", text=f"{SYSTEM} lacks the field {lacking[0]}")
     empty = [name for name in FIELDS if not found[name]]
     text = f"{len(FIELDS) - len(empty)} of {len(FIELDS)} fields are filled"
     if empty:
-        return Finding(part="system", status="note", text=f"{text}; empty: {', '.join(empty)}")
-    return Finding(part="system", status="pass", text=text)
+        return BundleFinding(part="system", status="note", text=f"{text}; empty: {', '.join(empty)}")
+    return BundleFinding(part="system", status="pass", text=text)
 
 
-def _problem(manifest: Manifest, checkout: Checkout) -> Finding:
+def _problem(manifest: Manifest, checkout: Checkout) -> BundleFinding:
     """Whether this checkout has the problem in the version that the run was judged under: `reproduce` needs that."""
     if manifest.problem_version is None:
-        return Finding(part="problem", status="note", text=f"{manifest.problem}, in a version that was not recorded")
+        return BundleFinding(
+            part="problem", status="note", text=f"{manifest.problem}, in a version that was not recorded"
+        )
     named = f"{manifest.problem}, version {manifest.problem_version}"
     try:
         here = version_here(manifest, manifest.problem, checkout)
     except HarnessError as error:
-        return Finding(part="problem", status="note", text=f"{named}; this checkout cannot run it: {error}")
+        return BundleFinding(part="problem", status="note", text=f"{named}; this checkout cannot run it: {error}")
     if here != manifest.problem_version:
-        return Finding(part="problem", status="note", text=f"{named}; this checkout has {here}")
-    return Finding(part="problem", status="pass", text=f"{named}, as this checkout has it")
+        return BundleFinding(part="problem", status="note", text=f"{named}; this checkout has {here}")
+    return BundleFinding(part="problem", status="pass", text=f"{named}, as this checkout has it")
 
 
 def version_here(manifest: Manifest, problem: str, checkout: Checkout) -> str:

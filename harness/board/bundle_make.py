@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import harness
 from harness.board import bundles, runs
 from harness.board.bundles import LOGS, MANIFEST, README, REPORT, SOURCE, STACK, SYSTEM, Claim, Manifest
 from harness.board.entries import Board, Entry, HeldEntry, printable
@@ -16,6 +15,7 @@ from harness.core.decode import did_you_mean
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.files import read_bytes
 from harness.core.records import EvalReport
+from harness.core.version import __version__
 from harness.judging import verdict
 from harness.machine import host, system_description
 from harness.machine.system_description import FIELDS
@@ -88,7 +88,7 @@ def make(report: EvalReport, board: Board, given: Mapping[str, str], checkout: C
         sha256=report.submission.sha256,
         started_at=report.started_at,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        harness=harness.__version__,
+        harness=__version__,
         command=command,
         secret_seed=report.secret_seed,
         seeds=tuple(result.case.seed for result in report.results),
@@ -101,7 +101,7 @@ def make(report: EvalReport, board: Board, given: Mapping[str, str], checkout: C
 
 
 def claim_of(report: EvalReport) -> Claim:
-    """What the report claims."""
+    """The claim of the report: status, score, and speedup with its interval."""
     figures = report.figures
     ratio = figures.ratio if figures else None
     return Claim(

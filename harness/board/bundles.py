@@ -44,7 +44,7 @@ MOST_FILES = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What the result says of itself: the verdict's word, and the figures of one that passed."""
+    """The result's claim: the verdict's word, and the figures of one that passed."""
 
     status: str
     score: Score | None
@@ -82,7 +82,7 @@ class Manifest:
 
 
 def sha256_of(data: bytes) -> str:
-    """In hexadecimal."""
+    """The sha256 of the data, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -120,7 +120,7 @@ def _write_folder(files: Mapping[str, bytes], out: Path) -> None:
 
 
 def _archived(files: Mapping[str, bytes], name: str) -> bytes:
-    """The same bytes for the same files: no times, no owners."""
+    """The files as an archive without times and owners, so that the same files give the same bytes."""
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as archive:
         for path, data in sorted(files.items()):
@@ -189,7 +189,7 @@ def _check_size(path: Path, nbytes: int, count: int) -> None:
 
 
 def manifest_of(files: Mapping[str, bytes]) -> Manifest:
-    """What bundle.json says. Raises BadFileError, which names the place, where it does not fit."""
+    """The content of bundle.json. Raises BadFileError, which names the place, where it does not fit."""
     return decoded(Manifest, files, MANIFEST)
 
 

@@ -13,7 +13,8 @@ def rounded(value: float, digits: int) -> float:
 
 
 def round_off(one: Judged) -> Judged:
-    """The record with the digits that leaderboard.yaml keeps: what is written is what is read."""
+    """The record with its numbers rounded to the digits that leaderboard.yaml keeps, so that a record reads as it was
+    written."""
     score = replace(one.score, value=rounded(one.score.value, DIGITS)) if one.score else None
     if isinstance(one, HeldEntry):
         return replace(one, score=score, ratio=_short(one.ratio))

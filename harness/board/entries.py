@@ -18,7 +18,7 @@ Identity = tuple[Group, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Versions:
-    """What an entry was measured with."""
+    """The versions of the software that an entry was measured with."""
 
     python: str
     torch: str
@@ -28,8 +28,8 @@ class Versions:
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """What an earlier judgement of the same file said, and why it is history. `ratio_error` is the standard error of
-    log(ratio), over that evaluation's `launches` or by its only one's samples."""
+    """An earlier judgement of the same file, and why it is history. `ratio_error` is the standard error of log(ratio),
+    over that evaluation's `launches` or by its only one's samples."""
 
     date: str
     run_id: str
@@ -52,7 +52,7 @@ class Earlier:
 
     @property
     def log_error(self) -> float | None:
-        """The same name for an entry's."""
+        """The standard error of log(ratio), as `Entry.log_error`."""
         return self.ratio_error
 
 
@@ -73,7 +73,7 @@ class Hold:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verified:
+class Verification:
     """`launches` evaluations of the stored source, the runs `run_ids`, reproduced what the entry claims. Both figures
     are Olympic means with their 95 % intervals over launches (harness.evaluation.verify)."""
 
@@ -115,12 +115,12 @@ class OfFile:
 
     @property
     def group(self) -> Group:
-        """What it is ranked within."""
+        """The group that it is ranked within."""
         return (self.problem, self.suite, self.machine_class, self.world_size)
 
     @property
     def identity(self) -> Identity:
-        """What makes two evaluations the same entry."""
+        """Two evaluations with the same identity are the same entry."""
         return (self.group, self.author, self.file)
 
 
@@ -192,7 +192,7 @@ class Entry(OfFile):
     run_id: str
     versions: Versions
     problem_version: str | None = None
-    verified: Verified | None = None
+    verified: Verification | None = None
     cases: tuple[EntryCase, ...] = ()
     peaks: Peaks | None = None
     phases_s: dict[str, float] = field(default_factory=dict)
@@ -219,7 +219,7 @@ class Entry(OfFile):
 
 @dataclass(frozen=True, kw_only=True)
 class HeldEntry(OfFile):
-    """What is right but not believed: `check` is what stopped it and `evidence` what it saw, in the runs `run_ids`.
+    """A result that is right but not believed: the check that stopped it, and its evidence, in the runs `run_ids`.
     `run_id` is the evaluation that claimed; its figures are null where it ended before it had them."""
 
     check: str
@@ -306,9 +306,9 @@ class Settlement:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredNoise:
-    """What launches of one source were measured to differ by on a machine class (bench/launches.py): `sd` is the
-    standard deviation of log(ratio) over `launches` launches, beside what their own samples explain. `levels` are the
-    means of log(ratio) of the sessions in which the source `sha256` was measured, the latest last."""
+    """The measured noise between launches of one source on a machine class (bench/launches.py): `sd` is the standard
+    deviation of log(ratio) over `launches` launches, beside what their own samples explain. `levels` are the means of
+    log(ratio) of the sessions in which the source `sha256` was measured, the latest last."""
 
     problem: str
     machine_class: str
@@ -350,8 +350,8 @@ class Board:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What only a checkout knows of an entry: whether its source can be had there, and whether it was judged under
-    another version of the problem than is there (False also where the version was not recorded)."""
+    """The part of an entry's state that only a checkout knows: whether its source can be had there, and whether it was
+    judged under another version of the problem than is there (False also where the version was not recorded)."""
 
     reproducible: bool
     stale: bool
@@ -364,7 +364,7 @@ def described(one: Judged) -> str:
 
 
 def order(entry: Entry) -> tuple[Group, float, str, str]:
-    """What entries are sorted by: the group, then the score, the best first."""
+    """The key that sorts entries: the group, then the score, the best first."""
     return (
         entry.group,
         entry.score.value if entry.score.better == "less" else -entry.score.value,

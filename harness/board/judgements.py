@@ -18,7 +18,7 @@ from harness.board.entries import (
     Hold,
     Judged,
     OfFile,
-    Verified,
+    Verification,
     Versions,
     described,
     is_same_code,
@@ -31,7 +31,7 @@ from harness.core.machine_records import Environment
 from harness.core.metrics import RANKED
 from harness.core.records import CaseResult, Estimate, EvalReport, Held, Measured, Score, Series, Submission
 from harness.core.stats import median, quartiles
-from harness.core.words import case_label
+from harness.judging.figures import least_of
 from harness.judging.scoring import SCORINGS
 from harness.judging.verdict import first_failure
 from harness.problems.problem import Problem, Suite
@@ -42,9 +42,10 @@ KEPT = 5  # earlier judgements of other sources of a file that the board keeps; 
 
 
 def problem_version(problem: Problem, suite: Suite, device: str) -> str:
-    """What a judgement depends on, as 16 hexadecimal digits: the problem's files as ranks see them, the cases that run,
-    how they are ranked, the clock that ranks on that device, and this harness's JUDGES. Raises BadFileError where a
-    file cannot be read.
+    """The version of everything that a judgement depends on, as 16 hexadecimal digits: the problem's files as ranks see
+    them, the cases that run, how they are ranked, the clock that ranks on that device, and this harness's JUDGES.
+    Raises BadFileError where a file cannot be read. Fixed bounds and peaks in hardware.yaml are not part of it: results
+    are judged by them again from the report.
 
     What a fixed bound or a peak in hardware.yaml says is not in it: that is judged from reports (`rejudge`).
     """
@@ -59,6 +60,8 @@ def problem_version(problem: Problem, suite: Suite, device: str) -> str:
         "ranking_by": problem.ranking_by,
         "cases": cases,
     }
+    if suite.drawn:
+        rules["drawn"] = suite.drawn
     if (clock := RANKED[device]) != "wall":
         rules["clock"] = clock
     digest = hashlib.sha256(json.dumps(rules, sort_keys=True).encode())
@@ -72,8 +75,8 @@ def problem_version(problem: Problem, suite: Suite, device: str) -> str:
 
 
 def judged(report: EvalReport, version: str | None = None) -> Judged | None:
-    """What the board keeps of this evaluation: an entry, or that it was held, and why; None for any other, and for one
-    on a user's own data, which nobody else has."""
+    """The judgement that the board keeps of this evaluation: an entry, or that it was held, and why; None for any
+    other, and for one on a user's own data, which nobody else has."""
     if report.data:
         return None
     return entry_of(report, version) or held_of(report, version)
@@ -124,7 +127,7 @@ def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
 
 
 def _file_of(report: EvalReport, environment: Environment) -> dict[str, Any]:
-    """The fields of OfFile: whose file it was, and what it is ranked within."""
+    """The fields of OfFile for a report."""
     return {
         "problem": report.problem,
         "suite": report.suite,
@@ -141,7 +144,8 @@ def _file_of(report: EvalReport, environment: Environment) -> dict[str, Any]:
 
 
 def code_of(submission: Submission) -> str | None:
-    """What the submission has in common with its copies; None for one of a report, which has no source."""
+    """The digest of the code that the submission shares with its copies; None for one of a report, which has no
+    source."""
     return same_code(submission.source, submission.modules) if submission.source else None
 
 
@@ -149,7 +153,7 @@ def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
     """The measured cases with the figures that the board keeps of them."""
     return tuple(
         EntryCase(
-            label=printable(case_label(one)),
+            label=printable(one.case.title),
             params=one.case.params,
             metric=one.figures.metric.name,
             unit=one.figures.metric.unit,
@@ -160,12 +164,12 @@ def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
             **_details(one, report.empty_call_samples_us),
         )
         for one in report.results
-        if one.figures is not None
+        if one.figures is not None and one.case.kind != "drawn"
     )
 
 
 def _details(result: CaseResult, empty: dict[str, tuple[float, ...]]) -> dict[str, Any]:
-    """What the board keeps of a measured case for charts."""
+    """The fields of a measured case that charts need."""
     found = result.outcome
     assert isinstance(found, Measured)
     ranked = found.ranked
@@ -193,7 +197,7 @@ def _series(one: Series, empty: Sequence[float]) -> EntrySeries:
         baseline=baseline,
         baseline_high=baseline_high,
         empty=median(empty) if empty else None,
-        least=one.least,
+        least=least_of(one),
     )
 
 
@@ -222,7 +226,7 @@ def replaced(board: Board, old: Judged, new: Judged, why: str) -> Board:
     return _put(board, new, gone)
 
 
-def confirmed(board: Board, old: Entry, found: Verified, why: str, version: str) -> Board:
+def confirmed(board: Board, old: Entry, found: Verification, why: str, version: str) -> Board:
     """The board on which that entry is verified under that problem version, and a held evaluation of its source
     released for that reason.
 
@@ -240,7 +244,7 @@ def confirmed(board: Board, old: Entry, found: Verified, why: str, version: str)
 
 
 def held(old: Judged, check: str, evidence: str, run_ids: tuple[str, ...], version: str | None = None) -> HeldEntry:
-    """`old` as it is held by a later judgement, in those runs. What it claimed stays."""
+    """`old`, held by a later judgement with those runs as evidence. Its claim stays."""
     return HeldEntry(
         **{name: getattr(old, name) for name in OfFile.__dataclass_fields__},
         check=one_line(check),
@@ -262,7 +266,8 @@ def doubted(board: Board, entry: Entry) -> HeldEntry | None:
 
 
 def standing_of(board: Board, old: Judged) -> Judged:
-    """What the board has of that judgement now; a further verification does not make it another."""
+    """The board's record of that judgement now; a further verification does not make it another. Raises HarnessError
+    where it was changed."""
     records: tuple[Judged, ...] = board.entries if isinstance(old, Entry) else board.held
     for one in records:
         if (one.identity, one.run_id, one.sha256) == (old.identity, old.run_id, old.sha256):
@@ -276,8 +281,9 @@ def standing_of(board: Board, old: Judged) -> Judged:
 
 
 def with_judged(board: Board, one: Judged) -> Board:
-    """The board with this evaluation in place of what it supersedes: a held one an earlier held one of the same
-    identity; an entry the earlier entry, and what is held there unless it is the very same source."""
+    """The board with this evaluation in place of what it supersedes: a held one replaces an earlier held one of the
+    same identity; an entry replaces the earlier entry, and what is held there unless that is of the very same
+    source."""
     again, another = "evaluated again", "another source was evaluated"
     gone: list[tuple[Judged, str]]
     if isinstance(one, HeldEntry):
@@ -320,8 +326,8 @@ def _put(board: Board, one: Judged, gone: list[tuple[Judged, str]]) -> Board:
 
 
 def rescored(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries with scores that are relative to others' results computed anew: whoever improves a case's best value
-    moves everybody's score. Entries of one group that measured the same cases share their best values."""
+    """The entries with scores that are relative to others' results computed anew: a new best value of a case changes
+    everybody's score. Entries of one group that measured the same cases share their best values."""
     best: dict[tuple[Group, str], float] = {}
     relative = [entry for entry in entries if entry.score.relative_by]
     for entry in relative:
@@ -341,7 +347,7 @@ def _relative(entry: Entry, best: Mapping[tuple[Group, str], float]) -> Score:
 
 
 def _kept(one: Judged, history: Sequence[Earlier]) -> Iterator[Earlier]:
-    """Of the past, newest first, the judgements that the estimate of today is made of, and the latest KEPT others."""
+    """Of the past, newest first, the judgements that today's estimate is made of, and the latest KEPT others."""
     others = 0
     for past in history:
         is_same = is_same_code(past, one) and past.problem_version == one.problem_version

@@ -19,8 +19,8 @@ LEAST = 0.01  # a handful of launches may agree by chance: no measured standard 
 
 @dataclass(frozen=True, kw_only=True)
 class Usual:
-    """What is usual on a device: what evaluations differ by, what launches of two files head to head do (`settle`), and
-    how many rounds of these it takes at most."""
+    """The usual noise of a device: between evaluations, between launches of two files head to head (`settle`), and how
+    many rounds of these it takes at most."""
 
     evaluations: Noise
     head_to_head: LaunchNoise
@@ -51,14 +51,14 @@ USUAL = {
 
 
 def usual(device: str) -> Usual:
-    """What is usual on `cpu`, or on any GPU."""
+    """The usual noise on `cpu`, or on any GPU."""
     return USUAL["cpu" if device == "cpu" else "gpu"]
 
 
 def known_noise(board: Board, problem: str, machine_class: str, device: str) -> Noise:
-    """What evaluations of a problem differ by on a machine class: the usual, pooled with what was measured there, with
-    that problem or else with the problem and the machine that differ most. What was measured in one session says
-    nothing of what sessions differ by."""
+    """The noise between evaluations of a problem on a machine class: the usual one pooled with what was measured there,
+    for that problem or else for the problem and the machine with the largest. Measurements of one session say nothing
+    of the noise between sessions."""
     noise = usual(device).evaluations
     known = [one for one in board.launch_noise if one.machine_class == machine_class]
     if not known:

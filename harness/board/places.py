@@ -34,8 +34,8 @@ from harness.core.metrics import CLOCKS
 from harness.core.records import Estimate, Param, Score
 from harness.core.stats import (
     CONFIDENCE,
-    Launch,
     LaunchNoise,
+    LaunchRatio,
     OverLaunches,
     Sessions,
     geomean,
@@ -116,7 +116,7 @@ def ranked(board: Board, group: Group) -> list[tuple[int, Entry]]:
 
 
 def place_of(board: Board, entry: Entry, by: By = "speedup") -> Place:
-    """Where the board's entry of this identity stands; KeyError where there is none."""
+    """The place of the board's entry of this identity; KeyError where there is none."""
     return {one.entry.identity: one.place for one in ranking(board, entry.group, by)}[entry.identity]
 
 
@@ -145,7 +145,7 @@ def machines(board: Board, group: Group) -> int:
 
 # ---- estimates -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class AuthorSource:
     """The judgements of one author's source under one version of its problem, newest first, one for each run. `over` is
     None where no launch has an interval: nothing shows how good it is. `within` covers what launches differ by, and not
     what sessions do; None where they were several, and on CPU cores, on which hours of one session differ too."""
@@ -156,7 +156,7 @@ class Source:
 
     @property
     def shown(self) -> OverLaunches | None:
-        """What its own figure is shown with."""
+        """The interval that the entry's own figure is shown with."""
         return self.within or self.over
 
     @property
@@ -166,7 +166,7 @@ class Source:
 
 
 def noise_of(board: Board, problem: str, machine_class: str, device: str) -> LaunchNoise:
-    """What evaluations of one source of a problem differ by on a machine class, hours apart."""
+    """The noise between evaluations of one source of a problem on a machine class, hours apart."""
     return known_noise(board, problem, machine_class, device).apart
 
 
@@ -200,11 +200,11 @@ def codes_of(board: Board) -> Codes:
 
 
 def code_of(one: Judgement, codes: Codes) -> str:
-    """What the source has in common with its copies."""
+    """The digest of the code that the source shares with its copies; its sha256 where that is not known."""
     return one.code or codes.get(one.sha256, one.sha256)
 
 
-def _sources(board: Board, entries: Sequence[Entry], codes: Codes) -> dict[Key, Source]:
+def _sources(board: Board, entries: Sequence[Entry], codes: Codes) -> dict[Key, AuthorSource]:
     """The sources of a group's entries."""
     found: dict[Key, dict[str, Judgement]] = {}
     for entry in entries:
@@ -218,7 +218,7 @@ def _sources(board: Board, entries: Sequence[Entry], codes: Codes) -> dict[Key, 
     quiet = replace(noise, session=replace(noise.session, sd=0.0))
     is_gpu = first.device != "cpu"
     return {
-        key: Source(
+        key: AuthorSource(
             judgements=known,
             over=over_launches(launches[key], noise) if launches[key] else None,
             within=over_launches(launches[key], quiet) if is_gpu and len(launches[key]) == 1 else None,
@@ -228,12 +228,12 @@ def _sources(board: Board, entries: Sequence[Entry], codes: Codes) -> dict[Key, 
 
 
 def _key_of(entry: Entry, codes: Codes) -> Key:
-    """What makes the judgements of two entries those of one source."""
+    """The key under which judgements of entries count as those of one source."""
     return entry.author, code_of(entry, codes), entry.problem_version
 
 
 def _origins(entries: Sequence[Entry], codes: Codes) -> dict[str, Origin]:
-    """Where each code of a group was first seen, in whatever entry's past."""
+    """The first appearance of each code in a group, in any entry's past."""
     seen: dict[str, list[Origin]] = {}
     for entry in entries:
         everything: tuple[Judgement, ...] = (entry, *entry.history)
@@ -251,7 +251,7 @@ def _launches(known: Sequence[Judgement]) -> Sessions:
     usual = statistics.fmean(errors)  # of launches that an older harness recorded without an interval
     return [
         [
-            Launch(math.log(one.ratio), usual if one.log_error is None else one.log_error, one.launches > 1)
+            LaunchRatio(math.log(one.ratio), usual if one.log_error is None else one.log_error, one.launches > 1)
             for one in session
             if one.ratio
         ]
@@ -259,7 +259,7 @@ def _launches(known: Sequence[Judgement]) -> Sessions:
     ]
 
 
-def _score(entry: Entry, source: Source) -> Score:
+def _score(entry: Entry, source: AuthorSource) -> Score:
     """The median over the source's judgements; of one that others move, today's."""
     if entry.score.relative_by:
         return entry.score
@@ -268,7 +268,7 @@ def _score(entry: Entry, source: Source) -> Score:
 
 
 def _unplaced(
-    entry: Entry, source: Source, limits: Limits, count: int, origins: Mapping[str, Origin], codes: Codes
+    entry: Entry, source: AuthorSource, limits: Limits, count: int, origins: Mapping[str, Origin], codes: Codes
 ) -> Ranked:
     ratio = None
     if source.shown is not None:
@@ -347,7 +347,7 @@ def _on_the_wall(row: Ranked) -> Ranked:
 
 
 def _by_score(rows: Sequence[Ranked], by: By = "score") -> tuple[Ranked, ...]:
-    """By score; scores that agree to TIE_DIGITS share a place, which is a range with no meaning beside that."""
+    """Places by score; scores that agree to TIE_DIGITS share a place, which is a range with no further meaning."""
     sign = {"less": 1, "more": -1}
     rows = sorted(rows, key=lambda one: (sign[one.score.better] * one.score.value, one.entry.author, one.entry.file))
     values = [rounded(one.score.value, TIE_DIGITS) for one in rows]
@@ -362,10 +362,10 @@ def _by_score(rows: Sequence[Ranked], by: By = "score") -> tuple[Ranked, ...]:
 
 
 def _by_speedup(
-    board: Board, rows: Sequence[Ranked], sources: Mapping[Key, Source], codes: Codes
+    board: Board, rows: Sequence[Ranked], sources: Mapping[Key, AuthorSource], codes: Codes
 ) -> tuple[Ranked, ...]:
-    """By the relation "ahead of": the best place possible is behind all that are ahead, the last before all that are
-    behind."""
+    """Places by the relation "ahead of": the best possible place is behind all that are ahead, the last one before all
+    that are behind."""
     entries = {_key_of(row.entry, codes): row.entry for row in rows}
     met = {(a, b): settlement_of(board, entries[a], entries[b]) for a, b in itertools.permutations(entries, 2)}
     count = len({code for _, code, _ in entries})  # copies are not counted: they would make every interval wider
@@ -398,7 +398,7 @@ def _by_speedup(
     return tuple(sorted(placed, key=best_first))
 
 
-def _is_apart(one: Source, other: Source, count: int) -> bool:
+def _is_apart(one: AuthorSource, other: AuthorSource, count: int) -> bool:
     """Whether the one is ahead by the intervals of a board of `count` sources."""
     is_one_session = len(list(sessions([*one.judgements, *other.judgements]))) == 1
     a, b = (one.within, other.within) if is_one_session and one.within else (one.over, other.over)
@@ -416,8 +416,8 @@ def is_ahead(a: OverLaunches, b: OverLaunches, count: int, apart: float = 0.0) -
 
 
 def closed(ahead: Collection[tuple[Key, Key]]) -> set[tuple[Key, Key]]:
-    """The relation with all that follows from it: whoever is ahead of one that is ahead of a third is ahead of the
-    third. Of what contradicts itself (a ahead of b, b of a) nothing follows."""
+    """The transitive closure of "ahead of". A pair that contradicts itself (a ahead of b, b ahead of a) implies
+    nothing."""
     reached = set(ahead)
     keys = {key for pair in ahead for key in pair}
     for between in keys:

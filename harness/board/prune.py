@@ -27,7 +27,7 @@ STARTED = re.compile(r"(\d{8}T\d{6})-[0-9a-f]+")  # a run's id begins with when 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Of runs that nothing needs: their age, and the number and size of all runs together."""
+    """The limits on runs that nothing needs: their age, and the number and size of all runs together."""
 
     age_s: float = 90 * 86400.0
     runs: int = 1000
@@ -53,7 +53,7 @@ class Needed:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Something that can go: its path, what it frees, and which limit it is beyond."""
+    """Something that can be deleted: its path, the bytes it frees, and the limit that it is beyond."""
 
     what: Literal["run", "source"]
     path: Path
@@ -62,8 +62,8 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What goes, and how many runs and sources stay. `taken` is what all of them take now."""
+class PrunePlan:
+    """The pieces to delete, and how many runs and sources stay. `taken` is the size of all of them now, in bytes."""
 
     pieces: tuple[Piece, ...]
     runs: int
@@ -72,7 +72,7 @@ class Plan:
 
 
 def needed(board: Board, run_ids: Set[str] = frozenset(), sha256s: Set[str] = frozenset()) -> Needed:
-    """All that the board names, histories and settlements too, and what the others name."""
+    """The runs and sources that the board names, in histories and settlements too, and those that the others name."""
     runs, sources = set(run_ids), set(sha256s)
     everything: list[Judged] = [*board.entries, *board.held]
     for one in everything:
@@ -87,8 +87,8 @@ def needed(board: Board, run_ids: Set[str] = frozenset(), sha256s: Set[str] = fr
     return Needed(run_ids=frozenset(runs), sha256s=frozenset(sources))
 
 
-def plan(root: Path, keep: Needed, limits: Limits) -> Plan:
-    """What of root/runs can go."""
+def plan(root: Path, keep: Needed, limits: Limits) -> PrunePlan:
+    """The pieces of root/runs that can be deleted."""
     now = time.time()
     pieces: list[Piece] = []
     names: set[int] = set()  # of files that runs which stay share with their sources
@@ -113,12 +113,12 @@ def plan(root: Path, keep: Needed, limits: Limits) -> Plan:
             sources += 1
         else:
             pieces.append(Piece(what="source", path=source, nbytes=nbytes, why="unused"))
-    return Plan(pieces=tuple(pieces), runs=kept, sources=sources, taken=taken)
+    return PrunePlan(pieces=tuple(pieces), runs=kept, sources=sources, taken=taken)
 
 
-def apply(found: Plan, keep: Needed) -> tuple[Piece, ...]:
-    """Deletes what the plan says, and returns it. What is needed by now, or was used in the meantime, stays: `keep` is
-    of the board as it is now."""
+def apply(found: PrunePlan, keep: Needed) -> tuple[Piece, ...]:
+    """Deletes the plan's pieces, and returns it. A piece that is needed by now, or was used in the meantime, stays:
+    `keep` is of the board as it is now."""
     now = time.time()
     gone = []
     for piece in found.pieces:
@@ -136,7 +136,7 @@ def _runs(folder: Path) -> Iterator[Path]:
 
 
 def _folders(folder: Path) -> Iterator[Path]:
-    """The folders in it. Links are left alone: what they lead to may be anything."""
+    """The folders in it. Links are left alone: they may lead anywhere."""
     if folder.is_dir():
         with os.scandir(folder) as entries:
             yield from (Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))

@@ -17,11 +17,10 @@ from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import Exit
 from harness.core.metrics import CLOCKS, THEIRS
 from harness.core.records import REPORT_SCHEMA, CaseResult, EvalReport, Profile, Warning
-from harness.core.words import case_label
+from harness.core.stats import block
 from harness.judging import verdict
 from harness.judging.figures import figured
 from harness.judging.warnings import text_of
-from harness.ranks.clocks import block
 
 Json = dict[str, Any]
 
@@ -43,7 +42,7 @@ def _case_json(result: CaseResult) -> Json:
     profile = result.profile
     return {
         **encode(result.case),
-        "label": case_label(result),
+        "label": result.case.title,
         "status": verdict.case_status(result),
         "error": verdict.message(result.outcome) or None,
         "outcome": encode(result.outcome),
@@ -56,7 +55,7 @@ def _case_json(result: CaseResult) -> Json:
 
 
 def error_json(message: str, exit_code: Exit) -> Json:
-    """The same object for an evaluation that ended before there was a report: whatever is not known is null."""
+    """The JSON of an evaluation that ended before there was a report: the same keys, and null for what is not known."""
     unknown: Json = {field.name: None for field in dataclasses.fields(EvalReport) if field.name != "results"}
     begun = {"schema": REPORT_SCHEMA, "status": "error", "exit_code": int(exit_code), "error": message}
     empty: Json = {"submission": {"path": None, "sha256": None}, "warnings": [], "logs": {}, "phases_s": {}}
@@ -104,13 +103,13 @@ def _result(form: Callable[[object, str], object], value: object, device: str, p
 
 
 def _profile(profile: Profile) -> Json:
-    """Without what is in files of its own."""
+    """The profile without what is in files of its own."""
     names = ("ranks", "trace", "tool", "kernels", "reports", "text")
     return {name: encode(getattr(profile, name)) for name in names}
 
 
 def _warning(value: object) -> object:
-    """As a Warning. One that this harness does not know, or not with these values, keeps the text that it was shown
+    """The warning. One that this harness does not know, or not with these values, keeps the text that it was shown
     with."""
     if not isinstance(value, Mapping):
         return value
@@ -122,7 +121,7 @@ def _warning(value: object) -> object:
 
 
 def _submission(value: object) -> object:
-    """As a Submission, without its source."""
+    """The submission without its source."""
     if not isinstance(value, Mapping):
         return value
     path = value.get("path")
@@ -130,11 +129,11 @@ def _submission(value: object) -> object:
 
 
 def _case(value: object, device: str) -> object:
-    """As a CaseResult: the case's own fields in a record of their own."""
+    """The CaseResult: the case's own fields in a record of their own."""
     if not isinstance(value, Mapping):
         return value
     found = dict(value)
-    names = ("kind", "params", "seed", "world_size", "published_us", "short")
+    names = ("kind", "params", "seed", "world_size", "published_us", "short", "near")
     found["case"] = {name: found[name] for name in names if name in found}
     if isinstance(found.get("profile"), Mapping):
         found["profile"] = {"trace_json": ""} | dict(found["profile"])
@@ -208,7 +207,7 @@ def _list_1(values: Mapping[str, Any], name: str) -> list[object]:
 
 
 def _model(values: Mapping[str, Any]) -> str:
-    """What the device calls itself: schema 1 had it only in the machine's class, `4x NVIDIA H200`."""
+    """The device's model name: schema 1 had it only in the machine's class, `4x NVIDIA H200`."""
     environment = values.get("environment")
     machine_class = environment.get("machine_class") if isinstance(environment, Mapping) else None
     is_gpu = values.get("device") != "cpu" and isinstance(machine_class, str)

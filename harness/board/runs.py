@@ -60,8 +60,8 @@ def store(report: EvalReport, root: Path) -> Path:
 
 
 def store_source(submission: Submission, root: Path) -> Path:
-    """Writes runs/sources/<sha256>/ unless it is there and right, and returns it. What is there and is not right is
-    replaced. Raises OSError where nothing can be written; there is then no half of it."""
+    """Writes runs/sources/<sha256>/ unless it is there and intact, and returns it. A damaged one is replaced. Raises
+    OSError where nothing can be written; nothing is left half-written then."""
     folder = root / FOLDER / SOURCES / submission.sha256
     with contextlib.suppress(SourceError):
         _read(folder, submission.sha256, submission.name)
@@ -115,7 +115,7 @@ def load_source(sha256: str, name: str, root: Path, run_id: str = "") -> Submiss
 
 
 def has_source(sha256: str, name: str, root: Path, run_id: str = "") -> bool:
-    """Whether that source can be had, whole."""
+    """Whether that source is there and intact."""
     try:
         load_source(sha256, name, root, run_id)
     except SourceError:
@@ -145,7 +145,7 @@ def with_code(found: Board, root: Path) -> Board:
 
 
 def standings(found: Board, root: Path) -> dict[str, Standing]:
-    """What this checkout knows of each entry, held or not, by run id."""
+    """The standing of each entry in this checkout, held or not, by run id."""
     versions: dict[Group, str | None] = {}
     everything: list[Judged] = [*found.entries, *found.held]
     for one in everything:
@@ -205,7 +205,7 @@ def _read(folder: Path, sha256: str, name: str) -> Submission:
 
 
 def _of_run(run_id: str, root: Path) -> Submission:
-    """What a run's folder has of its submission, laid out as it was below submissions/, so that its modules are found
+    """The submission's files in a run's folder, laid out as they were below submissions/, so that its modules are found
     in the order in which they were. Raises SourceError where there is no such run."""
     folder = root / FOLDER / run_id
     if Path(run_id).name != run_id or not (folder / "report.json").is_file():
@@ -226,8 +226,8 @@ def _files(submission: Submission) -> dict[str, str]:
 
 
 def _file(module: str) -> str:
-    """Where the module of that dotted name lies; a name that begins with `./` is a path. ValueError for what is
-    neither."""
+    """The path of the module of that dotted name; a name that begins with `./` is a path. ValueError for anything
+    else."""
     if module.startswith("./"):
         path = PurePosixPath(module)
         if ".." in path.parts or not path.parts:

@@ -1,43 +1,41 @@
-"""The verb `agent`: this machine runs ranks of an evaluation that another one directs."""
+"""Run this node's ranks of an evaluation on several nodes (docs/cluster.md), which another node directs:
+`eval --nodes 2` prints the command to type here. In a Slurm job the evaluation starts its agents itself."""
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from harness.cli.declare import option
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.nodes import agent, meeting
 
-DESCRIPTION = """Run this node's ranks of an evaluation on several nodes (docs/cluster.md), which another node directs:
-`eval --nodes 2` prints the command to type here. In a Slurm job the evaluation starts its agents itself."""
 NODE_RANKS = ("SLURM_PROCID", "GROUP_RANK")  # Slurm's, torchrun's
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `agent`."""
-    parser.add_argument(
-        "--node-rank", type=int, metavar="N", help="this node's number, from 1 (default: SLURM_PROCID or GROUP_RANK)"
-    )
-    parser.add_argument("--master-addr", metavar="HOST", help="where the evaluation runs (default: MASTER_ADDR)")
-    parser.add_argument("--master-port", type=int, metavar="PORT", help="its port (default: MASTER_PORT)")
-    parser.add_argument(
-        "--wait", type=float, default=meeting.WAIT_S, metavar="SECONDS", help="how long to look for it (default: 120)"
-    )
+@dataclass(frozen=True, kw_only=True)
+class AgentOrder:
+    """Which node this is, and where the evaluation runs; None: as the environment says."""
+
+    node_rank: int | None = option(None, "this node's number, from 1 (default: SLURM_PROCID or GROUP_RANK)")
+    master_addr: str | None = option(None, "where the evaluation runs (default: MASTER_ADDR)", metavar="HOST")
+    master_port: int | None = option(None, "its port (default: MASTER_PORT)", metavar="PORT")
+    wait: float = option(meeting.WAIT_S, "how long to look for it (default: 120)", metavar="SECONDS")
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: AgentOrder, checkout: Checkout) -> Exit:
     """`agent`: takes part in one evaluation."""
     token = os.environ.pop(meeting.TOKEN, "")
     if not token:
         raise UsageError(f"{meeting.TOKEN} is not set; `eval --nodes` prints the whole command")
-    address = namespace.master_addr or os.environ.get("MASTER_ADDR")
+    address = order.master_addr or os.environ.get("MASTER_ADDR")
     if not address:
         raise UsageError("where does the evaluation run? name it with --master-addr, or in MASTER_ADDR")
-    port = _number(namespace.master_port, "--master-port", ("MASTER_PORT",), os.environ)
-    node = _number(namespace.node_rank, "--node-rank", NODE_RANKS, os.environ)
-    sock = meeting.connected(address, port, namespace.wait)
-    master = meeting.agreed(sock, node, token, agent.can_link(), namespace.wait)
+    port = _number(order.master_port, "--master-port", ("MASTER_PORT",), os.environ)
+    node = _number(order.node_rank, "--node-rank", NODE_RANKS, os.environ)
+    sock = meeting.connected(address, port, order.wait)
+    master = meeting.agreed(sock, node, token, agent.can_link(), order.wait)
     sock.settimeout(None)
     print(f"node {node} takes part in the evaluation of {address}:{port}", file=sys.stderr, flush=True)
     agent.serve(sock, node, master)

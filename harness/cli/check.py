@@ -1,77 +1,62 @@
-"""The verb `check`: the tests of a suite, without timing; or what GPU MODE's service checks before it runs a file."""
+"""Test a submission. Runs the tests only; nothing is timed or recorded.
 
-import argparse
+--for gpumode runs nothing: it says what GPU MODE's service would refuse of the file, and what to change."""
+
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from harness.cli import options, result_files
-from harness.cli.eval import LINES, Options, evaluate
-from harness.cli.result_files import ResultFiles
+from harness.cli.declare import option, part
+from harness.cli.eval import EvalOrder, RunOrder, evaluate
 from harness.cli.watch import watch
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import Submission
 from harness.core.words import clean_line
-from harness.gpumode.front_door import Finding, check_taken, findings
+from harness.gpumode.front_door import Objection, check_taken, findings
 from harness.kinds import settings
 from harness.kinds.settings import Asked
 from harness.problems.problem import Problem
 from harness.problems.submission import read_submission, shown_path
+from harness.report.document import Document, Untrusted, prose
 
-DESCRIPTION = """Test a submission. Runs the tests only; nothing is timed or recorded.
-
---for gpumode runs nothing: it says what GPU MODE's service would refuse of the file, and what to change."""
-GPU_MODE = "gpumode"
 JSON_SCHEMA = 1  # of --for's --json; 1: first
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `check`."""
-    options.add_file(parser)
-    options.add_setting(parser, cpu_suite="quick")
-    options.add_data(parser)
-    result_files.add_for_ci(parser)
-    options.add_evaluator(parser)
-    options.add_nodes(parser)
-    options.add_unconfined(parser)
-    options.add_quiet(parser, LINES)
-    options.add_verbose(parser)
-    parser.add_argument(
-        "--watch", action="store_true", help="check again whenever the file, or one that it needs, is saved"
-    )
-    parser.add_argument(
+@dataclass(frozen=True, kw_only=True)
+class CheckOrder(RunOrder):
+    """What `check` was asked to do. `door` names whose service is to take the file."""
+
+    suite: str | None = options.suite("quick")
+    cpu_suite: str = "quick"
+    watch: bool = option(False, "check again whenever the file, or one that it needs, is saved")
+    door: Literal["gpumode"] | None = option(
+        None,
+        "check instead, without running it, whether GPU MODE's service would take the file; exits with 112 if not",
         "--for",
-        dest="door",
-        choices=[GPU_MODE],
-        help="check instead, without running it, whether GPU MODE's service would take the file; exits with 112 if not",
     )
-    options.add_engine(parser)
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: CheckOrder, checkout: Checkout) -> Exit:
     """`check`: tests the submission and shows the report."""
-    if namespace.door == GPU_MODE:
-        if given := options.of_a_run(namespace):
-            raise UsageError(f"--{given[0]}: --for {GPU_MODE} runs nothing; leave it out")
-        return hand_in(options.asked(namespace), checkout, result_files.of(namespace))
-    order = Options(
-        asked=options.asked(namespace),
-        mode="test",
-        quiet=namespace.quiet,
-        verbose=namespace.verbose,
-        files=result_files.of(namespace),
-    )
-    if not namespace.watch:
-        return evaluate(order, checkout)
-    if order.files.take_stdout:
+    if order.door is not None:
+        if given := options.of_a_run(order):
+            raise UsageError(f"{given[0]}: --for {order.door} runs nothing; leave it out")
+        return hand_in(order, checkout)
+    files = result_files.of(order)
+    test = part(order, EvalOrder, mode="test", launches=1, record=False, leader=False)
+    if not order.watch:
+        return evaluate(test, checkout)
+    if files.take_stdout:
         raise UsageError("--watch: checks again and again; name a file in place of - for the result")
 
     def again() -> Exit:
-        with order.files.told_of_errors():
-            return evaluate(order, checkout)
+        with files.told_of_errors():
+            return evaluate(test, checkout)
 
-    return watch(again, lambda: watched(order.asked, checkout))
+    return watch(again, lambda: watched(options.asked(order), checkout))
 
 
 def watched(asked: Asked, checkout: Checkout) -> list[Path]:
@@ -87,31 +72,28 @@ def watched(asked: Asked, checkout: Checkout) -> list[Path]:
         return [main]
 
 
-def hand_in(asked: Asked, checkout: Checkout, files: ResultFiles) -> Exit:
+def hand_in(order: CheckOrder, checkout: Checkout) -> Exit:
     """Says what GPU MODE's service would say of the file. Raises UsageError for files that only a run can fill."""
-    if more := [file.option for file in files.all if file is not files.json]:
-        raise UsageError(f"{more[0]}: --for {GPU_MODE} runs nothing; --json FILE keeps what it finds")
-    problem, file, _ = settings.named(asked, checkout)
+    if more := [file.option for file in result_files.of(order).all if file is not order.json]:
+        raise UsageError(f"{more[0]}: --for {order.door} runs nothing; --json FILE keeps what it finds")
+    problem, file, _ = settings.named(options.asked(order), checkout)
     check_taken(problem, shown_path(file or problem.submissions_folder, checkout.root))
     submission = read_submission(file or problem.default_submission(), checkout.root, problem.lang)
     found = list(findings(submission.source, submission.name, problem))
     if submission.modules:
         needed = ", ".join(module.name for module in submission.modules)
-        found.insert(0, Finding(text=f"it needs {needed}; one file is taken: `make merge` writes it"))
+        found.insert(0, Objection(text=f"it needs {needed}; one file is taken: `make merge` writes it"))
     refused = sum(finding.refused for finding in found)
     code = Exit.INVALID if refused else Exit.OK
-    if files.json:
-        files.json.write(findings_json(problem, submission, found, code))
-        if files.take_stdout:
-            return code
-    for line in finding_lines(found):
-        print(line)
-    verdict = f"would refuse it ({refused} reasons)" if refused > 1 else "would refuse it" if refused else "takes it"
-    print(f"{submission.name}: GPU MODE ({clean_line(problem.leaderboard)}) {verdict}")
+    verdict = "would refuse it" if refused else "takes it"
+    reasons = f" ({refused} reasons)" if refused > 1 else ""
+    said = f"{submission.name}: GPU MODE ({problem.leaderboard}) {verdict}{reasons}"
+    document = Document(blocks=(prose(*map(Untrusted, [*finding_lines(found), said]), whole=True),))
+    result_files.tell(order, document, json=lambda: findings_json(problem, submission, found, code))
     return code
 
 
-def findings_json(problem: Problem, submission: Submission, found: Iterable[Finding], code: Exit) -> dict[str, Any]:
+def findings_json(problem: Problem, submission: Submission, found: Iterable[Objection], code: Exit) -> dict[str, Any]:
     """The object that --json writes."""
     return {
         "schema": JSON_SCHEMA,
@@ -123,7 +105,7 @@ def findings_json(problem: Problem, submission: Submission, found: Iterable[Find
     }
 
 
-def finding_lines(found: Iterable[Finding]) -> Iterator[str]:
+def finding_lines(found: Iterable[Objection]) -> Iterator[str]:
     """A line for each finding: `refused  line 7: ...`."""
     for finding in found:
         where = f"line {finding.line}: " if finding.line else ""

@@ -1,109 +1,80 @@
 """The verb `compare`: files head to head, or recorded runs."""
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.board import leaderboard, reports
 from harness.cli import options, result_files
-from harness.cli.result_files import ResultFiles
+from harness.cli.declare import argument, given, option
 from harness.core.checkout import Checkout, shown
 from harness.core.errors import Exit, UsageError
-from harness.core.metric_words import MEMORY, TIMES
+from harness.core.metrics import UNITS
 from harness.core.records import Submission
 from harness.evaluation.compare import FAIL_IF, MARGIN, Comparison, exit_code, live, rule
 from harness.evaluation.compare_runs import recorded
 from harness.evaluation.leader import LEADER, leading, leading_source
 from harness.kinds import settings
-from harness.kinds.kind import Order, Plan, Setting
+from harness.kinds.kind import Order, Plan
 from harness.kinds.registry import plan_of, read_submission
 from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.shape_file import problem_names
-from harness.report import junit, markdown
-from harness.report.comparison import show, show_summary, to_json
+from harness.report.comparison import document_of, to_json
 from harness.report.console import new_console
 from harness.report.progress import ProgressLine
 
 DESCRIPTION = f"""Compare files, or recorded runs, head to head. Two files are checked, and measured in turn on the same
 inputs. Of two recorded runs, the recorded measurements are compared. Nothing is recorded.
 
-{rule(MARGIN, TIMES)} Of solvers, costs are compared: B is CHEAPER or DEARER."""
+{rule(MARGIN, UNITS["us"])} Of solvers, costs are compared: B is CHEAPER or DEARER."""
+OF_A_RUN = ("ranks", "suite", "device", "timeout_s", "seconds", "confined")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What is compared: files where `asked` says of which problem, else recorded runs. `margin` is a fraction. A is the
-    board's leader where `against` says so."""
+class CompareOrder(options.ByEngine, result_files.ForCi, options.Sandboxed, options.Timed, options.OnSetting):
+    """What is compared: files of `problem`, which may also be the first of `sides`, or recorded runs. `margin` is in
+    percent. A is the board's leader where `against` says so."""
 
-    sides: tuple[str, ...]
-    asked: Asked | None
-    margin: float
-    fail_if: tuple[str, ...]
-    quiet: bool
-    files: ResultFiles
-    against: str | None = None
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `compare`."""
-    options.add_setting(parser, cpu_suite="cpu")
-    options.add_unconfined(parser)
-    options.add_quiet(parser, "the summary, a line for each B")
-    result_files.add_for_ci(parser)
-    parser.add_argument(
-        "sides",
-        nargs="+",
+    sides: tuple[str, ...] = argument(
+        "the files' problem, then A, then B; further files or runs are each compared with A",
         metavar="[PROBLEM] FILE_OR_RUN",
-        help="the files' problem, then A, then B; further files or runs are each compared with A",
     )
-    parser.add_argument("--problem", metavar="PROBLEM", help="the same, as an option; recorded runs need none")
-    parser.add_argument(
-        "--against",
+    problem: str | None = option(None, "the same, as an option; recorded runs need none", metavar="PROBLEM")
+    against: str | None = option(
+        None,
+        "A is the source that leads the board of this problem, suite, machine class and rank count; every file is a B",
         choices=[LEADER],
-        help="A is the source that leads the board of this problem, suite, machine class and rank count; every file is "
-        "a B",
     )
-    parser.add_argument(
-        "--fail-if",
-        action="append",
-        default=[],
-        choices=[word for word in FAIL_IF if word not in (MEMORY.better, MEMORY.worse)],
-        help=f"exit with {Exit.FAIL_IF:d} if the summary's word for B is this one (solvers' costs: cheaper, dearer); "
+    fail_if: tuple[str, ...] = option(
+        (),
+        f"exit with {Exit.FAIL_IF:d} if the summary's word for B is this one (solvers' costs: cheaper, dearer); "
         "may be repeated",
+        choices=[*FAIL_IF],
     )
-    parser.add_argument(
-        "--margin",
-        type=float,
-        default=100 * MARGIN,
-        metavar="PERCENT",
-        help="largest difference that counts as the same (default: 2)",
-    )
-    options.add_seconds(parser)
-    options.add_engine(parser)
+    margin: float = option(100 * MARGIN, "largest difference that counts as the same (default: 2)", metavar="PERCENT")
+    quiet: bool = options.quiet("the summary, a line for each B")
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> int:
-    """`compare`: each file or recorded run after the first against the first."""
-    problem, sides = options.problem_and_files(namespace.problem, namespace.sides)
-    if namespace.against and problem is None:
+def run(order: CompareOrder, checkout: Checkout) -> int:
+    """`compare`: each file or recorded run after the first against the first. Exits as --fail-if says."""
+    problem, sides = options.problem_and_files(order.problem, order.sides)
+    if order.against and problem is None:
         problem = sides[0]  # which names its problem itself
-    is_of_files = problem is not None
-    order = Options(
-        sides=sides,
-        asked=options.asked(namespace, problem=problem, evaluator="ours") if is_of_files else None,
-        margin=margin_of(namespace.margin),
-        fail_if=tuple(namespace.fail_if),
-        quiet=namespace.quiet,
-        files=result_files.of(namespace),
-        against=namespace.against,
-    )
-    _check_kinds(order.sides, is_of_files, checkout)
-    check_sides(order.sides, files=is_of_files, against=order.against)
-    if not is_of_files and (given := _given(namespace)):
-        raise UsageError(f"--{given[0]}: recorded runs are timed already; this option is for files (--problem)")
-    return compare(order, checkout)
+    margin = margin_of(order.margin)
+    _check_kinds(sides, problem is not None, checkout)
+    check_sides(sides, files=problem is not None, against=order.against)
+    if problem is not None:
+        found = _of_files(order, options.asked(order, problem=problem, evaluator="ours"), sides, margin, checkout)
+    elif of_a_run := given(order, *OF_A_RUN):
+        raise UsageError(f"{of_a_run[0]}: recorded runs are timed already; this option is for files (--problem)")
+    else:
+        first, *others = (reports.find(side, checkout.root) for side in sides)
+        board = leaderboard.load(checkout.leaderboard)
+        found = [recorded(first, other, margin, board) for other in others]
+    code = exit_code(found, order.fail_if)
+    result_files.tell(order, document_of(found, order.fail_if), json=lambda: to_json(found, code))
+    return code
 
 
 def _check_kinds(sides: Sequence[str], is_of_files: bool, checkout: Checkout) -> None:
@@ -116,54 +87,14 @@ def _check_kinds(sides: Sequence[str], is_of_files: bool, checkout: Checkout) ->
         raise UsageError(f"{runs[0]} is a recorded run: name two runs without a problem, or its source: {source}")
 
 
-def _given(namespace: argparse.Namespace) -> list[str]:
-    """The options that were given and that only an evaluation can follow."""
-    values = {
-        "ranks": namespace.ranks,
-        "suite": namespace.suite,
-        "device": namespace.device,
-        "timeout": namespace.timeout_s,
-        "seconds": namespace.seconds,
-        "unconfined": not namespace.confined,
-    }
-    return [name for name, value in values.items() if value]
-
-
-def compare(order: Options, checkout: Checkout) -> int:
-    """Compares, shows, and exits as --fail-if says."""
-    if order.asked is None:
-        first, *others = (reports.find(side, checkout.root) for side in order.sides)
-        board = leaderboard.load(checkout.leaderboard)
-        found = [recorded(first, other, order.margin, board) for other in others]
-    else:
-        setting = settings.setting(order.asked, checkout)
-        if order.against is None:
-            found = _compare_files(order, setting, None, checkout)
-        else:
-            entry = leading(leaderboard.load(checkout.leaderboard), setting)
-            found = _compare_files(order, setting, leading_source(entry, setting, checkout), checkout)
-            found = [replace(one, a=replace(one.a, run_id=entry.run_id)) for one in found]
-    code = exit_code(found, order.fail_if)
-    console = new_console()
-    for index, one in enumerate(() if order.files.take_stdout else found):
-        if order.quiet:
-            show_summary(one, console)
-            continue
-        if index:
-            console.print()
-        show(one, console)
-    if order.files.json:
-        order.files.json.write(to_json(found, code))
-    if order.files.markdown:
-        order.files.markdown.write_text(markdown.comparison_text(found))
-    if order.files.junit:
-        order.files.junit.write_text(junit.comparison_xml(found, order.fail_if))
-    return code
-
-
-def _compare_files(order: Options, setting: Setting, leader: Submission | None, checkout: Checkout) -> list[Comparison]:
-    files = [read_submission(setting.problem, Path(side), checkout) for side in order.sides]
-    first, *others = [leader, *files] if leader else files
+def _of_files(
+    order: CompareOrder, asked: Asked, sides: Sequence[str], margin: float, checkout: Checkout
+) -> list[Comparison]:
+    """Each file after the first against the first, or every file against the leader."""
+    setting = settings.setting(asked, checkout)
+    leader = leading(leaderboard.load(checkout.leaderboard), setting) if order.against else None
+    sources = [leading_source(leader, setting, checkout)] if leader else []
+    first, *others = sources + [read_submission(setting.problem, Path(side), checkout) for side in sides]
 
     def planned(submission: Submission) -> Plan:
         wanted = Order(setting=setting, submission=submission, mode="leaderboard", author=host.login(), opponent=first)
@@ -173,8 +104,8 @@ def _compare_files(order: Options, setting: Setting, leader: Submission | None, 
         found = []
         for other in others:
             progress.note(f"B, {other.name}, against A, {first.name}: tests, then timed in turn")
-            found.append(live(planned(other), order.margin, progress))
-        return found
+            found.append(live(planned(other), margin, progress))
+    return [replace(one, a=replace(one.a, run_id=leader.run_id)) for one in found] if leader else found
 
 
 def margin_of(percent: float) -> float:

@@ -1,6 +1,6 @@
-"""The verb `competition`: the problems of a KernelBot competition, listed or evaluated."""
+"""Evaluate all problems of a KernelBot competition file, one after the other, with a summary over all of
+them. --list shows the problems, their deadlines and who leads here."""
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.rule import Rule
 
 from harness.board import leaderboard
-from harness.cli import options
-from harness.cli.result_files import JsonFile
+from harness.cli import options, result_files
+from harness.cli.declare import argument, option
 from harness.contest.rules import RANKED_BY, Competition, Evaluated, Listed, problem_of, read
 from harness.core.checkout import Checkout
 from harness.core.decode import did_you_mean
@@ -19,89 +19,52 @@ from harness.core.records import Submission
 from harness.core.words import clean, clean_line
 from harness.evaluation import recorded
 from harness.kinds import registry, settings
-from harness.kinds.known_folders import remember
-from harness.kinds.settings import Asked
+from harness.kinds.folder.known import remember
 from harness.machine import host
 from harness.problems.submission import directives, read_submission
-from harness.report import terminal
+from harness.report import evaluation
 from harness.report.console import new_console
-from harness.report.contest import competition_json, show, show_list
+from harness.report.contest import competition_json, document_of, list_document
 from harness.report.progress import ProgressLine
+from harness.report.render import terminal
 
-DESCRIPTION = """Evaluate all problems of a KernelBot competition file, one after the other, with a summary over all of
-them. --list shows the problems, their deadlines and who leads here."""
 RULE_CHARS = 80  # of a line between problems
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """Which of the competition's problems are evaluated and how. Of `asked` the problem and the file are left open."""
+class CompetitionOrder(
+    options.ByEngine, result_files.WithJson, options.Recorded, options.Sandboxed, options.Timed, options.OnSetting
+):
+    """Which of the competition's problems are evaluated and how."""
 
-    file: Path
-    submissions: tuple[Path, ...]
-    only: tuple[str, ...]
-    folders: bool  # rather than this checkout's problems of the same name
-    asked: Asked
-    author: str
-    record: bool
-    json: JsonFile | None
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `competition`."""
-    parser.add_argument(
-        "competition", type=Path, metavar="YAML", help="a KernelBot competition file, such as amd_distributed.yaml"
-    )
-    parser.add_argument(
-        "files",
-        nargs="*",
-        type=Path,
-        default=[],
+    competition: Path = argument("a KernelBot competition file, such as amd_distributed.yaml", metavar="YAML")
+    files: tuple[Path, ...] = argument(
+        "submissions, each for the problem in its `#!POPCORN leaderboard` line (default: each problem's own)",
         metavar="SUBMISSION",
-        help="submissions, each for the problem in its `#!POPCORN leaderboard` line (default: each problem's own)",
+        default=(),
     )
-    parser.add_argument("--list", action="store_true", help="only show problems, deadlines and who leads here")
-    parser.add_argument(
-        "--only", metavar="NAME", action="append", default=[], help="only this problem; may be repeated"
-    )
-    parser.add_argument(
-        "--folders",
-        action="store_true",
-        help="evaluate the file's folders, also where this checkout has a problem of that name",
-    )
-    options.add_setting(parser, cpu_suite="cpu")
-    options.add_seconds(parser)
-    options.add_unconfined(parser)
-    options.add_recording(parser)
-    options.add_engine(parser)
+    list: bool = option(False, "only show problems, deadlines and who leads here")
+    only: tuple[str, ...] = option((), "only this problem; may be repeated", metavar="NAME")
+    folders: bool = option(False, "evaluate the file's folders, also where this checkout has a problem of that name")
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: CompetitionOrder, checkout: Checkout) -> Exit:
     """`competition`: lists the problems, or evaluates them."""
-    order = Options(
-        file=namespace.competition,
-        submissions=tuple(namespace.files),
-        only=tuple(namespace.only),
-        folders=namespace.folders,
-        asked=options.asked(namespace, problem=""),
-        author=namespace.author or host.login(),
-        record=not namespace.no_record,
-        json=namespace.json,
-    )
-    competition = read(order.file)
-    remember({one.name: order.file.resolve().parent / one.directory for one in competition.problems}, checkout)
+    competition = read(order.competition)
+    remember({one.name: order.competition.resolve().parent / one.directory for one in competition.problems}, checkout)
     chosen = _chosen(competition, order.only)
-    files = _assigned([read_submission(file, checkout.root) for file in order.submissions], chosen)
-    if not namespace.list:
+    files = _assigned([read_submission(file, checkout.root) for file in order.files], chosen)
+    if not order.list:
         return evaluate(order, competition, chosen, files, checkout)
-    show_list(competition, chosen, leaderboard.load(checkout.leaderboard), _console(order), checkout)
+    found = leaderboard.load(checkout.leaderboard)
+    terminal.show(list_document(competition, chosen, found, checkout), _console(order))
     if order.json:
         order.json.write(competition_json(competition, []))
     return Exit.OK
 
 
 def evaluate(
-    order: Options,
+    order: CompetitionOrder,
     competition: Competition,
     chosen: Sequence[Listed],
     files: Mapping[str, Submission],
@@ -118,13 +81,13 @@ def evaluate(
             console.print(f"error: {clean(str(one.error))}", markup=False, highlight=False)
         console.print()
         done.append(one)
-    show(competition, done, console)
+    terminal.show(document_of(competition, done), console)
     if order.json:
         order.json.write(competition_json(competition, done))
     return next((one.exit_code for one in done if one.exit_code != Exit.OK), Exit.OK)
 
 
-def _console(order: Options) -> Console:
+def _console(order: CompetitionOrder) -> Console:
     return new_console(stderr=order.json is not None and order.json.is_stdout)
 
 
@@ -159,7 +122,7 @@ def _assigned(submissions: Sequence[Submission], chosen: Sequence[Listed]) -> di
 
 
 def _evaluated(
-    order: Options,
+    order: CompetitionOrder,
     competition: Competition,
     listed: Listed,
     submission: Submission | None,
@@ -168,8 +131,8 @@ def _evaluated(
 ) -> Evaluated:
     closes, name = competition.closes(listed), submission.name if submission else ""
     try:
-        problem = problem_of(listed, order.file, order.folders, checkout)
-        setting = settings.setting(order.asked, checkout, problem)
+        problem = problem_of(listed, order.competition, order.folders, checkout)
+        setting = settings.setting(options.asked(order, problem=""), checkout, problem)
         submission = submission or registry.read_submission(problem, None, checkout)
         name = submission.name
         with ProgressLine(new_console(stderr=True)) as progress:
@@ -177,7 +140,7 @@ def _evaluated(
                 setting,
                 submission,
                 "leaderboard",
-                order.author,
+                order.author or host.login(),
                 checkout,
                 record=order.record,
                 progress=progress,
@@ -185,7 +148,7 @@ def _evaluated(
             )
     except HarnessError as error:
         return Evaluated(listed=listed, closes=closes, submission=name, error=error)
-    terminal.show(ran.report, ran.standing, ran.place, console, by=RANKED_BY)
+    terminal.show(evaluation.document_of(ran.report, ran.standing, ran.place, by=RANKED_BY), console)
     return Evaluated(
         listed=listed, closes=closes, submission=name, report=ran.report, place=ran.place, error=ran.unrecorded
     )

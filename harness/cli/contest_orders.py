@@ -1,132 +1,153 @@
-"""What each verb behind `contest` was asked for, a record a verb, by the names of its arguments."""
+"""What each verb behind `contest` is asked for: a record a verb."""
 
+from argparse import SUPPRESS
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.cli.result_files import JsonFile
+from harness.cli.declare import REQUIRED, argument, option
+from harness.cli.options import ENGINES, HERE, ByEngine, Sandboxed, quiet
+from harness.cli.result_files import WithFiles
+from harness.contest.acts import FOLDER
+
+CONTEST = f"the contest's file, or the name of one in {FOLDER}/"
+PROBLEM = "its problem, by its name in the contest (submit: default as its first lines say)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class List:
+class ListOrder(WithFiles):
     """`list`: contests' files; those of the checkout where there are none."""
 
-    files: list[Path]
-    json: JsonFile | None
+    files: tuple[Path, ...] = argument(f"contests' files (default: those in {FOLDER}/)", default=())
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfContest:
-    """Of one contest, by its file or its name. `by` is who acts, None for the login: `freeze`, `unfreeze`."""
+class ContestOrder:
+    """Of one contest, by its file or its name: `freeze`, `unfreeze`."""
 
-    contest: str
-    by: str | None
+    contest: str = argument(CONTEST, metavar="CONTEST")
+    by: str | None = option(
+        None, "who does this, for the audit log (default: your login; an organiser may name another)", metavar="NAME"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Show(OfContest):
+class MemberOrder:
+    """What a member asks of one contest."""
+
+    contest: str = argument(CONTEST, metavar="CONTEST")
+    member: str | None = option(
+        None, "who submits or withdraws (default: your login; an organiser may name another)", metavar="NAME"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewOrder(WithFiles, ContestOrder):
+    """A view of it: as the public sees it, or in full."""
+
+    full: bool = option(False, "for organisers: as it is now, also while it is frozen or private")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOrder(WithFiles, ContestOrder):
     """`show`: all of it, one entry, or the audit log."""
 
-    entry: int | None
-    log: bool
-    json: JsonFile | None
+    entry: int | None = argument("only this entry, by its number", metavar="ENTRY", default=None)
+    log: bool = option(False, "show who did what when")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standings(OfContest):
-    """`standings`: as the public sees them, or in full; of one problem, or of all."""
+class StandingsOrder(ViewOrder):
+    """`standings`: of one problem, or of all."""
 
-    problem: str | None
-    full: bool
-    json: JsonFile | None
+    problem: str | None = option(None, PROBLEM, metavar="P")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stats(OfContest):
-    """`stats`: as the public sees them, or in full; also as a page."""
+class StatsOrder(ViewOrder):
+    """`stats`: also as a page."""
 
-    full: bool
-    page: Path | None
-    json: JsonFile | None
+    page: Path | None = option(None, "write standings and charts as one HTML file too")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Register(OfContest):
+class RegisterOrder(ContestOrder):
     """`register`."""
 
-    team: str
-    members: list[str]
+    team: str = argument("the team's name", metavar="TEAM")
+    members: tuple[str, ...] = argument("the members' names, as they submit under", metavar="MEMBER")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Submit:
+class SubmitOrder(WithFiles, Sandboxed, MemberOrder):
     """`submit`. `jobs` names the engine that evaluates; `entered` is the number of what an engine's job evaluates."""
 
-    contest: str
-    file: Path
-    problem: str | None
-    member: str | None
-    team: str | None
-    confined: bool
-    quiet: bool
-    json: JsonFile | None
-    jobs: str
-    entered: int | None
+    file: Path = argument("the submission")
+    problem: str | None = option(None, PROBLEM, metavar="P")
+    team: str | None = option(None, "the member's team, to be told if it is another", metavar="TEAM")
+    quiet: bool = quiet("the last lines")
+    jobs: str = option(  # main's `engine` is where a whole command runs
+        HERE,
+        "where it is evaluated: here (the default), or as a job of the cluster that engine.yaml describes",
+        "--engine",
+        choices=ENGINES,
+    )
+    entered: int | None = option(None, SUPPRESS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Withdraw:
+class WithdrawOrder(MemberOrder):
     """`withdraw`."""
 
-    contest: str
-    entry: int
-    member: str | None
+    entry: int = argument("the entry's number", metavar="ENTRY")
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyTop(OfContest):
-    """`verify-top`: the leading entries of a problem, or one entry. None: as the contest's file says."""
+class ProblemOrder(ByEngine, Sandboxed, ContestOrder):
+    """What runs the leading entries of a problem again."""
 
-    problem: str
-    top: int | None
-    entry: int | None
-    launches: int | None
-    confined: bool
-    quiet: bool
+    problem: str = argument("its name in the contest", metavar="PROBLEM")
+    quiet: bool = quiet("the last lines")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settle(OfContest):
-    """`settle`: the leading teams' best sources of a problem; `top` of None: as many as `settle` takes by itself."""
+class VerifyTopOrder(ProblemOrder):
+    """`verify-top`: the leading entries, or one entry."""
 
-    problem: str
-    top: int | None
-    confined: bool
-    quiet: bool
+    top: int | None = option(None, "how many (default: as its file says)")
+    entry: int | None = option(None, "only this entry, which may also be a held one", metavar="ENTRY")
+    launches: int | None = option(None, "3 or more (default: as its file says)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfEntry(OfContest):
+class ContestSettleOrder(ProblemOrder):
+    """`settle`: the leading teams' best sources."""
+
+    top: int | None = option(None, "how many teams (default: as `settle`)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryOrder(ContestOrder):
     """Of one entry, by its number."""
 
-    entry: int
+    entry: int = argument("the entry's number", metavar="ENTRY")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Review(OfEntry):
+class ReviewOrder(EntryOrder):
     """`review`, with a note for the audit log."""
 
-    note: str
+    note: str = option("", "for the audit log", metavar="TEXT")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Award(OfEntry):
+class AwardOrder(EntryOrder):
     """`award`, by the award's name."""
 
-    award: str
+    award: str = argument("the award's name in the contest's file", metavar="AWARD")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decide(OfEntry):
+class DecideOrder(EntryOrder):
     """`disqualify` and `reinstate`, for a reason."""
 
-    why: str
+    why: str = option(REQUIRED, "the reason, for the team", metavar="TEXT")

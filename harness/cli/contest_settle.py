@@ -13,9 +13,10 @@ from pathlib import Path
 from harness.board import leaderboard
 from harness.board.entries import Board
 from harness.board.entries import order as best_first
-from harness.cli.contest_orders import Settle
-from harness.cli.contest_verbs import World, actor, runnable_contest
-from harness.cli.settle import Options, settle_board
+from harness.cli.contest_orders import ContestSettleOrder
+from harness.cli.contest_verbs import HERE, World, actor, runnable_contest
+from harness.cli.settle import SettleOrder
+from harness.cli.settle import run as settle_board
 from harness.contest import admission, rules, standings
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
@@ -34,7 +35,7 @@ class _WithBoard(Checkout):
         return self.board
 
 
-def settle(order: Settle, checkout: Checkout, world: World) -> Exit:
+def settle(order: ContestSettleOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`settle`: rounds of launches, the order, and the order on the leaderboard."""
     found, now = runnable_contest(order.contest, checkout), world.now()
     admission.check_organiser(found.rules, actor(order.by, found, world), now)
@@ -44,7 +45,7 @@ def settle(order: Settle, checkout: Checkout, world: World) -> Exit:
     leaderboard.check_writable(checkout.leaderboard)
     of_contest = _placed(order.problem, standings.full(found.rules, found.log.records(), board, now), board)
     setting = found.rules.setting
-    asked = Options(
+    asked = SettleOrder(
         problem=str(problem.folder) if problem.is_upstream else problem.name,
         top=TOP if order.top is None else order.top,
         suite=setting.suite,

@@ -6,8 +6,9 @@ from pathlib import Path
 from harness.board import judgements, report_json
 from harness.board.entries import Board
 from harness.cli import options
-from harness.cli.contest_orders import Submit
-from harness.cli.contest_verbs import World, actor, console_of, runnable_contest, write_json
+from harness.cli.contest_orders import SubmitOrder
+from harness.cli.contest_verbs import HERE, World, actor, runnable_contest
+from harness.cli.result_files import tell
 from harness.contest import acts, admission, rules
 from harness.contest.acts import Contest
 from harness.contest.state import ContestEntry
@@ -22,13 +23,12 @@ from harness.kinds.settings import Asked
 from harness.problems.problem import Problem
 from harness.problems.submission import directives
 from harness.problems.submission import read_submission as read_file
-from harness.report import terminal
 from harness.report.console import new_console
+from harness.report.evaluation import document_of
 from harness.report.progress import ProgressLine
-from harness.report.summary import show_summary
 
 
-def submit(order: Submit, checkout: Checkout, world: World) -> Exit:
+def submit(order: SubmitOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`submit`: checks the rules, evaluates as `eval` does, and records the result on the board and in the log. By
     another engine, the rules are checked here and now, and what waits in its queue is in time."""
     found = runnable_contest(order.contest, checkout)
@@ -59,13 +59,13 @@ def submit(order: Submit, checkout: Checkout, world: World) -> Exit:
         raise
 
 
-def _setting(order: Submit, found: Contest, problem: Problem, checkout: Checkout) -> Setting:
+def _setting(order: SubmitOrder, found: Contest, problem: Problem, checkout: Checkout) -> Setting:
     given = found.rules.setting
     asked = Asked(problem="", suite=given.suite, ranks=given.ranks, device=given.device, seconds=given.seconds)
     return settings.setting(replace(asked, launches=None, confined=order.confined), checkout, problem)
 
 
-def _evaluated(order: Submit, found: Contest, entry: ContestEntry, checkout: Checkout, world: World) -> Exit:
+def _evaluated(order: SubmitOrder, found: Contest, entry: ContestEntry, checkout: Checkout, world: World) -> Exit:
     """Evaluates what was entered, and writes what it comes to. Raises UsageError for another file than that."""
     listed = found.rules.problem(entry.problem)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
@@ -85,7 +85,7 @@ def _evaluated(order: Submit, found: Contest, entry: ContestEntry, checkout: Che
     return verdict.exit_code(ran.report)
 
 
-def _command(order: Submit, entry: ContestEntry) -> list[str]:
+def _command(order: SubmitOrder, entry: ContestEntry) -> list[str]:
     """The command that evaluates what was entered."""
     words = ["contest", "submit", order.contest, str(order.file), f"--entered={entry.number}"]
     words += [f"--json={order.json.name}"] if order.json else []
@@ -111,18 +111,12 @@ def _problem_named(file: Path, found: Contest, checkout: Checkout) -> str:
 
 
 def _show_submitted(
-    order: Submit, found: Contest, entry: ContestEntry, report: EvalReport, board: Board | None
+    order: SubmitOrder, found: Contest, entry: ContestEntry, report: EvalReport, board: Board | None
 ) -> None:
     most = found.rules.quota.per_day
     used = admission.used_today(found.state(), entry.team, entry.submitted_at)
     quota = f"; {used} of {most} submissions of {entry.submitted_at:%Y-%m-%d} used" if most else ""
     line = f"{entry.number} of team {entry.team}: {entry.state}{quota}"
-    console = console_of(order.json)
-    if order.quiet:
-        show_summary(report, board, None, console, line)
-    else:
-        terminal.show(report, board, None, console, entry=line)
-    write_json(
-        order.json,
-        report_json.to_json(report, None) | {"entry": entry.number, "team": entry.team, "state": entry.state},
-    )
+    more = {"entry": entry.number, "team": entry.team, "state": entry.state}
+    document = document_of(report, board, None, entry=line)
+    tell(order, document, json=lambda: report_json.to_json(report, None) | more)

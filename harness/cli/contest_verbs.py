@@ -4,26 +4,26 @@ The time, the ids of members and the login come from a World, so that tests play
 """
 
 import importlib
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from harness.board import judgements, leaderboard, reports
 from harness.board.entries import Board, Entry, Judged
 from harness.cli import contest_orders as orders
 from harness.cli import options
-from harness.cli.result_files import JsonFile
+from harness.cli.result_files import tell
 from harness.cli.verify import check_launches, launch_lines
 from harness.contest import acts, admission, rules, standings, statistics
 from harness.contest.acts import Contest
-from harness.contest.lifecycle import Held, Reproduced, transition
+from harness.contest.lifecycle import EvaluationHeld, Reproduced, transition
 from harness.contest.state import ContestEntry
 from harness.contest.times import shown_time
+from harness.core.accounts import account
 from harness.core.checkout import Checkout
 from harness.core.decode import did_you_mean, encode
 from harness.core.errors import Exit, UsageError
@@ -33,6 +33,7 @@ from harness.evaluation import verify
 from harness.evaluation.verify import Decision, Ready
 from harness.report import contest_page, contest_stats, contest_view, decision
 from harness.report.console import new_console
+from harness.report.render import terminal
 
 
 def _run_elsewhere(engine: str, command: Sequence[str], checkout: Checkout) -> int:
@@ -47,8 +48,11 @@ class World:
 
     now: Callable[[], datetime]
     new_secret: Callable[[], str]
-    login: str
+    login: Callable[[], str]
     elsewhere: Callable[[str, Sequence[str], Checkout], int] = _run_elsewhere
+
+
+HERE = World(now=lambda: datetime.now(UTC), new_secret=lambda: secrets.token_urlsafe(16), login=account)
 
 
 # ---- which contest ---------------------------------------------------------------------------------------------------
@@ -75,23 +79,13 @@ def runnable_contest(name: str, checkout: Checkout) -> Contest:
 
 def actor(named: str | None, found: Contest, world: World) -> str:
     """Who does it, as the log has it: who is logged in, or whom an organiser names."""
-    admission.check_named(found.rules, world.login, named or world.login, world.now())
-    return named or world.login
-
-
-def console_of(json: JsonFile | None, page: Path | None = None) -> Console:
-    """For people: not standard output where that is --json's or the page's."""
-    return new_console(stderr=page == options.STDOUT or (json is not None and json.is_stdout))
-
-
-def write_json(json: JsonFile | None, content: dict[str, Any]) -> None:
-    """Where --json says."""
-    if json:
-        json.write(content)
+    login = world.login()
+    admission.check_named(found.rules, login, named or login, world.now())
+    return named or login
 
 
 # ---- to look at ------------------------------------------------------------------------------------------------------
-def show_list(order: orders.List, checkout: Checkout, world: World) -> Exit:
+def show_list(order: orders.ListOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`list`."""
     files = order.files or sorted((checkout.root / acts.FOLDER).glob("*.yaml"))
     if not files:
@@ -99,29 +93,32 @@ def show_list(order: orders.List, checkout: Checkout, world: World) -> Exit:
     found = [acts.opened(file) for file in files]
     for one in found:
         rules.check(one.rules, one.file, checkout)
-    contest_view.show_contests(found, world.now(), console_of(order.json))
-    write_json(order.json, contest_view.contests_json(found, world.now()))
+    now = world.now()
+    tell(
+        order,
+        contest_view.contests_document(found, now),
+        json=lambda: contest_view.contests_json(found, now),
+    )
     return Exit.OK
 
 
-def show(order: orders.Show, checkout: Checkout, world: World) -> Exit:
+def show(order: orders.ShowOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`show`."""
-    found, console = contest_of(order.contest, checkout), console_of(order.json)
+    found = contest_of(order.contest, checkout)
     rules.check(found.rules, found.file, checkout)
     if order.entry is not None or order.log:
         _check_insight(order, found, world)
     if order.entry is not None:
-        contest_view.show_entry(found, order.entry, console)
+        document = contest_view.entry_document(found, order.entry)
     elif order.log:
-        contest_view.show_log(found.log.records(), console)
-        contest_view.show_torn(found, console)
+        document = contest_view.log_document(found)
     else:
-        contest_view.show_contest(found, world.now(), console)
-    write_json(order.json, contest_view.contest_json(found, world.now()))
+        document = contest_view.contest_document(found, world.now())
+    tell(order, document, json=lambda: contest_view.contest_json(found, world.now()))
     return Exit.OK
 
 
-def _check_insight(order: orders.Show, found: Contest, world: World) -> None:
+def _check_insight(order: orders.ShowOrder, found: Contest, world: World) -> None:
     """Raises UsageError where results that are private or frozen now would be shown to somebody who is neither an
     organiser nor of the entry's team."""
     now, state, who = world.now(), found.state(), actor(order.by, found, world)
@@ -132,33 +129,35 @@ def _check_insight(order: orders.Show, found: Contest, world: World) -> None:
         admission.check_organiser(found.rules, who, now)
 
 
-def show_standings(order: orders.Standings, checkout: Checkout, world: World) -> Exit:
+def show_standings(order: orders.StandingsOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`standings`."""
     found, now = contest_of(order.contest, checkout), world.now()
     if order.problem is not None:
         found.rules.problem(order.problem)
     view = standings.full if _is_organiser(order, found, world) else standings.public
     shown = view(found.rules, found.log.records(), leaderboard.load(checkout.leaderboard), now)
-    contest_view.show_standings(found, shown, order.problem, console_of(order.json))
-    write_json(order.json, contest_view.standings_json(found, shown, order.problem))
+    tell(
+        order,
+        contest_view.standings_document(found, shown, order.problem),
+        json=lambda: contest_view.standings_json(found, shown, order.problem),
+    )
     return Exit.OK
 
 
-def show_stats(order: orders.Stats, checkout: Checkout, world: World) -> Exit:
+def show_stats(order: orders.StatsOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`stats`."""
     found, now = contest_of(order.contest, checkout), world.now()
     view = statistics.full if _is_organiser(order, found, world) else statistics.public
     shown = view(found.rules, found.log.records(), now)
-    contest_stats.show_statistics(shown, console_of(order.json, order.page))
     if order.page is not None:
         board = leaderboard.load(checkout.leaderboard)
         text = contest_page.html(contest_page.data(found, board, now, is_full=order.full))
         options.write_out(order.page, text.encode(), option="--page")
-    write_json(order.json, encode(shown))
+    tell(order, contest_stats.document_of(shown), json=lambda: encode(shown))
     return Exit.OK
 
 
-def _is_organiser(order: orders.Standings | orders.Stats, found: Contest, world: World) -> bool:
+def _is_organiser(order: orders.StandingsOrder | orders.StatsOrder, found: Contest, world: World) -> bool:
     """Whether the full view was asked for, by somebody who may see it; UsageError for somebody else."""
     if order.full:
         admission.check_organiser(found.rules, actor(order.by, found, world), world.now())
@@ -166,7 +165,7 @@ def _is_organiser(order: orders.Standings | orders.Stats, found: Contest, world:
 
 
 # ---- teams -----------------------------------------------------------------------------------------------------------
-def register(order: orders.Register, checkout: Checkout, world: World) -> Exit:
+def register(order: orders.RegisterOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`register`."""
     found = contest_of(order.contest, checkout)
     rules.check(found.rules, found.file, checkout)
@@ -181,15 +180,14 @@ def register(order: orders.Register, checkout: Checkout, world: World) -> Exit:
     return Exit.OK
 
 
-def withdraw(order: orders.Withdraw, checkout: Checkout, world: World) -> Exit:
+def withdraw(order: orders.WithdrawOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`withdraw`."""
     found = contest_of(order.contest, checkout)
-    print(contest_view.entry_line(acts.withdraw(found, order.entry, world.now(), actor(order.member, found, world))))
-    return Exit.OK
+    return _told(acts.withdraw(found, order.entry, world.now(), actor(order.member, found, world)))
 
 
 # ---- organisers ------------------------------------------------------------------------------------------------------
-def freeze(order: orders.OfContest, checkout: Checkout, world: World) -> Exit:
+def freeze(order: orders.ContestOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`freeze`."""
     found, now = contest_of(order.contest, checkout), world.now()
     acts.freeze(found, now, actor(order.by, found, world), frozen=True)
@@ -197,7 +195,7 @@ def freeze(order: orders.OfContest, checkout: Checkout, world: World) -> Exit:
     return Exit.OK
 
 
-def unfreeze(order: orders.OfContest, checkout: Checkout, world: World) -> Exit:
+def unfreeze(order: orders.ContestOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`unfreeze`."""
     found = contest_of(order.contest, checkout)
     acts.freeze(found, world.now(), actor(order.by, found, world), frozen=False)
@@ -205,39 +203,37 @@ def unfreeze(order: orders.OfContest, checkout: Checkout, world: World) -> Exit:
     return Exit.OK
 
 
-def review(order: orders.Review, checkout: Checkout, world: World) -> Exit:
+def review(order: orders.ReviewOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`review`."""
     found = contest_of(order.contest, checkout)
-    entry = acts.review(found, order.entry, world.now(), actor(order.by, found, world), order.note)
-    print(contest_view.entry_line(entry))
-    return Exit.OK
+    return _told(acts.review(found, order.entry, world.now(), actor(order.by, found, world), order.note))
 
 
-def award(order: orders.Award, checkout: Checkout, world: World) -> Exit:
+def award(order: orders.AwardOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`award`."""
     found, board = contest_of(order.contest, checkout), leaderboard.load(checkout.leaderboard)
-    entry = acts.award(found, order.entry, order.award, board, world.now(), actor(order.by, found, world))
-    print(contest_view.entry_line(entry))
-    return Exit.OK
+    return _told(acts.award(found, order.entry, order.award, board, world.now(), actor(order.by, found, world)))
 
 
-def disqualify(order: orders.Decide, checkout: Checkout, world: World) -> Exit:
+def disqualify(order: orders.DecideOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`disqualify`."""
     found = contest_of(order.contest, checkout)
-    entry = acts.disqualify(found, order.entry, order.why, world.now(), actor(order.by, found, world))
-    print(contest_view.entry_line(entry))
-    return Exit.OK
+    return _told(acts.disqualify(found, order.entry, order.why, world.now(), actor(order.by, found, world)))
 
 
-def reinstate(order: orders.Decide, checkout: Checkout, world: World) -> Exit:
+def reinstate(order: orders.DecideOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`reinstate`."""
     found = contest_of(order.contest, checkout)
-    entry = acts.reinstate(found, order.entry, order.why, world.now(), actor(order.by, found, world))
+    return _told(acts.reinstate(found, order.entry, order.why, world.now(), actor(order.by, found, world)))
+
+
+def _told(entry: ContestEntry) -> Exit:
+    """Says what an entry has become."""
     print(contest_view.entry_line(entry))
     return Exit.OK
 
 
-def verify_top(order: orders.VerifyTop, checkout: Checkout, world: World) -> Exit:
+def verify_top(order: orders.VerifyTopOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """`verify-top`: the leading entries that are not reproduced yet, by evaluation.verify. Exits with the worst
     decision's code."""
     found = runnable_contest(order.contest, checkout)
@@ -254,7 +250,7 @@ def verify_top(order: orders.VerifyTop, checkout: Checkout, world: World) -> Exi
     return next((code for code in (Exit.INVALID, Exit.ERROR) if code in codes), Exit.OK)
 
 
-def _leading(order: orders.VerifyTop, found: Contest, checkout: Checkout, world: World) -> list[ContestEntry]:
+def _leading(order: orders.VerifyTopOrder, found: Contest, checkout: Checkout, world: World) -> list[ContestEntry]:
     """The entries to run again: the one that was named, or the first of the problem that are only ranked yet."""
     if order.entry is not None:
         entry = found.state().entry(order.entry)
@@ -272,7 +268,13 @@ def _leading(order: orders.VerifyTop, found: Contest, checkout: Checkout, world:
 
 
 def _verified(
-    order: orders.VerifyTop, found: Contest, entry: ContestEntry, count: int, checkout: Checkout, world: World, by: str
+    order: orders.VerifyTopOrder,
+    found: Contest,
+    entry: ContestEntry,
+    count: int,
+    checkout: Checkout,
+    world: World,
+    by: str,
 ) -> verify.Word:
     listed = found.rules.problem(entry.problem)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
@@ -286,10 +288,7 @@ def _verified(
     _record(found, entry, ready, decided, done, checkout, world, by)
     console = new_console()
     console.print(Text(said, style="bold"))
-    if order.quiet:
-        decision.show_decision(decided, console)
-    else:
-        decision.show(one, decided, done, console)
+    terminal.show(decision.document_of(one, decided, done), console, order.quiet)
     return decided.word
 
 
@@ -320,7 +319,7 @@ def _record(
     after = verify.applied(alone, one, decided, done, ready.version)
     if decided.word == "held":
         run_id = done[-1].run_id
-        event = Held(entry=entry.number, check=decided.check, evidence=after.held[0].evidence, run_id=run_id)
+        event = EvaluationHeld(entry=entry.number, check=decided.check, evidence=after.held[0].evidence, run_id=run_id)
         acts.settle(found, event, world.now(), by)
     if decided.word == "verified":
         (reached,) = after.entries

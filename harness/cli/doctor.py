@@ -1,42 +1,33 @@
-"""The verb `doctor`: what on this machine changes results."""
+"""Say what on this machine changes results. Reads only, never changes a setting."""
 
-import argparse
+from dataclasses import dataclass
 
-from harness.cli.result_files import STDOUT, JsonFile
+from harness.cli import result_files
+from harness.cli.declare import option
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.machine.doctor import doctor, read
-from harness.report.console import new_console
-from harness.report.findings import show, to_json
-
-DESCRIPTION = "Say what on this machine changes results. Reads only, never changes a setting."
+from harness.report.findings import document_of, to_json
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the verb `doctor`."""
-    parser.add_argument(
-        "--json",
-        type=JsonFile,
+@dataclass(frozen=True, kw_only=True)
+class DoctorOrder:
+    """Whether the collectives are tried, too."""
+
+    json: result_files.JsonFile | None = option(
+        None,
+        "write the findings to FILE as one JSON object; - or no FILE writes it to standard output instead of the table",
         nargs="?",
-        const=STDOUT,
-        metavar="FILE",
-        help="write the findings to FILE as one JSON object; - or no FILE writes it to standard output instead of the "
-        "table",
+        const=result_files.STDOUT,
     )
-    parser.add_argument(
-        "--smoke",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="run the smoke test of the collectives (default: where there are two GPUs or more)",
+    smoke: bool | None = option(
+        None, "run the smoke test of the collectives (default: where there are two GPUs or more)"
     )
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: DoctorOrder, checkout: Checkout) -> Exit:
     """`doctor`: reads, checks, prints; Exit.ERROR where a check fails."""
-    found = read(namespace.smoke, root=checkout.root)
+    found = read(order.smoke, root=checkout.root)
     findings = doctor(found)
-    if namespace.json is not None:
-        namespace.json.write(to_json(found, findings))
-    if namespace.json is None or not namespace.json.is_stdout:
-        show(findings, new_console())
+    result_files.tell(order, document_of(findings), json=lambda: to_json(found, findings))
     return Exit.ERROR if any(one.status == "fail" for one in findings) else Exit.OK

@@ -19,11 +19,11 @@ from harness.engine.base import (
     ERR,
     OUT,
     Cancelled,
-    Done,
     Engine,
     EngineError,
     Exited,
     Job,
+    JobDone,
     Lost,
     Overdue,
     Ticket,
@@ -60,7 +60,7 @@ def run(engine_name: str, arguments: Sequence[str], checkout: Checkout) -> int:
     return _code(state, limit_s)
 
 
-def _followed(engine: Engine, command: tuple[str, ...], limit_s: float) -> Done | Lost:
+def _followed(engine: Engine, command: tuple[str, ...], limit_s: float) -> JobDone | Lost:
     """How a new job ended; what it printed is printed by then, and the engine keeps nothing of it."""
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
     ticket = engine.submit(Job(id=name, command=command, deadline_s=limit_s))
@@ -74,7 +74,7 @@ def _followed(engine: Engine, command: tuple[str, ...], limit_s: float) -> Done 
             elif not is_told:
                 print("waiting in the cluster's queue", file=sys.stderr)
                 is_told = True
-            if isinstance(state, Done | Lost):
+            if isinstance(state, JobDone | Lost):
                 return state
             time.sleep(LOOK_S)
     finally:  # after Ctrl-C too
@@ -90,7 +90,7 @@ def _show(engine: Engine, ticket: Ticket, shown: dict[str, int]) -> None:
         stream.flush()
 
 
-def _code(state: Done, limit_s: float) -> int:
+def _code(state: JobDone, limit_s: float) -> int:
     match state.end:
         case Exited(code=code) if code >= 0:
             return code

@@ -1,166 +1,131 @@
-"""The verb `eval`: one evaluation, recorded and shown."""
+"""Evaluate a submission. Tests it on every test shape, times it on every benchmark shape in turn with
+the reference, and records the result. Stops at the first phase that fails; a failure is never recorded."""
 
-import argparse
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
-
-from rich.text import Text
 
 from harness.agents.made import result_of
-from harness.agents.reward import Function
 from harness.board import report_json
 from harness.board.places import place_of
 from harness.cli import options, result_files
-from harness.cli.result_files import ResultFiles
+from harness.cli.declare import option
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import Mode, Submission
-from harness.core.words import clean_line, print_all
+from harness.core.words import clean_line
 from harness.evaluation import beside
 from harness.evaluation.recorded import Ran, evaluated
 from harness.judging import verdict
 from harness.kinds import settings
-from harness.kinds.kind import TORCH, Progress, Setting
+from harness.kinds.kind import TORCH, Evaluator, Progress, Setting
 from harness.kinds.registry import read_submission
-from harness.kinds.settings import Asked
 from harness.machine import host, peaks_cache
 from harness.process.profilers import TOOLS
-from harness.report import junit, markdown, terminal
 from harness.report.console import new_console
+from harness.report.evaluation import document_of
 from harness.report.progress import Both, EventLog, ProgressLine
-from harness.report.summary import show_summary
-
-DESCRIPTION = """Evaluate a submission. Tests it on every test shape, times it on every benchmark shape in turn with
-the reference, and records the result. Stops at the first phase that fails; a failure is never recorded."""
-LINES = "the last three lines: verdict, speedup, place"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What `eval` and `check` were asked to do. `trace` is the folder for traces; `files` get the report too."""
+class RunOrder(options.ByEngine, result_files.ForCi, options.Sandboxed, options.OnSetting, options.OfSubmission):
+    """What `eval` and `check` have in common: which submission is run, on what, and how the result is shown."""
 
-    asked: Asked
-    mode: Mode
-    author: str | None = None  # None: the login
-    record: bool = False
-    quiet: bool = False
-    verbose: bool = False
-    files: ResultFiles = field(default_factory=ResultFiles)
-    reward: Function = "log2_speedup"
-    lower: bool = False  # end of the interval, which is rewarded
-    trace: str | None = None
-    events: str | None = None  # the file that progress events are written to
-    leader: bool = False  # whether it meets the best other entry of its board
-    until: float | None = None  # which difference to that one is to be told, as a part
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `eval`."""
-    options.add_file(parser)
-    options.add_setting(parser, cpu_suite="cpu")
-    options.add_data(parser)
-    result_files.add_for_ci(parser)
-    result_files.add_result(parser)
-    options.add_evaluator(parser)
-    options.add_nodes(parser)
-    options.add_unconfined(parser)
-    options.add_quiet(parser, LINES)
-    options.add_verbose(parser)
-    parser.add_argument(
-        "--mode",
-        default="leaderboard",
-        choices=get_args(Mode),
-        help="test: tests only; benchmark: benchmarks only; leaderboard: tests, then benchmarks (the default); "
-        "profile: one call of each benchmark under a profiler",
+    cpu_suite: str = "cpu"
+    nodes: int = option(
+        1,
+        "spread the ranks over N machines of one kind, this one and others that run `agent`, or those of a Slurm job "
+        "(docs/cluster.md; default: 1)",
     )
-    parser.add_argument(
-        "--tool",
-        default=TORCH,
+    evaluator: Evaluator | None = option(
+        None,
+        "for a problem folder: our ranks and clocks, or its own eval.py, whose result is taken as it is (default: "
+        "ours where the folder has what our ranks need, or else theirs)",
+        "--eval",
+    )
+    seed: int | None = option(None, "with --eval theirs: POPCORN_SEED, the secret (default: task.yml's)")
+    data: Path | None = option(
+        None,
+        "for training: a folder of token files to train on (docs/training.md); such a run is not ranked",
+        metavar="DIR",
+    )
+    target: float | None = option(
+        None,
+        "with --data: the quality that ends a run (default: what the reference reaches in a fourth of samples)",
+        metavar="Q",
+    )
+    vocabulary: int | None = option(None, "with --data: how many tokens there are (default: as files need)")
+    quiet: bool = options.quiet("the last three lines: verdict, speedup, place")
+    verbose: bool = option(
+        False, "print the clocks, machine, memory, phases, each rank's profile and rank 0's log too", "-v", "--verbose"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalOrder(options.Rewarded, options.Recorded, options.Timed, RunOrder):
+    """What `eval` was asked to do. `until` is in percent."""
+
+    mode: Mode = option(
+        "leaderboard",
+        "test: tests only; benchmark: benchmarks only; leaderboard: tests, then benchmarks (the default); profile: "
+        "one call of each benchmark under a profiler",
+    )
+    tool: str = option(
+        TORCH,
+        "mode profile's profiler: torch.profiler (the default), NVIDIA's ncu or AMD's rocprofv3",
         choices=(TORCH, *TOOLS),
-        help="mode profile's profiler: torch.profiler (the default), NVIDIA's ncu or AMD's rocprofv3",
     )
-    parser.add_argument(
-        "--benchmark",
-        type=int,
-        metavar="N",
-        help="mode profile: this benchmark alone, counted from 0 (default: all)",
+    benchmark: int | None = option(None, "mode profile: this benchmark alone, counted from 0 (default: all)")
+    launch_count: int | None = option(
+        None, f"--tool ncu: profile the first N kernel launches of a call (default: {TOOLS['ncu'].launch_count})"
     )
-    parser.add_argument(
-        "--launch-count",
-        type=int,
-        metavar="N",
-        help=f"--tool ncu: profile the first N kernel launches of a call (default: {TOOLS['ncu'].launch_count})",
+    trace: Path | None = option(None, "where mode profile writes its traces (default: runs/<run id>/)", metavar="DIR")
+    events: Path | None = option(
+        None, "write a line of JSON to FILE when a phase or a case begins, for programs that follow the evaluation"
     )
-    parser.add_argument("--trace", metavar="DIR", help="where mode profile writes its traces (default: runs/<run id>/)")
-    parser.add_argument(
-        "--events",
-        metavar="FILE",
-        help="write a line of JSON to FILE when a phase or a case begins, for programs that follow the evaluation",
+    remeasure: bool = option(
+        False, "measure this machine's peak rates again, which the limit comes from; the best ever seen count"
     )
-    parser.add_argument(
-        "--remeasure",
-        action="store_true",
-        help="measure this machine's peak rates again, which the limit comes from; the best ever seen count",
+    launches: int | None = option(
+        None,
+        "measure in N launches, each of fresh processes: the more, the narrower the interval (docs/statistics.md; "
+        f"default: {options.USUAL})",
     )
-    options.add_seconds(parser)
-    options.add_launches(parser)
-    parser.add_argument(
+    leader: bool = option(
+        True,
+        "do not time it head to head with the best other entry of its board, which follows several launches",
         "--no-leader",
-        dest="leader",
-        action="store_false",
-        help="do not time it head to head with the best other entry of its board, which follows several launches",
     )
-    parser.add_argument(
-        "--until",
-        type=float,
-        metavar="PERCENT",
-        help="go on head to head, at most ten minutes, until the two are in order or differ by less",
+    until: float | None = option(
+        None, "go on head to head, at most ten minutes, until the two are in order or differ by less", metavar="PERCENT"
     )
-    options.add_recording(parser)
-    options.add_engine(parser)
+    result: result_files.AgentFile | None = option(
+        None, "write stages, verdict, figures, a hint and a reward to FILE as JSON (docs/agents.md)"
+    )
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: EvalOrder, checkout: Checkout) -> Exit:
     """`eval`: the whole evaluation, recorded when it passed in leaderboard mode."""
-    if namespace.tool != TORCH and namespace.mode != "profile":
-        raise UsageError(f"--tool {namespace.tool}: only --mode profile takes a profiler; add it, or leave --tool out")
-    if namespace.benchmark is not None and namespace.mode != "profile":
-        raise UsageError(f"--benchmark {namespace.benchmark}: only --mode profile takes it; add it, or leave it out")
-    if namespace.launch_count is not None and namespace.tool == TORCH:
-        count = f"--launch-count {namespace.launch_count}"
+    if order.tool != TORCH and order.mode != "profile":
+        raise UsageError(f"--tool {order.tool}: only --mode profile takes a profiler; add it, or leave --tool out")
+    if order.benchmark is not None and order.mode != "profile":
+        raise UsageError(f"--benchmark {order.benchmark}: only --mode profile takes it; add it, or leave it out")
+    if order.launch_count is not None and order.tool == TORCH:
+        count = f"--launch-count {order.launch_count}"
         raise UsageError(f"{count}: only --tool ncu takes it; add --mode profile --tool ncu, or leave it out")
-    if namespace.until is not None and not 0 < namespace.until < 100:
-        raise UsageError(f"--until {namespace.until:g}: a percentage above 0 and below 100 is needed")
-    if namespace.remeasure:
+    if order.until is not None and not 0 < order.until < 100:
+        raise UsageError(f"--until {order.until:g}: a percentage above 0 and below 100 is needed")
+    if order.remeasure:
         peaks_cache.ask_again(checkout.root)
-    return evaluate(
-        Options(
-            asked=options.asked(namespace),
-            mode=namespace.mode,
-            author=namespace.author,
-            record=not namespace.no_record,
-            quiet=namespace.quiet,
-            verbose=namespace.verbose,
-            files=result_files.of(namespace),
-            reward=namespace.reward,
-            lower=namespace.lower,
-            trace=namespace.trace,
-            events=namespace.events,
-            leader=namespace.leader or namespace.until is not None,
-            until=None if namespace.until is None else namespace.until / 100,
-        ),
-        checkout,
-    )
+    return evaluate(order, checkout)
 
 
-def evaluate(order: Options, checkout: Checkout) -> Exit:
+def evaluate(order: EvalOrder, checkout: Checkout) -> Exit:
     """Evaluates, shows the report, and writes it as JSON where that was asked for."""
-    setting = settings.setting(order.asked, checkout)
+    setting = settings.setting(options.asked(order), checkout)
     traces = _trace_folder(order)
     problem = setting.problem
     submission = read_submission(problem, setting.file, checkout)
@@ -170,23 +135,25 @@ def evaluate(order: Options, checkout: Checkout) -> Exit:
             setting, submission, order.mode, author, checkout, record=order.record, progress=progress, traces=traces
         )
     ran, met = _beside(order, ran, setting, submission, checkout)
-    if not order.files.take_stdout:
-        if order.quiet:
-            show_summary(ran.report, ran.standing, ran.place, new_console())
-        else:
-            terminal.show(ran.report, ran.standing, ran.place, new_console(), order.verbose)
-        if met:
-            print_all(new_console(), Text(f"{'beside':<9}{clean_line(met)}"))
-    _write(order, ran)
+    report, board, place = ran.report, ran.standing, ran.place
+    result_files.tell(
+        order,
+        document_of(report, board, place, order.verbose, met=met),
+        result=lambda: encode(result_of(report, order.reward, order.lower, board=board)),
+        json=lambda: report_json.to_json(report, place) | ({"error": str(ran.unrecorded)} if ran.unrecorded else {}),
+    )
     if ran.unrecorded is not None:
         raise ran.unrecorded
     return verdict.exit_code(ran.report)
 
 
-def _beside(order: Options, ran: Ran, setting: Setting, submission: Submission, checkout: Checkout) -> tuple[Ran, str]:
+def _beside(
+    order: EvalOrder, ran: Ran, setting: Setting, submission: Submission, checkout: Checkout
+) -> tuple[Ran, str]:
     """What was recorded, beside the best other entry of its board, in a line; "" where they do not meet."""
-    entry = ran.entry
-    if not order.leader or entry is None or ran.standing is None or (setting.launches < 2 and order.until is None):
+    entry, until = ran.entry, None if order.until is None else order.until / 100
+    is_meant = until is not None or (order.leader and setting.launches > 1)
+    if not is_meant or entry is None or ran.standing is None:
         return ran, ""
     meeting = beside.opposite(ran.standing, entry, setting, submission, checkout)
     if meeting is None:
@@ -199,28 +166,14 @@ def _beside(order: Options, ran: Ran, setting: Setting, submission: Submission, 
             yield progress
 
     try:
-        found = beside.met(meeting, ran.standing, shown, checkout, order.until)
+        found = beside.met(meeting, ran.standing, shown, checkout, until)
     except HarnessError as error:
         return ran, f"did not meet {meeting.sources[0].name}: {error}"
     return replace(ran, standing=found.board, place=place_of(found.board, entry)), found.text
 
 
-def _write(order: Options, ran: Ran) -> None:
-    """The report in every form that was asked for."""
-    files = order.files
-    if files.result:
-        files.result.write(encode(result_of(ran.report, order.reward, order.lower, board=ran.standing)))
-    if files.json:
-        error = {"error": str(ran.unrecorded)} if ran.unrecorded else {}
-        files.json.write(report_json.to_json(ran.report, ran.place) | error)
-    if files.markdown:
-        files.markdown.write_text(markdown.evaluation_text(ran.report, ran.standing, ran.place))
-    if files.junit:
-        files.junit.write_text(junit.evaluation_xml(ran.report, ran.standing, ran.place))
-
-
 @contextlib.contextmanager
-def _progress(quiet: bool, events: str | None) -> Iterator[Progress]:
+def _progress(quiet: bool, events: Path | None) -> Iterator[Progress]:
     """The progress on the terminal, and in the file `events` if there is one. Raises UsageError if the file cannot be
     written."""
     with contextlib.ExitStack() as stack:
@@ -228,7 +181,7 @@ def _progress(quiet: bool, events: str | None) -> Iterator[Progress]:
         if events is None:
             yield line
             return
-        result_files.check_replaceable("--events", Path(events))
+        result_files.check_replaceable("--events", events)
         try:
             out = stack.enter_context(open(events, "wb", buffering=0, opener=_without_waiting))
         except OSError as error:
@@ -241,17 +194,16 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK, 0o666)
 
 
-def _trace_folder(order: Options) -> Path | None:
+def _trace_folder(order: EvalOrder) -> Path | None:
     """The folder that --trace names, made now rather than found to be impossible when there is something to write."""
     if order.trace is None:
         return None
     if order.mode != "profile":
         raise UsageError(f"--trace {order.trace}: only --mode profile writes traces; add it, or leave --trace out")
-    folder = Path(order.trace)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        order.trace.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--trace {order.trace}: cannot be made: {error.strerror}; name another folder") from None
-    if not os.access(folder, os.W_OK):
+    if not os.access(order.trace, os.W_OK):
         raise UsageError(f"--trace {order.trace}: cannot be written to; name another folder")
-    return folder
+    return order.trace

@@ -1,8 +1,11 @@
-"""The verb `eval-many`: a population of candidates, judged in stages, results as they come."""
+"""Judge many candidates for one problem: files, folders of them, or JSON lines with `id` and `source`.
+Copies are judged once; all candidates run their tests and the quick shapes, and the fastest of those that pass the
+whole suite. --keep 1 measures every one of them. Each result is written to --out as a line of JSON at once; the same
+command goes on where it was interrupted. `score` says what the results come to. Nothing is recorded on the board."""
 
-import argparse
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -15,77 +18,48 @@ from harness.agents.many import How, many
 from harness.agents.result import Result
 from harness.agents.score import speedup
 from harness.cli import options, result_files
+from harness.cli.declare import argument, option, part
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line, speedup_text
 from harness.kinds.settings import setting
 from harness.report.console import new_console
-
-DESCRIPTION = """Judge many candidates for one problem: files, folders of them, or JSON lines with `id` and `source`.
-Copies are judged once; all candidates run their tests and the quick shapes, and the fastest of those that pass the
-whole suite. --keep 1 measures every one of them. Each result is written to --out as a line of JSON at once; the same
-command goes on where it was interrupted. `score` says what the results come to. Nothing is recorded on the board."""
-OUT = Path("results.jsonl")
+from harness.report.document import Document, Untrusted, prose
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `eval-many`."""
-    parser.add_argument("problem", metavar="PROBLEM", help="its name (see `problems`), or a problem folder")
-    parser.add_argument(
-        "places", nargs="+", type=Path, metavar="PLACE", help="files, folders of files, or .jsonl files"
-    )
-    options.add_setting(parser, cpu_suite="cpu")
-    options.add_seconds(parser)
-    options.add_unconfined(parser)
-    result_files.add_reward(parser)
-    parser.add_argument(
-        "--out", type=Path, default=OUT, metavar="FILE", help="the results, a line of JSON each (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--keep",
-        type=float,
-        default=0.25,
-        metavar="PART",
-        help="which part of the candidates that pass the quick shapes gets the whole suite (default: %(default)s); 1 "
+@dataclass(frozen=True, kw_only=True)
+class EvalManyOrder(result_files.WithJson, options.Rewarded, options.Sandboxed, options.Timed, options.OnSetting):
+    """Which candidates are judged for which problem, in which stages."""
+
+    problem: str = argument("its name (see `problems`), or a problem folder", metavar="PROBLEM")
+    places: tuple[Path, ...] = argument("files, folders of files, or .jsonl files", metavar="PLACE")
+    out: Path = option(Path("results.jsonl"), "the results, a line of JSON each (default: %(default)s)")
+    keep: float = option(
+        0.25,
+        "which part of the candidates that pass the quick shapes gets the whole suite (default: %(default)s); 1 "
         "gives it to all, without the quick shapes",
+        metavar="PART",
     )
-    parser.add_argument("--least", type=int, default=4, metavar="N", help="but at least N of them (default: 4)")
-    parser.add_argument(
-        "--check-on-cpu", action="store_true", help="test candidates on CPU ranks before they get to a GPU"
-    )
-    parser.add_argument(
-        "--patient",
-        action="store_true",
-        help="let candidates hang for as long as `eval` does, not 50 times the reference",
-    )
-    parser.add_argument("--jobs", type=int, metavar="N", help="judge on N GPUs side by side (default: all)")
-    options.add_quiet(parser, "the summary")
+    least: int = option(4, "but at least N of them (default: 4)")
+    check: bool = option(False, "test candidates on CPU ranks before they get to a GPU", "--check-on-cpu")
+    patient: bool = option(False, "let candidates hang for as long as `eval` does, not 50 times the reference")
+    jobs: int | None = option(None, "judge on N GPUs side by side (default: all)")
+    quiet: bool = options.quiet("the summary")
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
     """`eval-many`: judges, writes and shows."""
-    files = result_files.of(namespace)
-    asked = options.asked(namespace, file=None)
-    how = How(
-        keep=namespace.keep,
-        least=namespace.least,
-        check=namespace.check_on_cpu,
-        jobs=namespace.jobs,
-        out=namespace.out,
-    )
-    if namespace.out.suffix in result_files.KEPT or namespace.out.is_dir():
-        raise UsageError(f"--out {namespace.out}: results are lines of JSON; name a .jsonl file")
-    terms = Terms(asked=asked, reward=namespace.reward, lower=namespace.lower, patient=namespace.patient)
-    candidates = read_all(namespace.places, setting(asked, checkout).problem, checkout)
+    asked, how = options.asked(order), part(order, How)
+    if order.out.suffix in result_files.KEPT or order.out.is_dir():
+        raise UsageError(f"--out {order.out}: results are lines of JSON; name a .jsonl file")
+    candidates = read_all(order.places, setting(asked, checkout).problem, checkout)
     console = new_console(stderr=True)
-    with Judge(terms, checkout) as judge:
-        tally = Tally(len(candidates), namespace.out)
-        for result in _shown(many(judge, candidates, how), tally, console, namespace.quiet):
+    with Judge(part(order, Terms, asked=asked), checkout) as judge:
+        tally = Tally(len(candidates), order.out)
+        for result in _shown(many(judge, candidates, how), tally, console, order.quiet):
             tally.add(result)
-    if files.json:
-        files.json.write(tally.json())
-    if not files.take_stdout:
-        print(f"{tally.text()}\nscore it           python -m harness score {namespace.out}")
+    last = (Untrusted(tally.text()), ("score it           ", Untrusted(f"python -m harness score {order.out}")))
+    result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
     return Exit.OK
 
 

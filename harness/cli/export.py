@@ -1,15 +1,21 @@
-"""The verb `export`: everything recorded, as rows for other programs; or a problem, as a KernelBot folder."""
+"""Write runs and leaderboard as CSV, JSON lines or parquet: a row for each run and case, under the names
+of GPU MODE's public dataset. --leaderboards writes the problems instead, as its leaderboards file has them. Parquet
+needs the extra `parquet`.
 
-import argparse
+--task PROBLEM FOLDER writes a problem as a KernelBot problem folder: task.yml, its files, and an eval.py that runs this
+checkout. --harbor FOLDER writes all problems, or PROBLEM, as Harbor tasks for agents (docs/agents.md)."""
+
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.agents import harbor, reward
+from harness.agents import harbor
+from harness.agents.reward import Function
 from harness.board import leaderboard, reports
 from harness.cli import options
+from harness.cli.declare import argument, option, part
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line
@@ -21,52 +27,37 @@ from harness.problems.problem import OFFICIAL
 from harness.problems.shape_file import problem_names
 from harness.report.export import COLUMNS, FORMATS, LEADERBOARDS, Row, Type, leaderboards, rows
 
-DESCRIPTION = """Write runs and leaderboard as CSV, JSON lines or parquet: a row for each run and case, under the names
-of GPU MODE's public dataset. --leaderboards writes the problems instead, as its leaderboards file has them. Parquet
-needs the extra `parquet`.
-
---task PROBLEM FOLDER writes a problem as a KernelBot problem folder: task.yml, its files, and an eval.py that runs this
-checkout. --harbor FOLDER writes all problems, or PROBLEM, as Harbor tasks for agents (docs/agents.md)."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class RowsFile:
     """Where the rows go and how they look; `path` is None for standard output."""
 
     form: str
     path: Path | None
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `export`."""
-    parser.add_argument("--format", choices=list(FORMATS), help="default: as FILE's name ends, else csv")
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="default: -, standard output")
-    options.add_problem(parser, "only this problem's runs; with --task, the problem that is written")
-    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="with --task: a new folder to write")
-    parser.add_argument("--task", action="store_true", help="write PROBLEM as a KernelBot problem folder")
-    parser.add_argument(
-        "--harbor", type=Path, metavar="FOLDER", help="write problems as Harbor tasks into a new folder, one each"
+@dataclass(frozen=True, kw_only=True)
+class ExportOrder:
+    """What is written, how and where to: rows, leaderboards, or problems as folders of others' formats."""
+
+    problem: str | None = options.problem("only this problem's runs; with --task, the problem that is written")
+    folder: Path | None = argument("with --task: a new folder to write", metavar="FOLDER", default=None)
+    format: str | None = option(None, "default: as FILE's name ends, else csv", choices=[*FORMATS])
+    out: Path | None = options.out("default: -, standard output")
+    task: bool = option(False, "write PROBLEM as a KernelBot problem folder")
+    harbor: Path | None = option(None, "write problems as Harbor tasks into a new folder, one each", metavar="FOLDER")
+    suite: str | None = option(
+        None, "with --task and --harbor: the cases (default: official; on CPU cores cpu)", metavar="S"
     )
-    parser.add_argument(
-        "--suite", metavar="S", help="with --task and --harbor: the cases (default: official; on CPU cores cpu)"
+    device: str | None = option(None, "with --harbor: the device (default: GPUs if there are any)", choices=DEVICES)
+    reward: Function = option("log2_speedup", "with --harbor: the reward (default: %(default)s)")
+    image: str = option(
+        "", "with --harbor: built already are the images NAME-<problem> and NAME-<problem>-verifier", metavar="NAME"
     )
-    parser.add_argument("--device", choices=DEVICES, help="with --harbor: the device (default: GPUs if there are any)")
-    parser.add_argument(
-        "--reward",
-        choices=reward.NAMES,
-        default=reward.NAMES[0],
-        help="with --harbor: the reward (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--image",
-        default="",
-        metavar="NAME",
-        help="with --harbor: built already are the images NAME-<problem> and NAME-<problem>-verifier",
-    )
-    parser.add_argument("--leaderboards", action="store_true", help="the problems, in place of runs")
+    leaderboards: bool = option(False, "the problems, in place of runs")
 
 
-def target(form: str | None, out: Path | None) -> Target:
+def target(form: str | None, out: Path | None) -> RowsFile:
     """What the options say. Raises UsageError for a binary format without a file, or a FILE that is no file."""
     out = None if out == options.STDOUT else out
     suffix = out.suffix.lower().removeprefix(".") if out else ""
@@ -78,22 +69,22 @@ def target(form: str | None, out: Path | None) -> Target:
         raise UsageError("--format parquet is binary: name a file with -o FILE")
     if out is not None and out.exists() and not out.is_file():
         raise UsageError(f"--out {out}: it is there, and is no file; name another")
-    return Target(form=chosen, path=out)
+    return RowsFile(form=chosen, path=out)
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: ExportOrder, checkout: Checkout) -> Exit:
     """`export`: writes the rows; what cannot be read is said on standard error."""
-    if namespace.task and namespace.harbor:
+    if order.task and order.harbor:
         raise UsageError("--task and --harbor: name one")
-    if namespace.task:
-        return write_task(namespace, checkout)
-    if namespace.harbor:
-        return write_harbor(namespace, checkout)
-    if namespace.folder or namespace.suite:
-        raise UsageError(f"{namespace.folder or '--suite'}: only --task takes it; add that, or leave it out")
-    to = target(namespace.format, namespace.out)
-    named = options.problem_of(namespace)
-    if namespace.leaderboards:
+    if order.task:
+        return write_task(order, checkout)
+    if order.harbor:
+        return write_harbor(order, order.harbor, checkout)
+    if order.folder or order.suite:
+        raise UsageError(f"{order.folder or '--suite'}: only --task takes it; add that, or leave it out")
+    to = target(order.format, order.out)
+    named = order.problem
+    if order.leaderboards:
         if named:
             raise UsageError("--leaderboards: all problems are written; leave the problem out")
         boards = leaderboards(checkout)
@@ -111,46 +102,39 @@ def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
     return Exit.OK
 
 
-def write_task(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def write_task(order: ExportOrder, checkout: Checkout) -> Exit:
     """`export --task`: writes the folder. Raises UsageError for a problem that KernelBot has
     no place for."""
-    named, folder = options.problem_of(namespace), namespace.folder or namespace.out
+    named, folder = order.problem, order.folder or order.out
     if named is None or folder is None:
         raise UsageError("--task: name a problem and a new folder: `export --task a2a my-a2a`")
-    if namespace.leaderboards or namespace.format:
+    if order.leaderboards or order.format:
         raise UsageError("--task writes a folder; leave --leaderboards and --format out")
     problem = find(named, checkout)
-    task_folder.write(folder, task_folder.files_of(problem, problem.suite(namespace.suite or OFFICIAL)))
+    task_folder.write(folder, task_folder.files_of(problem, problem.suite(order.suite or OFFICIAL)))
     print(f"{folder}: {problem.name} as a KernelBot problem folder, whose eval.py runs {checkout.root}")
     print(f"evaluate it        make eval PROBLEM={shlex.quote(str(folder))} EVAL=theirs")
     return Exit.OK
 
 
-def write_harbor(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def write_harbor(order: ExportOrder, folder: Path, checkout: Checkout) -> Exit:
     """`export --harbor`: a task for each problem that has the suite, or for the one that is named."""
-    if namespace.leaderboards or namespace.format or namespace.out or namespace.folder:
+    if order.leaderboards or order.format or order.out or order.folder:
         raise UsageError("--harbor writes tasks; leave --leaderboards, --format, --out and FOLDER out")
-    device = namespace.device or host.gpus().device
-    wanted = namespace.suite or (OFFICIAL if device != "cpu" else "cpu")
-    named = options.problem_of(namespace)
+    device = order.device or host.gpus().device
+    wanted = order.suite or (OFFICIAL if device != "cpu" else "cpu")
+    named = order.problem
     found = [find(name, checkout) for name in ([named] if named else problem_names(checkout))]
     if any(problem.is_upstream for problem in found):
         raise UsageError(f"--harbor: {named} is a folder of GPU MODE's; problems of this checkout are written")
     suites = [(one, wanted if named or wanted in one.suites else OFFICIAL) for one in found]
-    harbor.write(
-        namespace.harbor,
-        suites,
-        harbor.Wanted(device=device, reward=namespace.reward, image=namespace.image),
-        checkout,
-    )
-    print(f"{namespace.harbor}: {len(suites)} Harbor tasks, suite {wanted} on {device}")
-    print(
-        f"try one            harbor run -p {shlex.quote(str(namespace.harbor / suites[0][0].name))} -a AGENT -m MODEL"
-    )
+    harbor.write(folder, suites, part(order, harbor.Wanted, device=device), checkout)
+    print(f"{folder}: {len(suites)} Harbor tasks, suite {wanted} on {device}")
+    print(f"try one            harbor run -p {shlex.quote(str(folder / suites[0][0].name))} -a AGENT -m MODEL")
     return Exit.OK
 
 
-def _write(to: Target, found: Sequence[Row], columns: Mapping[str, Type], what: str) -> None:
+def _write(to: RowsFile, found: Sequence[Row], columns: Mapping[str, Type], what: str) -> None:
     data = FORMATS[to.form](found, columns)
     options.write_out(to.path or options.STDOUT, data)
     if to.path is not None:

@@ -1,47 +1,35 @@
-"""The verb `history`: how each file's score moved over its runs."""
+"""Show how each file's score moved over its runs: those of runs/ and of the leaderboard."""
 
-import argparse
 import sys
-
-from rich.text import Text
+from dataclasses import dataclass
 
 from harness.board import leaderboard, reports
 from harness.cli import options, result_files
+from harness.cli.declare import option
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import Exit
 from harness.core.words import clean_line
 from harness.kinds.registry import find_name
-from harness.report.console import new_console
-from harness.report.history import chosen, lines, show
-
-DESCRIPTION = "Show how each file's score moved over its runs: those of runs/ and of the leaderboard."
+from harness.report.history import chosen, document_of, lines
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `history`."""
-    options.add_problem(parser, "only this problem's runs")
-    parser.add_argument("--author", metavar="A", help="only this author's runs")
-    result_files.add_json(parser)
-    result_files.add_old_format(parser, "json")
+@dataclass(frozen=True, kw_only=True)
+class HistoryOrder(result_files.WithFiles):
+    """Whose runs of which problem are shown."""
+
+    problem: str | None = options.problem("only this problem's runs")
+    author: str | None = option(None, "only this author's runs", metavar="A")
+    format: str | None = result_files.old_format("json")
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: HistoryOrder, checkout: Checkout) -> Exit:
     """`history`: prints every line of runs; what cannot be read is said behind them."""
-    files = result_files.of(namespace)
     recorded, unreadable = reports.load_all(checkout.root)
     found = lines(leaderboard.load(checkout.leaderboard), recorded)
-    named = options.problem_of(namespace)
-    problem = find_name(named, {line.group[0] for line in found}, checkout) if named else None
-    picked = chosen(found, problem, namespace.author)
-    if files.json:
-        files.json.write(encode(picked))
-    if files.take_stdout:
-        for message in unreadable:
-            print(f"left out: {clean_line(message)}", file=sys.stderr)
-        return Exit.OK
-    console = new_console()
-    show(picked, console)
-    for message in unreadable:
-        console.print(Text(f"\nleft out: {clean_line(message)}"), soft_wrap=True)
+    problem = find_name(order.problem, {line.group[0] for line in found}, checkout) if order.problem else None
+    picked = chosen(found, problem, order.author)
+    result_files.tell(order, document_of(picked, unreadable), json=lambda: encode(picked))
+    for message in unreadable if result_files.of(order).take_stdout else ():
+        print(f"left out: {clean_line(message)}", file=sys.stderr)
     return Exit.OK

@@ -7,26 +7,16 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import NoReturn, Protocol, cast
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, NoReturn
 
-from harness import __version__
-from harness.cli import options, result_files
-from harness.cli.arguments import Parser
+from harness.cli import declare, options, result_files
+from harness.cli.result_files import ResultFiles
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
+from harness.core.version import __version__
 from harness.machine import host
-
-
-class Verb(Protocol):
-    """A module of this package. `run` takes what `add_arguments` asked for, and returns an exit code."""
-
-    DESCRIPTION: str
-
-    @property
-    def add_arguments(self) -> Callable[[argparse.ArgumentParser], None]: ...
-    @property
-    def run(self) -> Callable[[argparse.Namespace, Checkout], int]: ...
-
 
 VERBS = {
     "eval": "evaluate a submission",
@@ -68,16 +58,39 @@ exit codes:
 """
 
 
+@dataclass(frozen=True)
+class CommandLine:
+    """A command line: the verb's function, and the values that its order is made of."""
+
+    run: Callable[..., int]
+    values: argparse.Namespace
+
+    @property
+    def order(self) -> Any:
+        """The verb's record of what was asked for. Raises UsageError as declare.order_of does."""
+        return declare.order_of(self.run, self.values)
+
+    @property
+    def files(self) -> ResultFiles:
+        """The files that the result goes to."""
+        return result_files.of(self.values)
+
+    def carry_out(self, checkout: Checkout) -> int:
+        """Calls the verb; its exit code."""
+        return self.run(self.order, checkout)
+
+
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a command and exits with its code."""
     _open_streams()
-    namespace = parse(sys.argv[1:] if argv is None else argv)
+    words = sys.argv[1:] if argv is None else argv
+    command = parse(words)
     host.interrupt_on_signals()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal's encoding lacks must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with result_files.of(namespace).told_of_errors():
-            code = _carried_out(namespace, sys.argv[1:] if argv is None else argv)
+        with command.files.told_of_errors():
+            code = _carried_out(command, words)
         sys.stdout.flush()
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -97,16 +110,15 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     sys.exit(int(code))
 
 
-def _carried_out(namespace: argparse.Namespace, arguments: Sequence[str]) -> int:
+def _carried_out(command: CommandLine, words: Sequence[str]) -> int:
     """Calls the verb here, or where --engine says, once all that it writes its result to can be written."""
-    result_files.of(namespace).check()
+    command.files.check()
     checkout = Checkout.here()
-    engine = getattr(namespace, "engine", options.HERE)
+    engine = getattr(command.values, "engine", options.HERE)
     if engine == options.HERE:
-        verb: Callable[[argparse.Namespace, Checkout], int] = namespace.verb
-        return verb(namespace, checkout)
+        return command.carry_out(checkout)
     elsewhere = importlib.import_module("harness.cli.elsewhere")
-    return int(elsewhere.run(engine, options.without_engine(arguments), checkout))
+    return int(elsewhere.run(engine, options.without_engine(words), checkout))
 
 
 def _open_streams() -> None:
@@ -119,23 +131,25 @@ def _open_streams() -> None:
             setattr(sys, name, open(fd, "r" if fd == 0 else "w", closefd=False))  # noqa: SIM115
 
 
-def verb(name: str) -> Verb:
-    """The module of a verb. Imported when it is asked for: all of them take half a second."""
-    return cast("Verb", importlib.import_module(f"harness.cli.{name.replace('-', '_')}"))
+def verb(name: str) -> ModuleType:
+    """The module of a verb. Its docstring, or DESCRIPTION, is what --help says; `run` takes an order and a checkout and
+    returns an exit code, or SUB_VERBS do. Imported when it is asked for: all of them take half a second."""
+    return importlib.import_module(f"harness.cli.{name.replace('-', '_')}")
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was asked for; `verb` is the function that does it."""
+def parse(arguments: Sequence[str]) -> CommandLine:
+    """What was asked for."""
     named = next((argument for argument in arguments if argument in VERBS), None)
-    if named == "bundle" and (words := importlib.import_module("harness.cli.bundle").renamed(arguments)) != arguments:
+    if named == "bundle" and (words := verb("bundle").renamed(arguments)) != arguments:
         print("note: `bundle PROBLEM` is `merge PROBLEM` now; it still works", file=sys.stderr)
         return parse(words)
-    return parser(named).parse_args(arguments)
+    values = parser(named).parse_args(arguments)
+    return CommandLine(values.run, values)
 
 
 def parser(named: str | None) -> argparse.ArgumentParser:
     """The commands, and the options of the one named."""
-    top = Parser(
+    top = declare.Parser(
         prog="python -m harness",
         description="Evaluate kernels, solvers, models and training runs on your own machine: whether a submission is "
         "correct, its time on every shape, its speedup over the reference, its distance from the limit, and its place "
@@ -151,9 +165,8 @@ def parser(named: str | None) -> argparse.ArgumentParser:
         )
         if name == named:
             module = verb(name)
-            command.description = _filled(module.DESCRIPTION)
-            module.add_arguments(command)
-            command.set_defaults(verb=module.run)
+            command.description = _filled(getattr(module, "DESCRIPTION", module.__doc__ or ""))
+            declare.fill(command, module)
     return top
 
 

@@ -1,6 +1,8 @@
-"""The verb `merge`: one file out of a submission and its local modules."""
+"""Write a submission and its local modules as one file that GPU MODE takes and that runs without this
+checkout. Where GPU MODE's service would refuse the file (names of GPUs, imports, the word that it looks for), the
+merged file is rewritten with the same meaning, and what was changed is printed. Exits with 112 where the file would be
+refused all the same; `check --for gpumode` says why of any file."""
 
-import argparse
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,44 +13,24 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.gpumode.front_door import check_taken, findings, rewritten
 from harness.kinds import settings
-from harness.kinds.settings import Asked
 from harness.problems.merge import addressed, merged
 from harness.problems.submission import read_submission, shown_path
 
-DESCRIPTION = """Write a submission and its local modules as one file that GPU MODE takes and that runs without this
-checkout. Where GPU MODE's service would refuse the file (names of GPUs, imports, the word that it looks for), the
-merged file is rewritten with the same meaning, and what was changed is printed. Exits with 112 where the file would be
-refused all the same; `check --for gpumode` says why of any file."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What is merged, and into which file; None: build/<GPU MODE's name>-<file>."""
+class MergeOrder(options.OfSubmission):
+    """What is merged, and into which file."""
 
-    asked: Asked
-    out: Path | None
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `merge`."""
-    options.add_file(parser)
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        metavar="OUT",
-        help="where to (default: build/<GPU MODE's name>-<file>; - is standard output)",
+    out: Path | None = options.out(
+        "where to (default: build/<GPU MODE's name>-<file>; - is standard output)", metavar="OUT"
     )
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
-    """`merge`: writes the file and says what to do with it."""
-    return write(Options(asked=options.asked(namespace), out=namespace.out), checkout)
+def run(order: MergeOrder, checkout: Checkout) -> Exit:
+    """`merge`: writes the file and says what to do with it.
 
-
-def write(order: Options, checkout: Checkout) -> Exit:
-    """Writes the merged file. Raises UsageError where its file cannot be written, or is one that it is made of."""
-    problem, file, _ = settings.named(order.asked, checkout)
+    Raises UsageError where its file cannot be written, or is one that it is made of."""
+    problem, file, _ = settings.named(options.asked(order), checkout)
     check_taken(problem, shown_path(file or problem.submissions_folder, checkout.root))
     if problem.lang != "py":
         raise UsageError(
@@ -77,6 +59,6 @@ def write(order: Options, checkout: Checkout) -> Exit:
         return Exit.INVALID
     if out == options.STDOUT:
         return Exit.OK
-    print(f"evaluate it here   make eval PROBLEM={problem.name} SUBMISSION={shown}")
+    print(f"evaluate it here   make eval PROBLEM={shlex.quote(problem.name)} SUBMISSION={shown}")
     print(f"hand it in         popcorn-cli submit {shown}")
     return Exit.OK

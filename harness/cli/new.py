@@ -1,32 +1,31 @@
-"""The verb `new`: a problem's first files."""
+"""Write the files of a new problem: complete, commented, and evaluated at once. They are those of the
+example in docs/problems.md, which says what to change."""
 
-import argparse
+from dataclasses import dataclass
 
+from harness.cli.declare import argument
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.files import replace_file
 from harness.problems.skeleton import problem_files
 
-DESCRIPTION = """Write the files of a new problem: complete, commented, and evaluated at once. They are those of the
-example in docs/problems.md, which says what to change."""
+
+@dataclass(frozen=True, kw_only=True)
+class NewOrder:
+    """Which problem is begun."""
+
+    name: str = argument("the problem's name: lower-case letters, digits and _", metavar="NAME")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `new`."""
-    parser.add_argument("name", metavar="NAME", help="the problem's name: lower-case letters, digits and _")
-
-
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: NewOrder, checkout: Checkout) -> Exit:
     """`new`: writes the files, none over one that is there."""
-    files = problem_files(namespace.name, checkout)
+    files = problem_files(order.name, checkout)
     there = [path for path in files if (checkout.root / path).exists()]
     if there:
         raise UsageError(f"{there[0]} is there already; choose another name, or delete it")
     for path, text in files.items():
         write(checkout, path, text)
-    print(
-        f"Next: `python -m harness eval {namespace.name} --suite quick`, then change the files as docs/problems.md says"
-    )
+    print(f"Next: `python -m harness eval {order.name} --suite quick`, then change the files as docs/problems.md says")
     return Exit.OK
 
 

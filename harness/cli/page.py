@@ -1,7 +1,7 @@
-"""The verb `page`: the boards as one HTML file."""
+"""Write the leaderboard as one HTML file, with charts. The page needs no network."""
 
-import argparse
 import datetime
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,19 +15,17 @@ from harness.report import contest_page
 from harness.report.page import html
 from harness.report.page_data import page_of
 
-DESCRIPTION = "Write the leaderboard as one HTML file, with charts. The page needs no network."
+
+@dataclass(frozen=True, kw_only=True)
+class PageOrder:
+    """Which file is written."""
+
+    out: Path | None = options.out("where to (default: build/page.html; - is standard output)")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `page`."""
-    parser.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="where to (default: build/page.html; - is standard output)"
-    )
-
-
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: PageOrder, checkout: Checkout) -> Exit:
     """`page`: writes the file."""
-    out: Path = namespace.out or checkout.build / "page.html"
+    out = order.out or checkout.build / "page.html"
     recorded, unreadable = reports.load_all(checkout.root)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     found = leaderboard.load(checkout.leaderboard)

@@ -1,30 +1,31 @@
-"""The verb `plot`: one run as a figure."""
+"""Draw a recorded run as SVG or PNG, for slides. Needs the extra `plot`."""
 
-import argparse
 import io
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.board import reports
 from harness.cli import options
+from harness.cli.declare import REQUIRED, argument
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.report.plot import DPI, SUFFIXES, figure
 
-DESCRIPTION = "Draw a recorded run as SVG or PNG, for slides. Needs the extra `plot`."
+
+@dataclass(frozen=True, kw_only=True)
+class PlotOrder:
+    """Which run is drawn, into which file."""
+
+    recorded: str = argument("a run id of runs/ (`history` lists them), or its beginning", metavar="RUN")
+    out: Path = options.out(".svg or .png", REQUIRED)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `plot`."""
-    parser.add_argument("recorded", metavar="RUN", help="a run id of runs/ (`history` lists them), or its beginning")
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help=".svg or .png")
-
-
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: PlotOrder, checkout: Checkout) -> Exit:
     """`plot`: writes the figure."""
-    out: Path = namespace.out
+    out = order.out
     if out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--out {out}: its name ends in .svg or .png")
-    made = figure(reports.find(namespace.recorded, checkout.root))
+    made = figure(reports.find(order.recorded, checkout.root))
     metadata = {"Date": None} if out.suffix.lower() == ".svg" else None
     drawn = io.BytesIO()
     made.savefig(drawn, format=out.suffix.lower().removeprefix("."), dpi=DPI, metadata=metadata)

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
 
 from harness.board import runs
+from harness.cli import declare
+from harness.cli.declare import argument, option
 from harness.core.checkout import Checkout
 from harness.core.decode import DecodeError, decode
 from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
@@ -48,8 +50,9 @@ from harness.gpumode.result_lines import (
 )
 from harness.judging import verdict
 from harness.judging.warnings import text_of
-from harness.kinds.plan import make_plan
-from harness.kinds.settings import check_seconds
+from harness.kinds.kind import Order, Setting
+from harness.kinds.op.plan import make_plan
+from harness.kinds.settings import DEVICES, check_seconds
 from harness.machine import host
 from harness.problems.problem import MAX_INT, OFFICIAL, Marks, Problem, Suite, check_ranks
 from harness.problems.shape_file import find, problem_names
@@ -58,12 +61,7 @@ from harness.report.console import new_console
 from harness.report.progress import ProgressLine
 
 DEVICE_FAILED, NO_RESULT_FD = 110, 111  # exit codes that only KernelBot's evaluators have; for the others see Exit
-MODES: dict[str, Mode] = {
-    "test": "test",
-    "benchmark": "benchmark",
-    "leaderboard": "leaderboard",
-    "profile": "profile",
-}
+STRINGS = "HARNESS_POPCORN_STRINGS"  # the variable that says what --words-are-true does
 TRACES = "profile_data"  # what KernelBot's runner calls the folder that it takes traces from
 MARGIN_S = 30.0  # our deadline comes before the runner's, which would leave no result
 PRINTED_CHARS = 16_000  # KernelBot keeps 16,384 of what is printed
@@ -183,41 +181,43 @@ def _arguments(tree: ast.Module, function: str) -> set[str]:
 
 
 # ---- the evaluation ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class PopcornOrder:
+    """KernelBot's two arguments, and ours."""
+
+    mode: Mode = argument("what KernelBot asks for")
+    cases: Path = argument("a case a line: `key: value; key: value`", metavar="cases-file")
+    device: str | None = option(None, "default: GPUs where there are any", choices=DEVICES)
+    timeout: float | None = option(None, "default: the problem's, less half a minute", metavar="SECONDS")
+    seconds: float | None = option(None, "about how long each benchmark is measured (default: the problem's)")
+    words_are_true: bool = option(
+        False, f"read `has_bias: False` as GPU MODE's published evaluator does, as true (also: {STRINGS}=1)"
+    )
+
+
 def parser() -> argparse.ArgumentParser:
     """KernelBot's two arguments, and ours before them."""
-    made = argparse.ArgumentParser(
+    made = declare.Parser(
         prog="python -m harness.popcorn",
         description="Evaluates the submission.py of a folder staged by KernelBot, as its eval.py would, by this "
         "checkout's references, verdicts and clocks.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("mode", choices=list(MODES), help="what KernelBot asks for")
-    made.add_argument("cases", type=Path, metavar="cases-file", help="a case a line: `key: value; key: value`")
-    made.add_argument("--device", choices=["cpu", "cuda", "rocm"], help="default: GPUs where there are any")
-    made.add_argument("--timeout", type=float, metavar="SECONDS", help="default: the problem's, less half a minute")
-    made.add_argument(
-        "--seconds", type=float, help="about how long each benchmark is measured (default: the problem's)"
-    )
-    made.add_argument(
-        "--words-are-true",
-        action="store_true",
-        default=os.environ.get("HARNESS_POPCORN_STRINGS") == "1",
-        help="read `has_bias: False` as GPU MODE's published evaluator does, as true (also: HARNESS_POPCORN_STRINGS=1)",
-    )
+    declare.add(made, run)
     return made
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Evaluates and exits with KernelBot's codes."""
-    options = parser().parse_args(argv)
+    order = declare.order_of(run, parser().parse_args(argv))
     host.interrupt_on_signals()
     fd = result_fd(os.environ)
     if fd is None:
         told = "POPCORN_FD names no descriptor that results can be written to"
         print(f"error: {told}; KernelBot's runner sets it, and POPCORN_FD=1 shows them here", file=sys.stderr)
         sys.exit(NO_RESULT_FD)
-    pairs, code = run(options, os.environ, Checkout.here())
+    pairs, code = run(order, os.environ, Checkout.here())
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # what is known is written, in at most STALL_S
     try:
@@ -228,17 +228,17 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
-def run(options: argparse.Namespace, environ: Mapping[str, str], checkout: Checkout) -> tuple[Pairs, int]:
+def run(order: PopcornOrder, environ: Mapping[str, str], checkout: Checkout) -> tuple[Pairs, int]:
     """Carries out what was asked: the results, whatever happens, and the exit code."""
-    mode = MODES[options.mode]
+    mode, words_are_true = order.mode, order.words_are_true or environ.get(STRINGS) == "1"
     specs: list[str] = []
     try:
-        with _as_bad_file(options.cases):
-            lines = parse_cases(_text(options.cases))
+        with _as_bad_file(order.cases):
+            lines = parse_cases(_text(order.cases))
             specs = [line.spec for line in lines]
             problem = recognise(lines, _text(Path("reference.py")), checkout)
-            cases = cases_of(problem, lines, mode, _number(environ, "POPCORN_SEED"), options.words_are_true)
-        report = _evaluated(options, problem, mode, cases, _number(environ, "POPCORN_GPUS"), checkout)
+            cases = cases_of(problem, lines, mode, _number(environ, "POPCORN_SEED"), words_are_true)
+        report = _evaluated(order, problem, cases, _number(environ, "POPCORN_GPUS"), checkout)
         _tell(report, specs)
         passed = verdict.status(report) == "pass"
         return report_pairs(specs, report.results, passed), _exit_code(report)
@@ -255,28 +255,24 @@ def run(options: argparse.Namespace, environ: Mapping[str, str], checkout: Check
 
 
 def _evaluated(
-    options: argparse.Namespace,
-    problem: Problem,
-    mode: Mode,
-    cases: tuple[Case, ...],
-    gpu_limit: int | None,
-    checkout: Checkout,
+    order: PopcornOrder, problem: Problem, cases: tuple[Case, ...], gpu_limit: int | None, checkout: Checkout
 ) -> EvalReport:
     gpus, world_size = host.gpus(), cases[0].world_size
-    device = options.device or gpus.device
+    device = order.device or gpus.device
     if device not in ("cpu", gpus.device):
         raise UsageError(f"--device {device}: this machine has {gpus.told}; --device {gpus.device} runs here")
     most = gpus.count if gpu_limit is None else min(gpus.count, gpu_limit)
     if device != "cpu" and world_size > most:
-        raise BadFileError(f"{options.cases}: world_size {world_size}: there are {most} GPUs for as many ranks")
+        raise BadFileError(f"{order.cases}: world_size {world_size}: there are {most} GPUs for as many ranks")
     submission = read_submission(Path("submission.py"), checkout.root)
     where = f"{world_size} ranks on {device}"
     print(f"{problem.name} ({problem.leaderboard}) by this checkout's reference, {where}", file=sys.stderr)
-    suite = _suite(problem, mode, cases, options.timeout, options.seconds, Path(FILE))
-    plan = make_plan(problem, suite, submission, mode, device, world_size, host.login())
+    suite = _suite(problem, order.mode, cases, order.timeout, order.seconds, Path(FILE))
+    setting = Setting(problem=problem, suite=suite, device=device, world_size=world_size)
+    plan = make_plan(Order(setting=setting, submission=submission, mode=order.mode, author=host.login()))
     with ProgressLine(new_console(stderr=True)) as progress:
         report = evaluate(plan, progress)
-    return runs.store_traces(report, traces_folder(Path())) if mode == "profile" else report
+    return runs.store_traces(report, traces_folder(Path())) if order.mode == "profile" else report
 
 
 def traces_folder(staged: Path) -> Path:
@@ -316,7 +312,7 @@ def _suite(
     benchmark_s: float | None,
     task: Path,
 ) -> Suite:
-    """The problem's official suite with these cases in place of its own, and with the timeouts of a staged task.yml."""
+    """The problem's official suite with these cases alone, and with the timeouts of a staged task.yml."""
     check_seconds("--timeout", timeout_s)
     check_seconds("--seconds", benchmark_s)
     official, said = problem.suite(OFFICIAL), timeouts(task)
@@ -332,6 +328,7 @@ def _suite(
         benchmark_timeout_s=limit_s(said.benchmark_timeout or official.benchmark_timeout_s),
         ranked_timeout_s=limit_s(said.ranked_timeout or official.ranked_timeout_s),
         benchmark_s=benchmark_s or official.benchmark_s,
+        drawn=0,
     )
 
 

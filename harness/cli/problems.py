@@ -1,50 +1,44 @@
-"""The verb `problems`: what can be evaluated."""
+"""List the problems and their suites: this checkout's, or the problem folders below PATH, good ones first
+and then what is wrong with the others. Below 120 columns a problem takes one line; --json has everything."""
 
-import argparse
 import functools
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.cli import result_files
-from harness.cli.result_files import JsonFile
+from harness.cli.declare import argument
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
-from harness.core.words import clean
 from harness.gpumode.folder import FILE
 from harness.kinds import registry
 from harness.problems.problem import Problem
 from harness.problems.shape_file import problem_names
-from harness.report.console import new_console
-from harness.report.problems import show
+from harness.report.problems import document_of
 
-DESCRIPTION = """List the problems and their suites: this checkout's, or the problem folders below PATH, good ones first
-and then what is wrong with the others. Below 120 columns a problem takes one line; --json has everything."""
 JSON_SCHEMA = 1  # of --json; 1: first
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `problems`."""
-    parser.add_argument(
-        "path", nargs="?", type=Path, help="a problem folder with KernelBot's task.yml, or a folder that has such below"
+@dataclass(frozen=True, kw_only=True)
+class ProblemsOrder(result_files.WithFiles):
+    """Where the problems are, None for the checkout's."""
+
+    path: Path | None = argument(
+        "a problem folder with KernelBot's task.yml, or a folder that has such below", metavar="path", default=None
     )
-    result_files.add_json(parser)
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
-    """`problems`: prints a row for each."""
-    if namespace.path is None:
-        return _list(
-            [functools.partial(registry.named, name, checkout) for name in problem_names(checkout)], namespace.json
-        )
-    folders = [str(folder.resolve()) for folder in folders_below(namespace.path)]
-    return _list([functools.partial(registry.find, folder, checkout) for folder in folders], namespace.json)
-
-
-def _list(readers: Sequence[Callable[[], Problem]], json: JsonFile | None) -> Exit:
-    """Shows the problems that can be read, then what is wrong with each of the others. Returns the first bad one's
-    exit code."""
+def run(order: ProblemsOrder, checkout: Checkout) -> Exit:
+    """`problems`: shows those that can be read, then what is wrong with each of the others. Returns the first bad
+    one's exit code."""
+    readers: list[Callable[[], Problem]]
+    if order.path is None:
+        readers = [functools.partial(registry.named, name, checkout) for name in problem_names(checkout)]
+    else:
+        folders = [str(folder.resolve()) for folder in folders_below(order.path)]
+        readers = [functools.partial(registry.find, folder, checkout) for folder in folders]
     good: list[Problem] = []
     bad: list[HarnessError] = []
     for read in readers:
@@ -52,18 +46,8 @@ def _list(readers: Sequence[Callable[[], Problem]], json: JsonFile | None) -> Ex
             good.append(read())
         except HarnessError as error:
             bad.append(error)
-    code = bad[0].exit_code if bad else Exit.OK
-    if json:
-        json.write(to_json(good, bad))
-        if json.is_stdout:
-            return code
-    if good:
-        show(good, new_console())
-    if good and bad:
-        print()
-    for wrong in bad:
-        print(f"bad      {clean(str(wrong))}")
-    return code
+    result_files.tell(order, document_of(good, bad), json=lambda: to_json(good, bad))
+    return bad[0].exit_code if bad else Exit.OK
 
 
 def to_json(good: Sequence[Problem], bad: Sequence[HarnessError]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""The verb `prune`: deletes runs, sources, compile caches and queued sources that nothing needs."""
+"""Show what in runs/ and in the compile caches can go, and with --apply delete it: runs by their age,
+number and size; stored sources that neither the leaderboard nor a run has; compile caches by their last use; the
+service's sources and results of submissions that are no user's best. Whatever leaderboard.yaml or a contest in
+contests/ names stays, histories and settlements included, and so does everything of the last day."""
 
-import argparse
 import functools
 import math
 import time
@@ -9,58 +11,36 @@ from dataclasses import dataclass
 from harness.board import leaderboard, prune
 from harness.board.prune import Limits, Needed
 from harness.cli import result_files
+from harness.cli.declare import option
 from harness.contest import acts
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.judging.scoring import SCORINGS
 from harness.problems.shape_file import find
 from harness.process import compile_cache
-from harness.report.console import new_console
-from harness.report.pruned import Found, show, to_json
+from harness.report.pruned import Found, document_of, to_json
 from harness.serve import kept
 
-DESCRIPTION = """Show what in runs/ and in the compile caches can go, and with --apply delete it: runs by their age,
-number and size; stored sources that neither the leaderboard nor a run has; compile caches by their last use; the
-service's sources and results of submissions that are no user's best. Whatever leaderboard.yaml or a contest in
-contests/ names stays, histories and settlements included, and so does everything of the last day."""
 DAY_S, GIB = 86400.0, 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class PruneOrder(result_files.WithFiles):
     """What may go, and whether it does."""
 
-    limits: Limits
-    apply: bool
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `prune`."""
-    usual = Limits()
-    parser.add_argument("--apply", action="store_true", help="delete it (default: show what would go)")
-    parser.add_argument(
-        "--older-than",
-        type=float,
-        default=usual.age_s / DAY_S,
-        metavar="DAYS",
-        help="what is older goes (default: %(default)g; compile caches sooner, after "
+    apply: bool = option(False, "delete it (default: show what would go)")
+    older_than: float = option(
+        Limits.age_s / DAY_S,
+        "what is older goes (default: %(default)g; compile caches sooner, after "
         f"{compile_cache.KEPT_S / DAY_S:g} days without use)",
+        metavar="DAYS",
     )
-    parser.add_argument(
-        "--keep",
-        type=int,
-        default=usual.runs,
-        metavar="N",
-        help="runs, and submissions to the service, beyond the N newest go (default: %(default)s)",
+    keep: int = option(
+        Limits.runs, "runs, and submissions to the service, beyond the N newest go (default: %(default)s)"
     )
-    parser.add_argument(
-        "--max-size",
-        type=float,
-        default=usual.nbytes / GIB,
-        metavar="GIB",
-        help="the oldest beyond this size in all go (default: %(default)g)",
+    max_size: float = option(
+        Limits.nbytes / GIB, "the oldest beyond this size in all go (default: %(default)g)", metavar="GIB"
     )
-    result_files.add_json(parser)
 
 
 def limits_of(days: float, runs: int, gib: float) -> Limits:
@@ -71,33 +51,28 @@ def limits_of(days: float, runs: int, gib: float) -> Limits:
     return Limits(age_s=days * DAY_S, runs=runs, nbytes=int(gib * GIB))
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: PruneOrder, checkout: Checkout) -> Exit:
     """`prune`: shows what can go, and deletes it if asked to."""
-    limits = limits_of(namespace.older_than, namespace.keep, namespace.max_size)
-    files = result_files.of(namespace)
-    found = pruned(Options(limits=limits, apply=namespace.apply), checkout)
-    if files.json:
-        files.json.write(to_json(found, checkout.root))
-    if not files.take_stdout:
-        show(found, new_console())
+    found = pruned(limits_of(order.older_than, order.keep, order.max_size), order.apply, checkout)
+    result_files.tell(order, document_of(found), json=lambda: to_json(found, checkout.root))
     return Exit.OK
 
 
-def pruned(order: Options, checkout: Checkout) -> Found:
+def pruned(limits: Limits, apply: bool, checkout: Checkout) -> Found:
     """What can go, or with `apply` what went. A leaderboard or a contest that does not load is an error: nobody knows
     then what is needed."""
-    limits, queue = order.limits, checkout.runs / "serve"
+    queue = checkout.runs / "serve"
     ranks_most = functools.partial(_ranks_most, checkout)
     service = kept.kept(queue, limits, time.time(), ranks_most)
     keep = _needed(checkout, service.run_ids)
     plan = prune.plan(checkout.root, keep, limits)
     caches = compile_cache.unused(checkout.root, min(limits.age_s, compile_cache.KEPT_S))
     pieces = plan.pieces
-    if order.apply:
+    if apply:
         pieces = prune.apply(plan, _needed(checkout, service.run_ids))  # as it is by now
         caches = {name: nbytes for name, nbytes in caches.items() if compile_cache.drop(checkout.root, name)}
         kept.forget(queue, service.stored, ranks_most)
-    return Found(plan=plan, pieces=pieces, caches=caches, service=service, applied=order.apply)
+    return Found(plan=plan, pieces=pieces, caches=caches, service=service, applied=apply)
 
 
 def _needed(checkout: Checkout, run_ids: frozenset[str]) -> Needed:

@@ -1,12 +1,12 @@
-"""The verb `rejudge`: what entries are worth by today's problem and checks."""
+"""Judge entries again after a change of a problem, shape or check. Shows what would change. Only --apply
+changes the leaderboard, and keeps the old judgements."""
 
-import argparse
 from dataclasses import dataclass, replace
 
 from harness.board import judgements, leaderboard, places, runs
 from harness.board.entries import Board, Judged
 from harness.cli import options, result_files
-from harness.cli.result_files import JsonFile
+from harness.cli.declare import option
 from harness.cli.verify import chosen, outside_sandbox
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
@@ -17,68 +17,23 @@ from harness.kinds import settings
 from harness.kinds.registry import find
 from harness.report.console import new_console
 from harness.report.progress import ProgressLine
-from harness.report.rejudged import show, to_json
-
-DESCRIPTION = """Judge entries again after a change of a problem, shape or check. Shows what would change. Only --apply
-changes the leaderboard, and keeps the old judgements."""
+from harness.report.rejudged import document_of, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class RejudgeOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, options.Timed):
     """Which entries are judged again, how, and whether the board is changed."""
 
-    entries: tuple[str, ...]
-    problem: str | None
-    stale: bool  # only those judged under another version of their problem
-    rerun: bool
-    apply: bool
-    seconds: float | None
-    confined: bool
-    json: JsonFile | None
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `rejudge`."""
-    options.add_problem(parser, "only entries of this problem; a name or a problem folder's path")
-    parser.add_argument(
-        "--entry",
-        action="append",
-        default=[],
-        metavar="E",
-        help="only this entry, named as for `verify`; may be repeated",
+    problem: str | None = options.problem("only entries of this problem; a name or a problem folder's path")
+    entries: tuple[str, ...] = option(
+        (), "only this entry, named as for `verify`; may be repeated", "--entry", metavar="E"
     )
-    parser.add_argument(
-        "--stale",
-        action="store_true",
-        help="only entries judged under another version of their problem, or an unknown one",
-    )
-    parser.add_argument(
-        "--rerun", action="store_true", help="run each entry again, even where its report would suffice"
-    )
-    parser.add_argument("--apply", action="store_true", help="change the leaderboard (default: show what would change)")
-    options.add_seconds(parser)
-    options.add_unconfined(parser)
-    result_files.add_json(parser)
-    options.add_engine(parser)
+    stale: bool = option(False, "only entries judged under another version of their problem, or an unknown one")
+    rerun: bool = option(False, "run each entry again, even where its report would suffice")
+    apply: bool = option(False, "change the leaderboard (default: show what would change)")
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
-    """`rejudge`: judges again, shows the difference, applies it if asked to."""
-    order = Options(
-        entries=tuple(namespace.entry),
-        problem=options.problem_of(namespace),
-        stale=namespace.stale,
-        rerun=namespace.rerun,
-        apply=namespace.apply,
-        seconds=namespace.seconds,
-        confined=namespace.confined,
-        json=namespace.json,
-    )
-    settings.check_seconds("--seconds", order.seconds)
-    return rejudge(order, checkout)
-
-
-def selected(found: Board, order: Options, checkout: Checkout) -> list[Judged]:
+def selected(found: Board, order: RejudgeOrder, checkout: Checkout) -> list[Judged]:
     """The entries that are meant, in the board's order; UsageError where there is none."""
     name = find(order.problem, checkout).name if order.problem else None
     if order.entries:
@@ -91,8 +46,9 @@ def selected(found: Board, order: Options, checkout: Checkout) -> list[Judged]:
     return meant
 
 
-def rejudge(order: Options, checkout: Checkout) -> Exit:
-    """Judges the entries again; only with `apply` is the board changed, in one step."""
+def run(order: RejudgeOrder, checkout: Checkout) -> Exit:
+    """`rejudge`: judges again and shows the difference; only with `apply` is the board changed, in one step."""
+    settings.check_seconds("--seconds", order.seconds)
     path = checkout.leaderboard
     found = leaderboard.load(path)
     meant = selected(found, order, checkout)
@@ -112,14 +68,12 @@ def rejudge(order: Options, checkout: Checkout) -> Exit:
         if order.apply and changes:
             leaderboard.change(path, lambda now: applied(now, changes))
     finally:  # what was found is shown all the same
-        if order.json is None or not order.json.is_stdout:
-            show(rows, changes, order.apply, new_console())
-        if order.json:
-            order.json.write(to_json(rows, order.apply))
+        document = document_of(rows, changes, order.apply)
+        result_files.tell(order, document, json=lambda: to_json(rows, order.apply))
     return Exit.OK
 
 
-def _again(one: Judged, order: Options, noise: LaunchNoise, checkout: Checkout) -> Row | None:
+def _again(one: Judged, order: RejudgeOrder, noise: LaunchNoise, checkout: Checkout) -> Row | None:
     """The entry judged again, or why it could not be; None where it is not meant."""
     try:
         setting = replace(verify.setting_for(one, order.problem, order.seconds, checkout), confined=order.confined)

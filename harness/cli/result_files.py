@@ -9,17 +9,20 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from harness.agents import reward
 from harness.agents.made import refused
 from harness.board import report_json
+from harness.cli.declare import option
 from harness.core.decode import encode
 from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
-from harness.report import junit, markdown
+from harness.report.console import new_console
+from harness.report.document import Document
+from harness.report.evaluation import error_document
+from harness.report.render import FORMATS, terminal
 
 STDOUT = "-"  # as a file's name
 KEPT = (".py", ".yaml", ".yml")  # names of sources, shapes, contests, the leaderboard: of no result
@@ -57,9 +60,10 @@ class ResultFile:
             what = "the file" if path.exists() else "its folder does not exist or"
             raise UsageError(f"{self.option} {path}: {what} cannot be written to; make it, or name another")
 
-    def write_text(self, text: str) -> None:
-        """Writes all of it. Raises UsageError where that fails."""
+    def write(self, content: object) -> None:
+        """Writes a whole text, or a value as JSON. Raises UsageError where that fails."""
         self.is_written = True
+        text = content if isinstance(content, str) else json.dumps(content, indent=2) + "\n"
         if self.is_stdout:
             print(text, end="", flush=True)
             return
@@ -68,9 +72,6 @@ class ResultFile:
                 out.write(text)
         except OSError as error:
             raise self._unwritable(error) from None
-
-    def write_error(self, message: str, code: Exit) -> None:
-        """What is written in place of a result. Raises UsageError where that fails."""
 
     def _unwritable(self, error: OSError) -> UsageError:
         why = "nobody reads from this pipe" if error.errno == errno.ENXIO else f"cannot be written: {error.strerror}"
@@ -82,24 +83,11 @@ class JsonFile(ResultFile):
 
     what = "json"
 
-    def write(self, content: object) -> None:
-        """Writes one JSON value. Raises UsageError where that fails."""
-        self.write_text(json.dumps(content, indent=2) + "\n")
 
-    def write_error(self, message: str, code: Exit) -> None:
-        """The error as a report."""
-        self.write(report_json.error_json(message, code))
-
-
-class AgentFile(JsonFile):
+class AgentFile(ResultFile):
     """The file of --result."""
 
     what = "result"
-
-    def write_error(self, message: str, code: Exit) -> None:
-        """The error as a result."""
-        kind = BadSubmissionError if code == Exit.INVALID else HarnessError
-        self.write(encode(refused(kind(message), "")))
 
 
 class MarkdownFile(ResultFile):
@@ -107,25 +95,34 @@ class MarkdownFile(ResultFile):
 
     what = "markdown"
 
-    def write_error(self, message: str, code: Exit) -> None:
-        """The error as a paragraph."""
-        self.write_text(markdown.error_text(message, code))
-
 
 class JunitFile(ResultFile):
     """The file of --junit."""
 
     what = "junit"
 
-    def write_error(self, message: str, code: Exit) -> None:
-        """The error as a test case."""
-        self.write_text(junit.error_xml(message, code))
-
 
 class CsvFile(ResultFile):
     """The file of --csv."""
 
     what = "csv"
+
+
+class HtmlFile(ResultFile):
+    """The file of --html."""
+
+    what = "html"
+
+
+def _refused(message: str, code: Exit) -> object:
+    kind = BadSubmissionError if code == Exit.INVALID else HarnessError
+    return encode(refused(kind(message), ""))
+
+
+ERRORS: dict[str, Callable[[str, Exit], object]] = {  # what a file of values gets in place of a result
+    "json": report_json.error_json,
+    "result": _refused,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,11 +134,12 @@ class ResultFiles:
     markdown: MarkdownFile | None = None
     junit: JunitFile | None = None
     csv: CsvFile | None = None
+    html: HtmlFile | None = None
 
     @property
     def all(self) -> list[ResultFile]:
         """The files that were asked for."""
-        return [file for file in (self.json, self.result, self.markdown, self.junit, self.csv) if file is not None]
+        return [file for file in vars(self).values() if file is not None]
 
     @property
     def take_stdout(self) -> bool:
@@ -150,14 +148,19 @@ class ResultFiles:
 
     def check(self) -> None:
         """Raises UsageError where one cannot be written, or where two are the same."""
-        if len(streams := [f"{file.option} -" for file in self.all if file.is_stdout]) > 1:
-            raise UsageError(f"{' and '.join(streams)}: only one of them can be standard output; name a file")
+        streams = [file for file in self.all if file.is_stdout]
+        if len(streams) > 1:
+            for file in streams:  # standard output gets no error in two formats either
+                file.is_written = True
+            options = " and ".join(f"{file.option} -" for file in streams)
+            raise UsageError(f"{options}: only one of them can be standard output; name a file")
         of_path: dict[Path, ResultFile] = {}
         for file in self.all:
             file.check()
             path = Path(file.name)
             is_device = file.is_stdout or (path.exists() and not path.is_file())  # which takes several
             if not is_device and (other := of_path.setdefault(path.resolve(), file)) is not file:
+                file.is_written = True  # the error goes to it once
                 raise UsageError(f"{other.option} {other.name} and {file.option} {file.name} are one file; name two")
 
     @contextlib.contextmanager
@@ -171,58 +174,11 @@ class ResultFiles:
         except HarnessError as error:
             for file in self.all:
                 if not file.is_written:
+                    told = str(error), error.exit_code
+                    of_values = ERRORS.get(file.what)
                     with contextlib.suppress(UsageError):  # the file may be what the error is about
-                        file.write_error(str(error), error.exit_code)
+                        file.write(of_values(*told) if of_values else FORMATS[file.what](error_document(*told)))
             raise
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Where the result goes as JSON."""
-    parser.add_argument(
-        "--json",
-        type=JsonFile,
-        metavar="FILE",
-        help="write the full result to FILE as one JSON value; - writes it to standard output, with nothing else there",
-    )
-
-
-def add_result(parser: argparse.ArgumentParser) -> None:
-    """Where the result goes for a program that learns from it, and by which reward."""
-    parser.add_argument(
-        "--result",
-        type=AgentFile,
-        metavar="FILE",
-        help="write stages, verdict, figures, a hint and a reward to FILE as JSON (docs/agents.md)",
-    )
-    add_reward(parser)
-
-
-def add_reward(parser: argparse.ArgumentParser) -> None:
-    """By which function a ranked result is rewarded."""
-    parser.add_argument(
-        "--reward", choices=reward.NAMES, default=reward.NAMES[0], help="the reward's function (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--lower", action="store_true", help="reward the lower end of the speedup's interval in place of its value"
-    )
-
-
-def add_markdown(parser: argparse.ArgumentParser) -> None:
-    """Where the result goes as Markdown."""
-    parser.add_argument(
-        "--markdown", type=MarkdownFile, metavar="FILE", help="the same as Markdown, for a pull request or a job's page"
-    )
-
-
-def add_for_ci(parser: argparse.ArgumentParser) -> None:
-    """Where the result goes for a CI system."""
-    add_markdown(parser)
-    add_junit(parser)
-
-
-def add_junit(parser: argparse.ArgumentParser) -> None:
-    """Where the result goes as JUnit XML."""
-    parser.add_argument("--junit", type=JunitFile, metavar="FILE", help="the same as JUnit XML, for CI systems")
 
 
 class _OldFormat(argparse.Action):
@@ -234,16 +190,50 @@ class _OldFormat(argparse.Action):
                 setattr(namespace, kind.what, kind(STDOUT))
 
 
-def add_old_format(parser: argparse.ArgumentParser, *forms: str) -> None:
+def old_format(*forms: str) -> Any:
     """--format, as some verbs had it before all had --json FILE. It is not in their help."""
-    parser.add_argument("--format", action=_OldFormat, choices=["table", *forms], help=argparse.SUPPRESS)
+    return option(None, argparse.SUPPRESS, "--format", action=_OldFormat, choices=["table", *forms])
 
 
-def of(namespace: argparse.Namespace) -> ResultFiles:
-    """The files that a command line names."""
-    names = ("json", "result", "markdown", "junit", "csv")
-    found: dict[str, Any] = {name: getattr(namespace, name, None) for name in names}
-    return ResultFiles(**found)
+@dataclass(frozen=True, kw_only=True)
+class WithJson:
+    """The result for programs."""
+
+    json: JsonFile | None = option(
+        None, "write the full result to FILE as one JSON value; - writes it to standard output, with nothing else there"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithFiles(WithJson):
+    """The result for programs, pages and tables."""
+
+    markdown: MarkdownFile | None = option(None, "the same as Markdown, for a pull request or a job's page")
+    csv: CsvFile | None = option(None, "its tables as CSV")
+    html: HtmlFile | None = option(None, "the same as an HTML page, which loads nothing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForCi(WithFiles):
+    """The result for CI systems."""
+
+    junit: JunitFile | None = option(None, "the same as JUnit XML, for CI systems")
+
+
+def of(order: object) -> ResultFiles:
+    """The files that an order names, or a command line's values."""
+    return ResultFiles(**{field.name: getattr(order, field.name, None) for field in fields(ResultFiles)})
+
+
+def tell(order: object, document: Document, **contents: Callable[[], object]) -> None:
+    """Shows on the terminal what a verb has found, its summary alone where the order is quiet, and nothing where a file
+    that was asked for is standard output. Writes those files: the document in their formats, or, as for --json and
+    --result, what `contents` says."""
+    files = of(order)
+    if not files.take_stdout and getattr(order, "page", None) != Path(STDOUT):
+        terminal.show(document, new_console(), getattr(order, "quiet", False))
+    for file in files.all:
+        file.write(contents[file.what]() if file.what in contents else FORMATS[file.what](document))
 
 
 def check_replaceable(option: str, path: Path) -> None:

@@ -1,8 +1,9 @@
-"""The verb `roofline`: the limit of every shape of a problem."""
+"""Print the limit of every benchmark shape (its roofline). It is computed; nothing is run."""
 
-import argparse
+from dataclasses import dataclass
 
 from harness.cli import options, result_files
+from harness.cli.declare import option
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.evaluation.roofline import peaks_of, roofline
@@ -10,43 +11,32 @@ from harness.kinds.registry import find
 from harness.kinds.settings import MAX_RANKS
 from harness.machine import peaks_cache
 from harness.problems.problem import OFFICIAL
-from harness.report.console import new_console
-from harness.report.roofline import show, to_json
-
-DESCRIPTION = "Print the limit of every benchmark shape (its roofline). It is computed; nothing is run."
+from harness.report.roofline import document_of, to_json
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `roofline`."""
-    options.add_problem(parser, "its name (see `problems`), or GPU MODE's name for it")
-    parser.add_argument("--suite", default=OFFICIAL, metavar="S", help="which shapes (default: %(default)s)")
-    parser.add_argument(
-        "--hardware",
-        metavar="NAME",
-        help="mi300x, h200, ... (default: this machine's GPU, or its CPU as `eval` measured it)",
+@dataclass(frozen=True, kw_only=True)
+class RooflineOrder(result_files.WithFiles):
+    """Which shapes' limits are computed, on which hardware."""
+
+    problem: str = options.problem(options.NAMED, options.WHICH)
+    suite: str = option(OFFICIAL, "which shapes (default: %(default)s)", metavar="S")
+    hardware: str | None = option(
+        None, "mi300x, h200, ... (default: this machine's GPU, or its CPU as `eval` measured it)", metavar="NAME"
     )
-    parser.add_argument("--ranks", type=int, metavar="N", help="how many GPUs (default: as the shapes say, 8)")
-    result_files.add_json(parser)
-    result_files.add_old_format(parser, "json")
+    ranks: int | None = option(None, "how many GPUs (default: as the shapes say, 8)")
+    format: str | None = result_files.old_format("json")
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: RooflineOrder, checkout: Checkout) -> Exit:
     """`roofline`: prints the limit of every benchmark shape."""
-    named = options.problem_of(namespace)
-    files = result_files.of(namespace)
-    if named is None:
-        raise UsageError("which problem? name it (`python -m harness problems` lists them)")
-    problem = find(named, checkout)
-    suite = problem.suite(namespace.suite)
-    if namespace.ranks is not None:
-        if not 1 <= namespace.ranks <= MAX_RANKS:
-            raise UsageError(f"--ranks {namespace.ranks}: 1 to {MAX_RANKS} ranks can be asked for")
-        suite = problem.with_world_size(suite, namespace.ranks)
+    problem = find(order.problem, checkout)
+    suite = problem.suite(order.suite)
+    if order.ranks is not None:
+        if not 1 <= order.ranks <= MAX_RANKS:
+            raise UsageError(f"--ranks {order.ranks}: 1 to {MAX_RANKS} ranks can be asked for")
+        suite = problem.with_world_size(suite, order.ranks)
     cached = peaks_cache.path(checkout.root, "cpu", suite.benchmarks[0].world_size)
-    name, peaks = peaks_of(namespace.hardware, peaks_cache.load(cached))
+    name, peaks = peaks_of(order.hardware, peaks_cache.load(cached))
     found = roofline(problem, suite, name, peaks)
-    if files.json:
-        files.json.write(to_json(found))
-    if not files.take_stdout:
-        show(found, new_console())
+    result_files.tell(order, document_of(found), json=lambda: to_json(found))
     return Exit.OK

@@ -1,43 +1,36 @@
-"""The verb `score`: what the results of `eval-many` come to."""
+"""Say what the results of `eval-many` come to, over all problems in them: pass@k, the fast_p curve, the
+SOL score, the best of n and the mean reward, with 95 % intervals over problems."""
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.agents import score_view
 from harness.agents.journal import read_results
 from harness.agents.score import score_of
 from harness.cli import options, result_files
+from harness.cli.declare import argument, option
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import Exit, UsageError
-from harness.core.words import print_all
-from harness.report.console import new_console
-
-DESCRIPTION = """Say what the results of `eval-many` come to, over all problems in them: pass@k, the fast_p curve, the
-SOL score, the best of n and the mean reward, with 95 % intervals over problems."""
+from harness.report.render import FORMATS
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the verb `score`."""
-    parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="files that `eval-many` wrote")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write one HTML page to FILE, with the fast_p curve")
-    result_files.add_json(parser)
-    result_files.add_markdown(parser)
+@dataclass(frozen=True, kw_only=True)
+class ScoreOrder(result_files.WithFiles):
+    """Which results are summed up."""
+
+    results: tuple[Path, ...] = argument("files that `eval-many` wrote", metavar="RESULTS")
+    page: Path | None = option(None, "write one HTML page to FILE, with the fast_p curve")
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
+def run(order: ScoreOrder, checkout: Checkout) -> Exit:
     """`score`: computes and shows."""
-    files = result_files.of(namespace)
-    results = read_results(namespace.results)
+    results = read_results(order.results)
     if not results:
-        raise UsageError(f"{namespace.results[0]}: no results in it; `python -m harness eval-many` writes some")
+        raise UsageError(f"{order.results[0]}: no results in it; `python -m harness eval-many` writes some")
     found = score_of(results)
-    if files.json:
-        files.json.write(encode(found))
-    if files.markdown:
-        files.markdown.write_text(score_view.markdown(found))
-    if namespace.page:
-        options.write_out(namespace.page, score_view.page(found).encode(), make_folder=True, option="--page")
-    if not files.take_stdout:
-        print_all(new_console(), *score_view.parts(found))
+    document = score_view.document_of(found)
+    if order.page:
+        options.write_out(order.page, FORMATS["html"](document).encode(), make_folder=True, option="--page")
+    result_files.tell(order, document, json=lambda: encode(found))
     return Exit.OK

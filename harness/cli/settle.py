@@ -1,16 +1,18 @@
-"""The verb `settle`: the leading entries of a board, head to head."""
+"""Settle the order of a board's leading entries. Runs their stored sources head to head in rounds: in
+each round every file meets every other in a launch of its own, timed in turn on the same inputs. Ends when all
+neighbours are in order or after the last round, and keeps the order on the leaderboard. Called again with the same
+files it goes on. An entry that fails is left out; after Ctrl-C the complete rounds count."""
 
-import argparse
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from rich.text import Text
 
 from harness.board import leaderboard
 from harness.board.noise import USUAL, usual
 from harness.cli import options, result_files
-from harness.cli.result_files import JsonFile
+from harness.cli.declare import option
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line
@@ -22,58 +24,29 @@ from harness.kinds.kind import Progress
 from harness.kinds.registry import find
 from harness.report.console import new_console
 from harness.report.progress import ProgressLine
-from harness.report.settled import show, to_json
+from harness.report.settled import document_of, to_json
 
-DESCRIPTION = """Settle the order of a board's leading entries. Runs their stored sources head to head in rounds: in
-each round every file meets every other in a launch of its own, timed in turn on the same inputs. Ends when all
-neighbours are in order or after the last round, and keeps the order on the leaderboard. Called again with the same
-files it goes on. An entry that fails is left out; after Ctrl-C the complete rounds count."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `settle`."""
-    options.add_problem(parser, "whose entries meet: a problem's name, or a problem folder's path")
-    parser.add_argument("--top", type=int, default=TOP, metavar="N", help=f"how many entries meet (default: {TOP})")
-    usual = ", ".join(f"{one.rounds} on {name.upper()}s" for name, one in USUAL.items())
-    parser.add_argument(
-        "--rounds", type=int, metavar="N", help=f"at most so many more, an even number (default: {usual})"
-    )
-    parser.add_argument("--suite", metavar="S", help="the board's suite, where the problem has several boards")
-    parser.add_argument("--ranks", type=int, metavar="N", help="the board's rank count, likewise")
-    options.add_seconds(parser)
-    options.add_unconfined(parser)
-    result_files.add_json(parser)
-    options.add_quiet(parser, "the order")
-    options.add_engine(parser)
+ROUNDS = ", ".join(f"{one.rounds} on {name.upper()}s" for name, one in USUAL.items())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """Whose order is settled, and how. `suite` and `ranks` choose among a problem's boards; `rounds` of None is what is
-    usual on the board's device; `seconds` of None is the suite's own time for a shape."""
+class SettleOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, options.Timed):
+    """Whose order is settled, and how."""
 
-    problem: str
-    top: int = TOP
-    rounds: int | None = None
-    suite: str | None = None
-    ranks: int | None = None
-    seconds: float | None = None
-    confined: bool = True
-    quiet: bool = False
-    json: JsonFile | None = None
-
-
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
-    """`settle`: rounds of launches, the order, and the order on the board."""
-    if (problem := options.problem_of(namespace)) is None:
-        raise UsageError("which problem? `python -m harness board` lists those that have entries")
-    named = {field.name: getattr(namespace, field.name) for field in fields(Options) if field.name != "problem"}
-    return settle_board(Options(problem=problem, **named), checkout)
+    problem: str = options.problem(
+        "whose entries meet: a problem's name, or a problem folder's path",
+        "which problem? `python -m harness board` lists those that have entries",
+    )
+    top: int = option(TOP, f"how many entries meet (default: {TOP})")
+    rounds: int | None = option(None, f"at most so many more, an even number (default: {ROUNDS})")
+    suite: str | None = option(None, "the board's suite, where the problem has several boards", metavar="S")
+    ranks: int | None = option(None, "the board's rank count, likewise")
+    quiet: bool = options.quiet("the order")
 
 
-def settle_board(order: Options, checkout: Checkout) -> Exit:
-    """Runs the rounds, keeps the order on the checkout's board and shows it. Raises UsageError for what cannot be
-    settled here, and what ended the rounds early once the complete ones are kept."""
+def run(order: SettleOrder, checkout: Checkout) -> Exit:
+    """`settle`: runs the rounds, keeps the order on the checkout's board and shows it. Raises UsageError for what
+    cannot be settled here, and what ended the rounds early once the complete ones are kept."""
     if order.top < 2:
         raise UsageError(f"--top {order.top}: an order needs at least 2 entries")
     if order.rounds is not None and order.rounds < 2:
@@ -106,10 +79,7 @@ def settle_board(order: Options, checkout: Checkout) -> Exit:
     try:
         leaderboard.change(checkout.leaderboard, lambda now: settle.applied(now, new))
     finally:  # what was measured is shown all the same
-        if order.json is None or not order.json.is_stdout:
-            show(new, new_console())
-        if order.json:
-            order.json.write(to_json(new, meeting, found.meetings))
+        result_files.tell(order, document_of(new), json=lambda: to_json(new, meeting, found.meetings))
     if found.ended is not None:
         raise found.ended
     return Exit.OK

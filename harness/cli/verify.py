@@ -1,17 +1,18 @@
-"""The verb `verify`: does an entry's source reproduce what the entry claims?"""
+"""Run an entry's source again: does it reproduce what it claims? Runs its stored source in independent
+launches, each a whole evaluation, and drops the fastest and the slowest. An entry that is not reproduced is held (exit
+112); where launches differ too much, nothing is decided (exit 1)."""
 
-import argparse
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from rich.text import Text
 
 from harness.board import leaderboard, runs
 from harness.board.entries import Board, Judged
 from harness.cli import options, result_files
-from harness.cli.result_files import JsonFile
+from harness.cli.declare import argument, option
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.records import EvalReport
@@ -20,7 +21,6 @@ from harness.evaluation.verify import (
     EXITS,
     LAUNCHES,
     LEAST_LAUNCHES,
-    Decision,
     applied,
     decision_of,
     launches,
@@ -31,39 +31,20 @@ from harness.kinds.kind import Progress
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.report.console import new_console
-from harness.report.decision import show, show_decision, to_json
+from harness.report.decision import document_of, to_json
 from harness.report.progress import ProgressLine
-
-DESCRIPTION = """Run an entry's source again: does it reproduce what it claims? Runs its stored source in independent
-launches, each a whole evaluation, and drops the fastest and the slowest. An entry that is not reproduced is held (exit
-112); where launches differ too much, nothing is decided (exit 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class VerifyOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, options.Timed):
     """Which entry is run again, how often and how long."""
 
-    entry: str
-    problem: str | None
-    launches: int
-    seconds: float | None
-    confined: bool
-    quiet: bool
-    json: JsonFile | None
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `verify`."""
-    options.add_problem(parser, "only entries of this problem; a name or a problem folder's path")
-    parser.add_argument(
-        "entry", metavar="ENTRY", help="the entry's run id or its beginning (`board` shows them), or its file's name"
+    problem: str | None = options.problem("only entries of this problem; a name or a problem folder's path")
+    entry: str = argument(
+        "the entry's run id or its beginning (`board` shows them), or its file's name", metavar="ENTRY"
     )
-    parser.add_argument("--launches", type=int, default=LAUNCHES, metavar="N", help=f"3 or more (default: {LAUNCHES})")
-    options.add_seconds(parser)
-    options.add_unconfined(parser)
-    result_files.add_json(parser)
-    options.add_quiet(parser, "the decision, on one line")
-    options.add_engine(parser)
+    launches: int = option(LAUNCHES, f"3 or more (default: {LAUNCHES})")
+    quiet: bool = options.quiet("the decision, on one line")
 
 
 def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> Judged:
@@ -80,14 +61,8 @@ def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> 
     return leaderboard.find(found, text, find(problem, checkout).name if problem else None, here, (has_source, has_run))
 
 
-def run(namespace: argparse.Namespace, checkout: Checkout) -> Exit:
-    """`verify`: launches, decision, and the decision on the board."""
-    given = vars(namespace) | {"problem": options.problem_of(namespace)}
-    return verify(Options(**{field.name: given[field.name] for field in fields(Options)}), checkout)
-
-
-def verify(order: Options, checkout: Checkout) -> Exit:
-    """Runs the entry's source again and puts the decision on the board."""
+def run(order: VerifyOrder, checkout: Checkout) -> Exit:
+    """`verify`: runs the entry's source again and puts the decision on the board."""
     check_launches(order.launches)
     settings.check_seconds("--seconds", order.seconds)
     path = checkout.leaderboard
@@ -103,7 +78,8 @@ def verify(order: Options, checkout: Checkout) -> Exit:
     try:
         leaderboard.change(path, lambda now: applied(now, one, decision, reports, ready.version))
     finally:  # what was measured is shown all the same
-        _show(order, one, decision, reports)
+        document = document_of(one, decision, reports)
+        result_files.tell(order, document, json=lambda: to_json(one, decision, reports))
     return EXITS[decision.word]
 
 
@@ -132,13 +108,3 @@ def outside_sandbox(one: Judged, reports: Sequence[EvalReport]) -> str:
     if count := sum(not report.confined for report in reports):
         told.append(f"{count} of {len(reports)} launches ran outside the sandbox")
     return "".join(f"; {text}" for text in told)
-
-
-def _show(order: Options, one: Judged, decision: Decision, reports: list[EvalReport]) -> None:
-    if order.json is None or not order.json.is_stdout:
-        if order.quiet:
-            show_decision(decision, new_console())
-        else:
-            show(one, decision, reports, new_console())
-    if order.json:
-        order.json.write(to_json(one, decision, reports))

@@ -16,11 +16,11 @@ from harness.contest.lifecycle import (
     Awarded,
     Disqualified,
     EntryEvent,
-    Failed,
+    EvaluationFailed,
+    EvaluationHeld,
+    EvaluationRanked,
     Frozen,
-    Held,
     Member,
-    Ranked,
     Registered,
     Reinstated,
     Reproduced,
@@ -31,7 +31,7 @@ from harness.contest.lifecycle import (
     Withdrawn,
     transition,
 )
-from harness.contest.log import Log, Record
+from harness.contest.log import ContestLog, Record
 from harness.contest.rules import Competition
 from harness.contest.state import ContestEntry, ContestState, fold
 from harness.contest.times import shown_time
@@ -42,7 +42,7 @@ from harness.judging import verdict
 
 FOLDER = "contests"  # of a checkout: where contests are looked for
 LOG_SUFFIX = ".log.jsonl"  # in place of .yaml, beside the contest's file
-Outcome = Ranked | Held | Failed
+Outcome = EvaluationRanked | EvaluationHeld | EvaluationFailed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Contest:
 
     file: Path
     rules: Competition
-    log: Log
+    log: ContestLog
 
     @property
     def key(self) -> str:
@@ -59,7 +59,7 @@ class Contest:
         return self.file.name.removesuffix(self.file.suffix)
 
     def state(self) -> ContestState:
-        """What its log says now."""
+        """The contest's state by its log now."""
         return fold(self.log.records())
 
 
@@ -68,13 +68,13 @@ def opened(file: Path) -> Contest:
     one."""
     found = rules.read(file)
     found = replace(found, organisers=found.organisers or (owner(file),))
-    contest = Contest(file=file, rules=found, log=Log(file.with_suffix(LOG_SUFFIX)))
+    contest = Contest(file=file, rules=found, log=ContestLog(file.with_suffix(LOG_SUFFIX)))
     contest.state()
     return contest
 
 
 def id_hash(secret: str) -> str:
-    """What the log has of an X-Popcorn-Cli-Id."""
+    """The hash of an X-Popcorn-Cli-Id that the log has."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -125,26 +125,27 @@ def submit(
 
 
 def outcome(number: int, report: EvalReport, version: str | None) -> Outcome:
-    """What an evaluation makes of the entry of that number; `version` is of the problem that it was judged under."""
+    """The outcome of an evaluation for the entry of that number; `version` is of the problem that it was judged
+    under."""
     judged = judgements.judged(report, version)
     if isinstance(judged, Entry):
-        return Ranked(entry=number, evaluation=slim(judged))
+        return EvaluationRanked(entry=number, evaluation=slim(judged))
     if judged is not None:
-        return Held(entry=number, check=judged.check, evidence=judged.evidence, run_id=judged.run_id)
+        return EvaluationHeld(entry=number, check=judged.check, evidence=judged.evidence, run_id=judged.run_id)
     failed = verdict.first_failure(report)
     if failed is None:
         return not_run(number, "the evaluation ended before every shape was run")
     why = verdict.message(failed.outcome)
-    return Failed(entry=number, kind=failed.outcome.type, why=one_line(why))
+    return EvaluationFailed(entry=number, kind=failed.outcome.type, why=one_line(why))
 
 
-def not_run(number: int, why: str) -> Failed:
+def not_run(number: int, why: str) -> EvaluationFailed:
     """The outcome where the harness or the machine failed; it does not count against the quota."""
-    return Failed(entry=number, kind="not_run", why=one_line(why), counts=False)
+    return EvaluationFailed(entry=number, kind="not_run", why=one_line(why), counts=False)
 
 
 def slim(entry: Entry) -> Entry:
-    """The entry without what is for charts: the log has it for every submission."""
+    """The entry without the fields for charts: the log has it for every submission."""
     cases = tuple(replace(case, series=(), rank_ends_us=()) for case in entry.cases)
     return replace(entry, cases=cases, peaks=None, phases_s={}, history=(), holds=())
 

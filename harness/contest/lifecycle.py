@@ -13,7 +13,7 @@ without its awards: another entry may have them by then.
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from harness.board.entries import Entry, Verified, check_printable
+from harness.board.entries import Entry, Verification, check_printable
 from harness.core.decode import DecodeError
 from harness.core.errors import UsageError
 
@@ -98,15 +98,15 @@ class Submitted(OfEntry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranked(OfEntry):
-    """The evaluation passed. `evaluation` is what the board keeps of it, without what is for charts."""
+class EvaluationRanked(OfEntry):
+    """The evaluation passed. `evaluation` is the board's entry without the fields for charts."""
 
     type: Literal["ranked"] = "ranked"
     evaluation: Entry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failed(OfEntry):
+class EvaluationFailed(OfEntry):
     """The evaluation did not pass: `kind` is a failure's type (wrong, raised, crashed, timed_out), or `not_run` where
     the harness or the machine failed. Such an entry is not counted against the quota (`counts`)."""
 
@@ -120,7 +120,7 @@ class Failed(OfEntry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held(OfEntry):
+class EvaluationHeld(OfEntry):
     """A check does not believe the result, or launches did not reproduce it."""
 
     type: Literal["held"] = "held"
@@ -138,7 +138,7 @@ class Reproduced(OfEntry):
     one that was held at once."""
 
     type: Literal["reproduced"] = "reproduced"
-    verified: Verified
+    verified: Verification
     evaluation: Entry | None = None
 
 
@@ -197,16 +197,26 @@ class Withdrawn(OfEntry):
     type: Literal["withdrawn"] = "withdrawn"
 
 
-EntryEvent = Ranked | Failed | Held | Reproduced | Reviewed | Awarded | Disqualified | Reinstated | Withdrawn
+EntryEvent = (
+    EvaluationRanked
+    | EvaluationFailed
+    | EvaluationHeld
+    | Reproduced
+    | Reviewed
+    | Awarded
+    | Disqualified
+    | Reinstated
+    | Withdrawn
+)
 Event = (
     Registered
     | Frozen
     | Unfrozen
     | Repaired
     | Submitted
-    | Ranked
-    | Failed
-    | Held
+    | EvaluationRanked
+    | EvaluationFailed
+    | EvaluationHeld
     | Reproduced
     | Reviewed
     | Awarded

@@ -38,14 +38,14 @@ class Record:
 
     @property
     def moment(self) -> datetime:
-        """When it was written."""
+        """The time at which it was written."""
         return read_moment(self.at)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Read:
-    """What was read so far: `records` stand before `offset`. Behind them may be a record that lacks but its line end,
-    or what a writer left that ended in the middle of a line, `torn`."""
+    """The part of the log read so far: `records` stand before `offset`. Behind them may be a record that lacks only its
+    line end, or a line that a writer did not finish, `torn`."""
 
     records: tuple[Record, ...] = ()
     offset: int = 0
@@ -54,7 +54,7 @@ class _Read:
     torn: bytes = b""
 
 
-class Log:
+class ContestLog:
     """The log in a file, which need not exist yet. One object may be used from several threads only one at a time."""
 
     def __init__(self, path: Path) -> None:
@@ -68,7 +68,7 @@ class Log:
 
     @property
     def torn(self) -> str:
-        """What is said of a last line that was cut off, as of the last reading; "" where there is none."""
+        """A warning about a last line that was cut off, as of the last reading; "" where there is none."""
         count = len(self._read.torn)
         if not count:
             return ""
@@ -124,7 +124,7 @@ class Log:
                 os.close(folder)
 
     def _update(self) -> None:
-        """Reads what was added since the last time."""
+        """Reads the records added since the last time."""
         try:
             with open_ordinary(self.path) as file:
                 if os.fstat(file.fileno()).st_size < self._read.offset:
@@ -170,7 +170,7 @@ def _parsed(before: _Read, data: bytes, where: str) -> _Read:
 
 
 def _record(line: bytes) -> Record | str:
-    """The line's record, or what is wrong with it."""
+    """The line's record, or a text that says what is wrong with it."""
     try:
         return decode(Record, json.loads(line))
     except DecodeError as error:

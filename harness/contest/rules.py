@@ -74,9 +74,9 @@ class Quota:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What an entry has to reach on the shapes that have all parameters of `shape` (on every shape where it is empty):
-    a median of at most `time_us`, at least `speedup` times the reference, at least the fraction `limit` of the limit.
-    """
+    """A goal that an entry has to reach on the shapes that have all parameters of `shape` (on every shape where it is
+    empty): a median of at most `time_us`, at least `speedup` times the reference, at least the fraction `limit` of the
+    limit."""
 
     shape: Params = field(default_factory=dict)
     time_us: float | None = None
@@ -124,7 +124,8 @@ class ReproduceRules:
 
 @dataclass(frozen=True, kw_only=True)
 class ContestSetting:
-    """What all submissions are evaluated with; None leaves the choice to the problem and the machine."""
+    """Suite, device and other options of all submissions' evaluations; None leaves the choice to the problem and the
+    machine."""
 
     suite: str | None = None
     ranks: int | None = None

@@ -19,7 +19,7 @@ from harness.contest.times import closing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class TeamStanding:
     """A team's place with its best entry of a problem. `row` has the place and the estimates."""
 
     team: str
@@ -33,7 +33,7 @@ class ProblemStandings:
 
     problem: str
     group: Group | None
-    teams: tuple[Standing, ...]
+    teams: tuple[TeamStanding, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,8 @@ def full(contest: Competition, records: Iterable[Record], board: Board, now: dat
 
 
 def public(contest: Competition, records: Iterable[Record], board: Board, now: datetime) -> Standings:
-    """What everybody may see: as they were when they were frozen, and nothing while submissions are private."""
+    """The standings that everybody may see: as they were when they were frozen, and none while submissions are
+    private."""
     records = tuple(records)
     frozen_at = frozen_since(contest, fold(records), now)
     if contest.is_hidden(now):
@@ -82,7 +83,7 @@ def _at(contest: Competition, state: ContestState, board: Board, now: datetime) 
 
 
 def _of(listed: Listed, state: ContestState, board: Board) -> list[ProblemStandings]:
-    """A problem's standings, a group each: what was measured on two machine classes does not compare."""
+    """A problem's standings, one for each group: results of two machine classes do not compare."""
     of_problem = [one for one in state.entries.values() if one.problem == listed.name and one.evaluation is not None]
     sources = {(one.team, one.sha256) for one in of_problem if one.is_placed}
     launches = [one for one in of_problem if one.is_placed or one.state == "withdrawn"]
@@ -100,7 +101,9 @@ def _of(listed: Listed, state: ContestState, board: Board) -> list[ProblemStandi
     found = []
     for group in groups(together):
         rows = ranking(together, group)
-        teams = tuple(Standing(team=row.entry.author, entry=_latest_state(row.entry, by_run), row=row) for row in rows)
+        teams = tuple(
+            TeamStanding(team=row.entry.author, entry=_latest_state(row.entry, by_run), row=row) for row in rows
+        )
         found.append(ProblemStandings(problem=listed.name, group=group, teams=teams))
     return found or [ProblemStandings(problem=listed.name, group=None, teams=())]
 
@@ -112,7 +115,7 @@ def _named(one: ContestEntry) -> Entry:
 
 
 def _latest_state(entry: Entry, by_run: dict[str, ContestEntry]) -> ContestEntry:
-    """Of the submissions of that source the one that got furthest, and of those the first: an award is for one that
+    """The state of the source's submission that got furthest, the first of several: an award is for a submission that
     was reproduced, whichever launch the board has last."""
     runs = [entry.run_id, *(past.run_id for past in entry.history if past.sha256 == entry.sha256)]
     order = ("ranked", "reproduced", "verified", "awarded")

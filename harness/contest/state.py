@@ -10,10 +10,10 @@ from harness.contest.lifecycle import (
     Awarded,
     Disqualified,
     EntryEvent,
-    Failed,
+    EvaluationFailed,
+    EvaluationHeld,
+    EvaluationRanked,
     Frozen,
-    Held,
-    Ranked,
     Registered,
     Reinstated,
     Repaired,
@@ -56,8 +56,8 @@ class ContestEntry:
     evaluation: Entry | None = None
     ranked_at: datetime | None = None
     reproduced: Reproduced | None = None
-    failure: Failed | None = None
-    hold: Held | None = None
+    failure: EvaluationFailed | None = None
+    hold: EvaluationHeld | None = None
     awards: tuple[str, ...] = ()
     why: str = ""
     before: State = "submitted"
@@ -69,7 +69,7 @@ class ContestEntry:
 
     @property
     def run_ids(self) -> frozenset[str]:
-        """The runs that what it claims rests on."""
+        """The runs that its claim rests on."""
         launches = self.reproduced.verified.run_ids if self.reproduced is not None else ()
         return frozenset((*(one.run_id for one in (self.evaluation, self.hold) if one is not None), *launches))
 
@@ -161,11 +161,11 @@ def _changed(entry: ContestEntry, event: EntryEvent, at: datetime, record: Recor
     except UsageError as error:
         raise _impossible(record, str(error)) from None
     match event:
-        case Ranked():
+        case EvaluationRanked():
             return replace(entry, evaluation=event.evaluation, ranked_at=at)
-        case Failed():
+        case EvaluationFailed():
             return replace(entry, failure=event)
-        case Held():
+        case EvaluationHeld():
             return replace(entry, hold=event)
         case Reproduced():
             evaluation = event.evaluation or entry.evaluation

@@ -105,12 +105,12 @@ class Statistics:
 
 
 def full(contest: Competition, records: Iterable[Record], now: datetime) -> Statistics:
-    """Everything up to now."""
+    """The statistics of everything up to now."""
     return _of(contest, fold(records), now, None, False)
 
 
 def public(contest: Competition, records: Iterable[Record], now: datetime) -> Statistics:
-    """What everybody may see: up to the freeze, and counts alone while submissions are private."""
+    """The statistics that everybody may see: up to the freeze, and counts alone while submissions are private."""
     records = tuple(records)
     frozen_at = frozen_since(contest, fold(records), now)
     state = fold(records, frozen_at) if frozen_at else fold(records)
@@ -167,7 +167,8 @@ def board_text(group: Group) -> str:
 
 
 def _best(entries: Sequence[ContestEntry]) -> Iterable[Best]:
-    """By board, in order of submission. What is held, disqualified or withdrawn now never was the best."""
+    """The best result of each board, in order of submission. Submissions that are held, disqualified or withdrawn now
+    do not count."""
     speedups: dict[tuple[str, Group], float] = {}
     fractions: dict[tuple[str, Group], float] = {}
     found = []

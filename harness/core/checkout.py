@@ -42,7 +42,7 @@ class Checkout:
 
     @property
     def cache(self) -> Path:
-        """What is made again where it is missing: compiled kernels, measured peaks."""
+        """The folder of files that are made again where they are missing: compiled kernels, measured peaks."""
         return self.root / ".cache"
 
     @property

@@ -189,7 +189,7 @@ def _dataclass(kind: Any, value: object) -> object:
 
 @cache
 def _fields(kind: Any) -> tuple[dict[str, Decoder], list[str]]:
-    """What decodes each field, and the names of those without a default."""
+    """The decoder of each field, and the names of those without a default."""
     hints = get_type_hints(kind)
     fields = dataclasses.fields(kind)
     missing = dataclasses.MISSING

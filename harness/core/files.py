@@ -46,7 +46,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def tail_from(path: Path, start: int) -> bytes:
-    """What an ordinary file that grows has from byte `start` on; nothing where it is not there, or not readable."""
+    """The bytes of a growing ordinary file from byte `start` on; nothing where it is not there, or not readable."""
     try:
         with open_ordinary(path) as file:
             file.seek(start)

@@ -90,18 +90,18 @@ class LinkBytes:
     received: int
 
     def since(self, before: "LinkBytes") -> "LinkBytes":
-        """What came in addition."""
+        """The bytes that passed after `before` was read."""
         return LinkBytes(sent=self.sent - before.sent, received=self.received - before.received)
 
     @property
     def busier(self) -> int:
-        """Of the direction that carried more."""
+        """The bytes in the direction that carried more."""
         return max(self.sent, self.received)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkTraffic:
-    """What passed over NVLinks in `calls` timed calls of either side: bytes a GPU and call, in the busier direction,
+    """The traffic over NVLinks in `calls` timed calls of either side: bytes a GPU and call, in the busier direction,
     the mean over GPUs. `least_bytes` is what a rank must move, by the problem's cost."""
 
     calls: int

@@ -10,7 +10,10 @@ from typing import Literal
 from harness.core.curve import Curve
 from harness.core.decode import DecodeError
 from harness.core.machine_records import Environment, MachineState, Peaks, Sampling, Traffic
+from harness.core.metrics import Clock as Clock
+from harness.core.metrics import Metric as Metric
 from harness.core.summary import Summary
+from harness.core.words import clean_line, seconds_text
 
 # Of report.json and --json. 1: first, with one clock's fields in every case. 2: `series` of metrics in every case, and
 # the figures that are shown.
@@ -18,33 +21,30 @@ REPORT_SCHEMA = 2
 Scalar = int | bool | float | str | None
 Param = Scalar | tuple[Scalar, ...]
 Params = dict[str, Param]
-Kind = Literal["test", "benchmark", "profile"]  # profile: a benchmark's shape, profiled instead of timed
+Kind = Literal["test", "benchmark", "profile", "drawn"]  # profile: not timed; drawn: timed, but not ranked
 Mode = Literal["test", "benchmark", "leaderboard", "profile"]
 Ranking = Literal["last", "mean", "geom", "relative", "olympic", "product"]  # of judging.scoring
-Clock = Literal["wall", "device", "gpumode"]  # README, "The clocks"
-# Who judges outputs, by which rule: trusted ranks by docs/correctness.md; trusted ranks by what a KernelBot problem
-# folder has for it; that folder's own eval.py, in the process that also runs the submission; the problem's own code, in
-# whole numbers; trusted ranks by what returned weights are worth on held-out data; trusted ranks that follow the
-# tokens which an output's own logits led to.
-CheckerName = Literal["strict", "folder", "theirs", "exact", "quality", "logits"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
     """What one rank must do at least in one call, for the roofline: floating-point operations, bytes through its
     memory, bytes over its links in the busier direction. `held_bytes`: the device memory that it must hold at some
-    moment of the call; 0 where that is what its inputs and its results take."""
+    moment of the call; 0 where that is what its inputs and its results take. `mean_link_bytes`: of an average rank,
+    where the busiest one moves much more than the others."""
 
     flops: float
     hbm_bytes: float
     link_bytes: float
     held_bytes: float = 0
+    mean_link_bytes: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One shape: `params` are the problem's arguments without rank, world_size and seed; `short` has the names that
-    tables show in place of long ones, as the problem's shape file gives them."""
+    tables show in place of long ones, as the problem's shape file gives them. `near`: of a drawn case, near which of
+    its suite's benchmarks it was drawn."""
 
     kind: Kind
     params: Params
@@ -52,11 +52,24 @@ class Case:
     world_size: int
     published_us: float | None = None  # the published speed of light at the official world size
     short: dict[str, str] = field(default_factory=dict)
+    near: int | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it is measured once it is right."""
+        return self.kind in ("benchmark", "drawn")
 
     @property
     def label(self) -> str:
         """Every parameter by its short name: `E 64  k 6  bias true`."""
         return "  ".join(f"{self.short.get(name, name)} {param_text(value)}" for name, value in self.params.items())
+
+    @property
+    def title(self) -> str:
+        """What tables call it: `m 512 n 512 k 1536 bias`. A switch that is off is left out."""
+        names = [(self.short.get(name, name), value) for name, value in self.params.items() if value is not False]
+        words = (name if value is True else f"{name} {param_text(value)}" for name, value in names)
+        return clean_line(" ".join(words)) or "the only shape"
 
 
 def param_text(value: Param) -> str:
@@ -110,20 +123,6 @@ class Passed:
     """Every checked call was right (a test case, or a benchmark case before it is timed)."""
 
     type: Literal["passed"] = "passed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """What a series measures: its name (of a clock, where it is time), its unit, and which values are the better."""
-
-    name: str
-    unit: str
-    better: Literal["less", "more"] = "less"
-
-    @property
-    def sign(self) -> int:
-        """The sign of log(other / own): chosen so that values above 0 mean that `own` is better."""
-        return 1 if self.better == "less" else -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,15 +365,23 @@ class Score:
         if self.value <= 0:
             raise DecodeError(".value", f"expected a score above 0, found {self.value}")
 
+    @property
+    def text(self) -> str:
+        """With its unit: `3.891 ms`, `217039 cost`."""
+        return seconds_text(self.value) if self.unit == "s" else f"{self.value:.6g} {self.unit}"
+
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
-    """What a passed evaluation is worth: the contest's score, and over all cases the geometric means of the ratio to
-    the baseline and of the fraction of the bound."""
+class EvalFigures:
+    """What a passed evaluation is worth: the contest's score, and over all benchmarks the geometric means of the ratio
+    to the baseline and of the fraction of the bound. `drawn`: the ratio on drawn shapes, `near_drawn` on the benchmarks
+    near which they were drawn."""
 
     score: Score
     ratio: Estimate | None
     fraction: Estimate | None
+    drawn: float | None = None
+    near_drawn: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,12 +431,12 @@ class EvalReport:
     warnings: tuple[Warning, ...] = ()
     machine_state: tuple[MachineState, ...] = ()  # what `doctor` warns of, before the run
     device_model: str = ""  # what the device calls itself; empty on CPUs
-    figures: Figures | None = None  # once it has passed and measured something
+    figures: EvalFigures | None = None  # once it has passed and measured something
     gpu_sampling: Sampling | None = None  # during timed blocks; None on CPUs
     # Of a rank of each group, as its ranks say: what its allocator had of a device, or what it had resident on CPUs.
     peak_memory_bytes: dict[str, int] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)  # the end of what each process printed, by a name for people
-    checker: CheckerName = "strict"
+    checker: str = "strict"  # of kinds.checkers: who judged outputs, by which rule
     confined: bool = True  # False: the submission ran outside the sandbox
     data: str = ""  # sha256 of the user's own data, if it ran on that; such a run is not ranked
 

@@ -90,12 +90,12 @@ def ratio(series: Series) -> float:
 
 
 def ratios_of(series: Series) -> CaseLogs:
-    """Of the ratios to the baseline."""
+    """The logarithms of the series' ratios to the baseline."""
     return CaseLogs(logs=log_ratios(series), block=series.block, launches=series.launches)
 
 
 def fractions_of(series: Series, bound: float) -> CaseLogs:
-    """Of the parts of the bound that samples reached."""
+    """The logarithms of the fractions of the bound that samples reached."""
     return CaseLogs(logs=log_fractions(series, bound), block=series.block, launches=series.launches)
 
 
@@ -236,7 +236,7 @@ def students_range(probability: float, count: int, freedom: int) -> float:
 
 
 def standard_error(ci: tuple[float, float]) -> float:
-    """Of the logarithm, by a 95 % interval of the value."""
+    """The standard error of the logarithm, from a 95 % interval of the value."""
     return math.log(ci[1] / ci[0]) / 2 / statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
@@ -259,12 +259,12 @@ class Noise:
 
     @property
     def apart(self) -> LaunchNoise:
-        """What launches of two sessions differ by; its degrees of freedom are F. E. Satterthwaite's (1946)."""
+        """The noise between launches of two sessions; its degrees of freedom are F. E. Satterthwaite's (1946)."""
         parts = [(level.sd**2, level.freedom) for level in (self.launch, self.session)]
         return LaunchNoise(sd=math.hypot(self.launch.sd, self.session.sd), freedom=satterthwaite(parts))
 
 
-class Launch(NamedTuple):
+class LaunchRatio(NamedTuple):
     """A launch, or an evaluation of several: log(ratio) and its standard error. Of one launch that is by its samples,
     and does not cover what launches differ by."""
 
@@ -273,7 +273,7 @@ class Launch(NamedTuple):
     covers: bool = False
 
 
-Sessions = Sequence[Sequence[Launch]]  # a source's launches
+Sessions = Sequence[Sequence[LaunchRatio]]  # a source's launches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,7 +296,7 @@ MEDIANS, QUARTILES = 1.2533, 1.349
 
 
 def values_of(cases: Sequence[CaseLogs]) -> list[float]:
-    """What each launch says of these cases: the mean over them of its medians."""
+    """Each launch's value: the mean over these cases of its medians."""
     return [statistics.fmean(map(median, launch)) for launch in zip(*(case.by_launch for case in cases), strict=True)]
 
 
@@ -379,8 +379,13 @@ def pooled(known: LaunchNoise, squares: float, freedom: int) -> LaunchNoise:
     return LaunchNoise(sd=math.sqrt((known.freedom * known.sd**2 + max(0.0, squares)) / together), freedom=together)
 
 
-def _mean(session: Sequence[Launch], launch: LaunchNoise) -> tuple[float, float]:
+def _mean(session: Sequence[LaunchRatio], launch: LaunchNoise) -> tuple[float, float]:
     """The session's mean and its variance v."""
     weights = [1 / (one.error**2 + (0.0 if one.covers else launch.sd**2)) for one in session]
     total = math.fsum(weights)
     return math.fsum(weight * one.log for weight, one in zip(weights, session, strict=True)) / total, 1 / total
+
+
+def block(device: str) -> int:
+    """How many samples are taken together on that device."""
+    return 4 if device == "cpu" else 7

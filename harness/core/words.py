@@ -5,14 +5,6 @@ then neither style a terminal nor be mistaken for the harness's own words.
 """
 
 import re
-from collections.abc import Iterable
-from typing import Any
-
-from rich.cells import cell_len
-from rich.console import Console, RenderableType
-from rich.table import Table
-
-from harness.core.records import Case, CaseResult, Score, param_text
 
 TAIL_CHARS = 4000  # of what a process printed, in an outcome
 SHOWN_CHARS = 16_384  # of what is printed, as KernelBot keeps
@@ -55,12 +47,6 @@ def cut_line(text: str, chars: int) -> str:
     return line if len(line) <= chars else line[: max(0, chars - 3)] + "..."
 
 
-def print_all(console: Console, *parts: RenderableType) -> None:
-    """Prints each part on lines of its own, without colouring numbers and names."""
-    for part in parts:
-        console.print(part, highlight=False, crop=not isinstance(part, PlainTable))
-
-
 def name_lines(text: str, chars: int) -> str:
     """A name in lines of at most that many characters, which end behind a `/`, `_`, `-` or `.` where there is one."""
     lines, rest = [], clean_line(text)
@@ -69,32 +55,6 @@ def name_lines(text: str, chars: int) -> str:
         lines.append(rest[:ends])
         rest = rest[ends:]
     return "\n".join([*lines, rest])
-
-
-class PlainTable(Table):
-    """A table without lines. Cells of the columns `whole` keep their width where there is no room for it: then lines
-    are longer than the terminal is wide."""
-
-    def __init__(self, whole: frozenset[int]) -> None:
-        super().__init__(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-        self.whole = whole
-
-    def add_row(self, *cells: RenderableType | None, **style: Any) -> None:
-        """A row; a cell is a Text, or a text with rich's markup."""
-        for index in self.whole.intersection(range(len(cells))):
-            width = max(map(cell_len, str(cells[index]).split("\n")))
-            self.columns[index].min_width = max(self.columns[index].min_width or 0, width)
-        super().add_row(*cells, **style)
-
-
-def plain_table(*columns: str) -> PlainTable:
-    """A table without lines. A column whose name starts with > is aligned right and never wrapped, one whose name
-    starts with = has ids, hashes or paths, which are never broken."""
-    table = PlainTable(frozenset(index for index, column in enumerate(columns) if column.startswith("=")))
-    for column in columns:
-        name, number = column.lstrip(">="), column.startswith(">")
-        table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
-    return table
 
 
 def us_text(value_us: float) -> str:
@@ -108,11 +68,6 @@ def seconds_text(value_s: float) -> str:
         if value_s < scale * 1e3:
             return f"{value_s / scale:.4g} {unit}"
     return f"{value_s:.4g} s"
-
-
-def score_text(score: Score) -> str:
-    """A score with its unit: `3.891 ms`, `217039 cost`."""
-    return seconds_text(score.value) if score.unit == "s" else f"{score.value:.6g} {score.unit}"
 
 
 def percent_text(fraction: float) -> str:
@@ -138,31 +93,17 @@ def speedup_text(value: float | None) -> str:
     return "-" if value is None else times_text(value)
 
 
-def size_text(nbytes: int) -> str:
-    """Bytes as `1.2 GiB`, or `12 MiB`."""
-    return f"{nbytes / (1 << 30):.1f} GiB" if nbytes >= 1 << 30 else f"{nbytes / (1 << 20):.0f} MiB"
+def size_text(nbytes: float) -> str:
+    """Bytes as `1.2 GiB`, `12 MiB`, `640 KiB` or `96 B`."""
+    for unit, scale, digits in (("GiB", 1 << 30, 1), ("MiB", 1 << 20, 0), ("KiB", 1 << 10, 0)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.{digits}f} {unit}"
+    return f"{nbytes:.0f} B"
 
 
 def count_text(number: int, what: str) -> str:
-    """`1 rank`, `8 ranks`."""
+    """A number with its noun: `1 rank`, `8 ranks`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def case_label(result: CaseResult) -> str:
-    """A shape's parameters by their short names: `m 512 n 512 k 1536 bias`. A switch that is off is left out."""
-    words = []
-    for name, value in result.case.params.items():
-        shown = result.case.short.get(name, name)
-        if value is not False:
-            words.append(shown if value is True else f"{shown} {param_text(value)}")
-    return clean_line(" ".join(words)) or "the only shape"
-
-
-def letters_text(cases: Iterable[Case]) -> str:
-    """What the letters in these cases' labels stand for: `E num_experts, k experts_per_token`. Longer short names
-    explain themselves."""
-    pairs = dict.fromkeys((case.short[name], name) for case in cases for name in case.params if name in case.short)
-    return clean_line(", ".join(f"{short} {name}" for short, name in pairs if len(short) == 1))
 
 
 def literal(text: str) -> str:

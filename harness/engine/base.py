@@ -35,7 +35,7 @@ class UnavailableError(EngineError):
 
 @dataclass(frozen=True, kw_only=True)
 class Ticket:
-    """What an engine knows a job by. It can be made again from the job's name, after the queue was restarted."""
+    """A job's name in its engine. It can be made again from the job's name, after the queue was restarted."""
 
     id: str
 
@@ -78,7 +78,7 @@ class Cancelled:
 
 @dataclass(frozen=True)
 class Unwatched:
-    """It ended while no engine watched, so that its exit code is unknown; it left a result."""
+    """The job ended while no engine watched, so that its exit code is unknown; it left a result."""
 
 
 End = Exited | Overdue | Cancelled | Unwatched
@@ -98,7 +98,7 @@ class Running:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
+class JobDone:
     """None of its processes is left. `has_result`: RESULT holds a whole JSON object, also where the job was ended
     after it had written that."""
 
@@ -114,7 +114,7 @@ class Lost:
     why: str
 
 
-State = Waiting | Running | Done | Lost
+State = Waiting | Running | JobDone | Lost
 
 
 class Engine(Protocol):
@@ -145,7 +145,8 @@ class Engine(Protocol):
         a copy in `into`. Raises EngineError if there is no such job or it still runs, OSError if copying fails."""
 
     def printed(self, ticket: Ticket, name: str, start: int) -> bytes:
-        """What the job has written to OUT or ERR (`name`) so far, from byte `start` on; nothing for an unknown job."""
+        """The bytes that the job has written to OUT or ERR (`name`) so far, from byte `start` on; nothing for an
+        unknown job."""
 
     def discard(self, ticket: Ticket) -> None:
         """Removes what the engine keeps of the job. Cancels it first if it runs, and waits for its end. Unknown jobs

@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h; outlasts execve
 
 
 def main(lock: str, parent: str, *command: str) -> None:
-    """Does not return."""
+    """Takes the lock and becomes the command. Does not return."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != int(parent):
         sys.exit("the engine's process is gone")

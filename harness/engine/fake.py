@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.core import files
-from harness.engine.base import Cancelled, Done, Job, Lost, State, Ticket
+from harness.engine.base import Cancelled, Job, JobDone, Lost, State, Ticket
 from harness.engine.folders import JobFolders
 
 
 @dataclass(frozen=True, kw_only=True)
 class Play:
-    """What a job does: each poll finds it in the next of `states`, and the last of them stays. `written` are the files
-    that it leaves, by name."""
+    """The script of a fake job: each poll finds it in the next of `states`, and the last of them stays. `written` are
+    the files that it leaves, by name."""
 
     states: tuple[State, ...]
     written: dict[str, str] = field(default_factory=dict)
@@ -30,7 +30,6 @@ class FakeEngine(JobFolders):
         self.cancelled: list[Ticket] = []
 
     def submit(self, job: Job) -> Ticket:
-        """See Engine."""
         folder, play = self._made(job), self._script(job)
         self.submitted.append(job)
         self._left[job.id] = list(play.states)
@@ -39,25 +38,21 @@ class FakeEngine(JobFolders):
         return job.ticket
 
     def poll(self, ticket: Ticket) -> State:
-        """See Engine."""
         left = self._left.get(ticket.id)
         if left is None:
             return Lost(why="there is no such job")
         return left.pop(0) if len(left) > 1 else left[0]
 
     def cancel(self, ticket: Ticket) -> None:
-        """See Engine."""
         left = self._left.get(ticket.id)
-        if left is not None and not isinstance(left[0], Done | Lost):
+        if left is not None and not isinstance(left[0], JobDone | Lost):
             self.cancelled.append(ticket)
-            left[:] = [Done(end=Cancelled(), has_result=False)]
+            left[:] = [JobDone(end=Cancelled(), has_result=False)]
 
     def discard(self, ticket: Ticket) -> None:
-        """See Engine."""
         self.cancel(ticket)
         self._left.pop(ticket.id, None)
         files.remove(self._of(ticket))
 
     def tickets(self) -> Sequence[Ticket]:
-        """See Engine."""
         return [Ticket(id=name) for name in self._left]

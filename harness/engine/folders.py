@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.core import files
-from harness.engine.base import EVENTS, NAME, RESULT, Done, EngineError, Job, State, Ticket
+from harness.engine.base import EVENTS, NAME, RESULT, EngineError, Job, JobDone, State, Ticket
 
 EVENT_CHARS = 1 << 20  # of a job's events that are read
 
@@ -24,21 +24,18 @@ class JobFolders:
     def fetch(self, ticket: Ticket, into: Path) -> Path:
         """See Engine; the job's own folder."""
         folder = self._of(ticket)
-        if not isinstance(self.poll(ticket), Done):
+        if not isinstance(self.poll(ticket), JobDone):
             raise EngineError(f"{folder}: this job is not done, there is nothing to fetch")
         return folder
 
     def printed(self, ticket: Ticket, name: str, start: int) -> bytes:
-        """See Engine."""
         return files.tail_from(self._of(ticket) / name, start)
 
     def tickets(self) -> Sequence[Ticket]:
-        """See Engine."""
         folders = [one.name for one in self._folder.iterdir() if one.is_dir() and NAME.fullmatch(one.name)]
         return [Ticket(id=name) for name in sorted(folders)]
 
     def _of(self, ticket: Ticket) -> Path:
-        """The job's folder."""
         return self._folder / ticket.id
 
     def _made(self, job: Job) -> Path:

@@ -16,15 +16,16 @@ from pathlib import Path
 
 from harness.core import files
 from harness.core.decode import encode
+from harness.core.processes import end_group, end_tree
 from harness.engine.base import (
     ERR,
     FOLDER,
     OUT,
     Cancelled,
-    Done,
     End,
     Exited,
     Job,
+    JobDone,
     Lost,
     Overdue,
     Running,
@@ -33,7 +34,6 @@ from harness.engine.base import (
     Unwatched,
 )
 from harness.engine.folders import JobFolders
-from harness.machine.processes import end_group, end_tree
 
 CHILD = Path(__file__).with_name("child.py")
 ORDER = "order.json"
@@ -64,7 +64,6 @@ class LocalEngine(JobFolders):
         self._children: dict[str, _Child] = {}
 
     def submit(self, job: Job) -> Ticket:
-        """See Engine."""
         folder = self._made(job)
         try:
             files.replace_file(folder / ORDER, (json.dumps(encode(job)) + "\n").encode(), is_alone=True)
@@ -76,7 +75,6 @@ class LocalEngine(JobFolders):
         return job.ticket
 
     def poll(self, ticket: Ticket) -> State:
-        """See Engine."""
         child = self._children.get(ticket.id)
         if child is None:
             return self._from_before(ticket)
@@ -87,10 +85,9 @@ class LocalEngine(JobFolders):
             child = self._ended(ticket, Overdue())
         if child.end is None:
             return Running(events=self._events(ticket))
-        return Done(end=child.end, has_result=self._has_result(ticket))
+        return JobDone(end=child.end, has_result=self._has_result(ticket))
 
     def cancel(self, ticket: Ticket) -> None:
-        """See Engine."""
         child = self._children.get(ticket.id)
         if child is None:
             while (pid := _holder(self._of(ticket) / LOCK)) is not None:
@@ -101,7 +98,6 @@ class LocalEngine(JobFolders):
             self._ended(ticket, Cancelled())
 
     def discard(self, ticket: Ticket) -> None:
-        """See Engine."""
         self.cancel(ticket)
         self._children.pop(ticket.id, None)
         files.remove(self._of(ticket))
@@ -131,7 +127,7 @@ class LocalEngine(JobFolders):
         if _holder(folder / LOCK) is not None:
             return Running(events=self._events(ticket))
         if self._has_result(ticket):
-            return Done(end=Unwatched(), has_result=True)
+            return JobDone(end=Unwatched(), has_result=True)
         return Lost(why="its process is gone and left no result" if folder.exists() else "there is no such job")
 
 

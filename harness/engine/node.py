@@ -69,8 +69,8 @@ def main(folder: Path) -> None:
 
 
 def _waited(process: "subprocess.Popen[bytes]", deadline_s: float, is_given_up: Callable[[], bool]) -> dict[str, Any]:
-    """How the command ended, or is to end: it is given up when somebody asks for that, or its folder is gone. The
-    cluster lost the job then, or seemed to, and whoever ordered it may have it run elsewhere."""
+    """How the command ended, or why it is given up: somebody asks for that, or its folder is gone. In that case the
+    cluster lost the job, or seemed to, and whoever ordered it may have it run elsewhere."""
     until = time.monotonic() + deadline_s
     while (left := until - time.monotonic()) > 0:
         try:

@@ -25,7 +25,7 @@ def _slurm(folder: Path, cwd: Path, environ: Mapping[str, str], root: Path, use:
 
 
 def slurm_settings(root: Path) -> SlurmSettings:
-    """What the checkout's engine.yaml says; Slurm's own defaults where there is none. Raises BadFileError."""
+    """The settings of the checkout's engine.yaml; Slurm's own defaults where there is none. Raises BadFileError."""
     if not (root / FILE).exists():
         return SlurmSettings(engine="slurm")
     settings = read_yaml(SlurmSettings, root / FILE, root)

@@ -28,11 +28,11 @@ from harness.engine.base import (
     FOLDER,
     OUT,
     Cancelled,
-    Done,
     End,
     EngineError,
     Exited,
     Job,
+    JobDone,
     Lost,
     Overdue,
     Running,
@@ -111,7 +111,6 @@ class SlurmEngine(JobFolders):
         self._gone_s: dict[str, float] = {}  # when a job was first seen to be in no queue
 
     def submit(self, job: Job) -> Ticket:
-        """See Engine."""
         try:
             return self._submitted(job)
         except OSError as error:
@@ -140,7 +139,6 @@ class SlurmEngine(JobFolders):
         return job.ticket
 
     def poll(self, ticket: Ticket) -> State:
-        """See Engine."""
         if not self._of(ticket).is_dir():
             return Lost(why="there is no such job")
         if (end := self._end(ticket)) is not None:
@@ -152,8 +150,7 @@ class SlurmEngine(JobFolders):
         return self._left(ticket)
 
     def cancel(self, ticket: Ticket) -> None:
-        """See Engine."""
-        if not isinstance(self.poll(ticket), Done | Lost):
+        if not isinstance(self.poll(ticket), JobDone | Lost):
             self._run("scancel", "--full", f"--name={self._prefix}{ticket.id}", f"--user={getpass.getuser()}")
             self._cancelled[ticket.id] = time.monotonic()
 
@@ -161,7 +158,7 @@ class SlurmEngine(JobFolders):
         """See Engine. Raises EngineError if Slurm does not end it."""
         self.cancel(ticket)
         until = time.monotonic() + GONE_S
-        while not isinstance(self.poll(ticket), Done | Lost):
+        while not isinstance(self.poll(ticket), JobDone | Lost):
             if time.monotonic() > until:
                 raise EngineError(f"job {self.number(ticket)} still runs {GONE_S:.0f} s after scancel; ask squeue why")
             time.sleep(LOOK_S / 4)
@@ -170,7 +167,7 @@ class SlurmEngine(JobFolders):
         files.remove(self._of(ticket))
 
     def number(self, ticket: Ticket) -> str:
-        """What Slurm calls the job; "" if that is not known."""
+        """Slurm's number of the job; "" if that is not known."""
         return str(_read(self._of(ticket) / SLURM_ID).get("job", ""))
 
     # ---- Slurm
@@ -217,19 +214,19 @@ class SlurmEngine(JobFolders):
         now = time.monotonic()
         if (cancelled_s := self._cancelled.get(ticket.id)) is not None:
             is_gone = self._answered_s > cancelled_s
-            return Done(end=Cancelled(), has_result=self._has_result(ticket)) if is_gone else Running()
+            return JobDone(end=Cancelled(), has_result=self._has_result(ticket)) if is_gone else Running()
         if now - self._gone_s.setdefault(ticket.id, now) < SETTLE_S:
             has_begun = (self._of(ticket) / node.STARTED).exists()
             return Running(events=self._events(ticket)) if has_begun else Waiting()
         if self._has_result(ticket):
-            return Done(end=Unwatched(), has_result=True)
+            return JobDone(end=Unwatched(), has_result=True)
         seen = self._told_at_last(ticket)
         if seen is None:
             return Lost(why="Slurm does not know the job any more, and it left no result")
         return _without_end(seen, (self._of(ticket) / node.STARTED).exists())
 
     def _told_at_last(self, ticket: Ticket) -> _Seen | None:
-        """What Slurm still knows of a job that is not in the queue any more."""
+        """Slurm's record of a job that is no longer in the queue."""
         number = self.number(ticket)
         try:
             told = self._run("scontrol", "show", "job", "--oneliner", number) if number else ""
@@ -243,7 +240,7 @@ class SlurmEngine(JobFolders):
         return _Seen(number, fields["JobState"], nodes, int(code) or -int(by_signal or 0))
 
     def _run(self, command: str, *arguments: str, stdin: str = "") -> str:
-        """What the command prints. Raises EngineError where it fails or does not come to an end."""
+        """The command's output. Raises EngineError where it fails or does not come to an end."""
         try:
             ran = subprocess.run(
                 [command, *arguments],
@@ -265,7 +262,7 @@ class SlurmEngine(JobFolders):
             raise EngineError(f"{command} refused: {said}; engine.yaml has the partition, the account and options")
         return ran.stdout
 
-    def _end(self, ticket: Ticket) -> Done | None:
+    def _end(self, ticket: Ticket) -> JobDone | None:
         """How the job ended, where node.py has told."""
         told = _read(self._of(ticket) / node.END)
         end: End
@@ -280,22 +277,22 @@ class SlurmEngine(JobFolders):
                 end = Exited(code=127)
             case _:
                 end = Exited(code=int(told["code"]))
-        return Done(end=end, has_result=self._has_result(ticket))
+        return JobDone(end=end, has_result=self._has_result(ticket))
 
 
 def _without_end(seen: _Seen, has_begun: bool) -> State:
-    """What Slurm's last word makes of a job that left no word of its own."""
+    """The end of a job that left no word of its own, by Slurm's last state."""
     match seen.state:
         case "CANCELLED" if seen.nodes and not has_begun:  # by Slurm itself, where slurmd's disk is full
             return Lost(why=f"Slurm could not start job {seen.number} on {seen.nodes}; `sinfo -R` may say why")
         case "CANCELLED":
-            return Done(end=Exited(code=-signal.SIGTERM), has_result=False)
+            return JobDone(end=Exited(code=-signal.SIGTERM), has_result=False)
         case "TIMEOUT":
-            return Done(end=Overdue(), has_result=False)
+            return JobDone(end=Overdue(), has_result=False)
         case "FAILED" if seen.code == node.NO_ROOM and not has_begun:
             return Lost(why=f"the folder of job {seen.number} has no space left, as {seen.nodes} sees it; free some")
         case "FAILED" if seen.code > 0:  # node.py could not start
-            return Done(end=Exited(code=seen.code), has_result=False)
+            return JobDone(end=Exited(code=seen.code), has_result=False)
     return Lost(why=f"Slurm's job {seen.number} ended as {seen.state} on {seen.nodes or 'no node'} and left no result")
 
 

@@ -39,7 +39,7 @@ class Beside:
 
     @property
     def text(self) -> str:
-        """In a line."""
+        """The meeting's result in a line."""
         who = f"{'the leader' if self.is_leader else 'the next'}, {short_file(self.other)} by {self.other.author}"
         low, high = (math.expm1(abs(self.log) + sign * self.half) for sign in (-1, 1))
         over = f"{self.launches} launches head to head"
@@ -96,7 +96,7 @@ def met(meeting: Contenders, board: Board, shown: Shown, checkout: Checkout, unt
 
 
 class TimeIsUp(HarnessError):
-    """What is known by now has to do."""
+    """The time for launches head to head is over; those made so far decide."""
 
 
 def _suffices(until: float | None) -> Callable[[Fit], bool]:

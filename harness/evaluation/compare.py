@@ -15,7 +15,7 @@ over the medians of blocks, since neighbours in time resemble each other and a m
 
 Against a margin (2 %) exactly one word applies to an interval: B is BETTER when all of it is above 1.02, WORSE when
 all of it is below 1 / 1.02, SAME when it lies within both, edges included; it crosses an edge otherwise, AMBIGUOUS.
-Readers see the metric's own words for the first two (core.metric_words): FASTER and SLOWER, CHEAPER and DEARER.
+Readers see the metric's own words for the first two (core.metrics): FASTER and SLOWER, CHEAPER and DEARER.
 Swapping A and B swaps BETTER and WORSE. When A and B differ by no more than the margin, A/A above all, a word is
 BETTER or WORSE in less than 5 % of comparisons: the interval must miss the truth for that. What favours one group of
 ranks for a whole run (where its memory lies, which cores it got) is in no interval; the margin is there for it too.
@@ -33,20 +33,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from harness.core import words
 from harness.core.errors import BadSubmissionError, Exit, HarnessError
-from harness.core.metric_words import WORDS, MetricWords
+from harness.core.metrics import UNITS, Metric, Unit
 from harness.core.records import (
-    Crashed,
     EvalReport,
     Failure,
-    Held,
-    Metric,
     Params,
-    Raised,
     Series,
     Submission,
-    TimedOut,
     Warning,
 )
 from harness.core.stats import CONFIDENCE, LaunchNoise, ratios_of, values_of
@@ -65,8 +59,8 @@ SHOWN_LINES = 24
 Word = Literal["BETTER", "WORSE", "SAME", "AMBIGUOUS"]
 # What --fail-if takes, and the word that each stands for: any metric's words mean the same.
 FAIL_IF: dict[str, Word] = {
-    **{words.better: "BETTER" for words in WORDS.values()},
-    **{words.worse: "WORSE" for words in WORDS.values()},
+    **{unit.better: "BETTER" for unit in UNITS.values()},
+    **{unit.worse: "WORSE" for unit in UNITS.values()},
     "same": "SAME",
     "ambiguous": "AMBIGUOUS",
 }
@@ -156,12 +150,12 @@ def word(low: float, high: float, margin: float) -> Word:
     return "SAME" if -edge <= low and high <= edge else "AMBIGUOUS"
 
 
-def shown(word: Word, words: MetricWords) -> str:
+def shown(word: Word, words: Unit) -> str:
     """What a word is called for that metric."""
     return {"BETTER": words.better.upper(), "WORSE": words.worse.upper()}.get(word, word)
 
 
-def rule(margin: float, words: MetricWords) -> str:
+def rule(margin: float, words: Unit) -> str:
     """The rule in two sentences."""
     edge, better, worse = f"{1 + margin:.4g}", shown("BETTER", words), shown("WORSE", words)
     return (
@@ -204,7 +198,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class CaseRow:
     """One case: samples of both sides in the metric's unit and the difference that they show. `drift` is log(A's
     reference / B's reference): by how much the machine itself was another in the other run."""
 
@@ -231,7 +225,7 @@ class Comparison:
     margin: float
     a: Side
     b: Side
-    rows: tuple[Row, ...]
+    rows: tuple[CaseRow, ...]
     warnings: tuple[Warning, ...]
     noise: LaunchNoise | None = None
     apart: float = 0.0
@@ -293,8 +287,8 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
         raise _failed("A", a.name, failure.case, failure.outcome) from None
     _passed("B", report)
     rows = [
-        Row(
-            label=words.case_label(result),
+        CaseRow(
+            label=result.case.title,
             params=result.case.params,
             a=measured.ranked.baseline,
             b=measured.ranked.own,
@@ -351,27 +345,20 @@ def _passed(label: str, report: EvalReport) -> None:
         raise HarnessError(
             f"the run of {label} ended before every shape was run; `python -m harness eval` of it says why"
         )
-    where = f"{failure.case.kind} {words.case_label(failure)}"
+    where = f"{failure.case.kind} {failure.case.title}"
     raise _failed(label, report.submission.name, where, failure.outcome)
 
 
 def _failed(label: str, name: str, where: str, outcome: Failure) -> HarnessError:
     """The error that says which side failed, where and how, with the exit code of that failure."""
-    message = f"{outcome.check}: {outcome.evidence}" if isinstance(outcome, Held) else outcome.message
-    evidence = ""
-    if isinstance(outcome, Raised):
-        evidence = outcome.traceback
-    elif isinstance(outcome, Crashed):
-        evidence = outcome.log_tail
-    elif isinstance(outcome, TimedOut):
-        evidence = outcome.stacks[0] if outcome.stacks else ""
-    lines = clean(evidence).splitlines()[-SHOWN_LINES:]
+    left = verdict.left(outcome)
+    lines = clean(left[0] if left else "").splitlines()[-SHOWN_LINES:]
     text = f"{label} ({clean_line(name)}) fails, so nothing is compared: {clean_line(where)}: "
-    text += f"{outcome.type.replace('_', ' ')}: {clean_line(message)}"
+    text += f"{verdict.word(outcome)}: {clean_line(verdict.message(outcome))}"
     text += "".join(f"\n  | {line}" for line in lines)
     text += f"\nNext: `python -m harness check` or `eval` of {label} alone says more."
     errors: dict[Exit, Callable[[str], HarnessError]] = {Exit.TIMED_OUT: SideTimedOut, Exit.INVALID: BadSubmissionError}
-    return errors[verdict.EXITS[type(outcome)]](text)
+    return errors[verdict.OUTCOMES[outcome.type].exit](text)
 
 
 def ratio_text(one: Ratio) -> str:

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from harness.board.entries import Board
 from harness.board.places import MACHINES, noise_of
-from harness.core import words
 from harness.core.errors import UsageError
 from harness.core.records import CaseResult, EvalReport, Measured, Param, Params, Warning
 from harness.evaluation.compare import (
+    CaseRow,
     Comparison,
     Difference,
-    Row,
     Side,
     by_references,
     mean,
@@ -67,8 +66,8 @@ def recorded(a: EvalReport, b: EvalReport, margin: float, board: Board | None = 
     warnings += _drift(references, margin)
     machine_class = a.environment.machine_class if a.environment else ""
     rows = [
-        Row(
-            label=words.case_label(result),
+        CaseRow(
+            label=result.case.title,
             params=result.case.params,
             a=one.own,
             b=other.own,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from harness.core.records import CaseResult, Held, Measured
 from harness.core.stats import median
-from harness.evaluation.launches import Failed, one_more, with_outcome
+from harness.evaluation.launches import LaunchFailed, one_more, with_outcome
 from harness.kinds.kind import Plan, Progress, Relaunching
 
 CASES = 3  # that are looked at, those whose reference takes the least time: nothing is slowed down more cheaply
@@ -26,20 +26,21 @@ PAIRS = 8
 
 def controlled(plan: Plan, session: Relaunching, progress: Progress, results: Sequence[CaseResult]) -> list[CaseResult]:
     """The results; held where the reference was slower beside the submission in every pair of launches."""
-    measured = [(at, one.outcome) for at, one in enumerate(results) if isinstance(one.outcome, Measured)]
-    if not measured or len(measured) < sum(one.case.kind == "benchmark" for one in results):
+    benchmarks = [(at, one.outcome) for at, one in enumerate(results) if one.case.kind == "benchmark"]
+    measured = [(at, outcome) for at, outcome in benchmarks if isinstance(outcome, Measured)]
+    if not measured or len(measured) < len(benchmarks):
         return list(results)
     measured = sorted(measured, key=lambda one: median(one[1].ranked.baseline))[:CASES]
     places, cases = [at for at, _ in measured], [results[at].case for at, _ in measured]
-    beside: list[Measured] | Failed = [outcome for _, outcome in measured]
+    beside: list[Measured] | LaunchFailed = [outcome for _, outcome in measured]
     logs: list[float] = []
     for number in range(PAIRS):
         if number:
             beside = one_more(plan, session, progress, cases)
-        if isinstance(beside, Failed):
+        if isinstance(beside, LaunchFailed):
             return with_outcome(results, places[beside.number], beside.outcome)
         alone = one_more(plan, session, progress, cases, is_control=True)
-        if isinstance(alone, Failed):
+        if isinstance(alone, LaunchFailed):
             return list(results)  # the reference fails beside itself: nothing is known of the submission
         logs.append(statistics.fmean(map(_slower, beside, alone)))
         if logs[-1] <= SLOWER:

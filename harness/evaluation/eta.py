@@ -21,12 +21,13 @@ OVERDUE = 2.0  # a case that takes this many times its estimate (and 1 s more) s
 @dataclass(frozen=True, kw_only=True)
 class Eta:
     """How long a plan is estimated to take. The phases of `cases` (how many) and `timed_s` (seconds a case is timed)
-    are in the order in which they run; the last one is repeated in each of `launches`."""
+    are in the order in which they run; the last one is repeated in each of `launches`, but for `once` of its cases."""
 
     cases: dict[str, int]
     timed_s: dict[str, float]
     device: str
     launches: int = 1
+    once: int = 0
 
     def left_s(
         self,
@@ -42,7 +43,11 @@ class Eta:
         counts, the seconds since the evaluation began. `took_s` has the seconds of the finished cases by phase, from
         which follows which launch runs.
         """
-        launch = 1 + len(took_s.get(list(self.cases)[-1], ())) // self._repeated if self.cases else 1
+        launch = 1
+        if self.cases:
+            *_, (name, count) = self.cases.items()
+            again = len(took_s.get(name, ())) - count
+            launch += again >= 0 and 1 + again // self._repeated
         again_s = self._again_s(took_s)
         launches_s = max(0, self.launches - launch) * (AGAIN_S[self._kind] + self._repeated * again_s)
         if launch > 1:
@@ -57,14 +62,14 @@ class Eta:
 
     @property
     def _repeated(self) -> int:
-        return list(self.cases.values())[-1] if self.cases else 0
+        return list(self.cases.values())[-1] - self.once if self.cases else 0
 
     def _again_s(self, took_s: Mapping[str, Sequence[float]]) -> float:
         """What a case takes in another launch than the first."""
         if not self.cases:
             return 0.0
-        name = list(self.cases)[-1]
-        again = took_s.get(name, ())[self._repeated :]
+        *_, (name, count) = self.cases.items()
+        again = took_s.get(name, ())[count:]
         return fmean(again) if again else AGAIN_PART * self._case_s(name, took_s)
 
     def _first_s(
@@ -98,6 +103,7 @@ def eta_of(plan: Plan) -> Eta:
         timed_s={phase.name: phase.case_s / plan.launches for phase in plan.phases},
         device=plan.device,
         launches=plan.launches,
+        once=sum(case.kind == "drawn" for phase in plan.phases for case in phase.cases),
     )
 
 

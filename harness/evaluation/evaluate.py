@@ -24,11 +24,11 @@ from harness.evaluation.controls import controlled
 from harness.evaluation.launches import launched
 from harness.judging import warnings
 from harness.judging.figures import figured
-from harness.kinds.kind import BROKE_ITS_JUDGE, Phase, Plan, Pool, Progress, Relaunching, Session
+from harness.kinds.kind import BROKE_ITS_JUDGE, Phase, Plan, Progress, Relaunching, Session, SessionPool
 from harness.kinds.registry import KINDS
 
 
-def evaluate(plan: Plan, progress: Progress, pool: Pool | None = None) -> EvalReport:
+def evaluate(plan: Plan, progress: Progress, pool: SessionPool | None = None) -> EvalReport:
     """Carries out the plan, on what `pool` keeps if there is one. What the submission does wrong is in the report;
     HarnessError is raised for the rest."""
     started = datetime.now(UTC)
@@ -89,7 +89,7 @@ def _is_over(found: Outcome | Profile) -> bool:
 
 
 def _further(session: Session, phase: Phase, case: Case) -> Outcome | Profile:
-    """What the phase does with a case that is right."""
+    """Measures or profiles a case that is right, as the phase says."""
     if phase.then == "measure":
         return session.measure(case)
     return session.profile(case) if phase.then == "profile" else Passed()

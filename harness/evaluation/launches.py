@@ -31,7 +31,7 @@ def launched(plan: Plan, session: Relaunching, progress: Progress, results: Sequ
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failed:
+class LaunchFailed:
     """A launch that ended at case `number` of those that were to be measured."""
 
     number: int
@@ -40,11 +40,11 @@ class Failed:
 
 def one_more(
     plan: Plan, session: Relaunching, progress: Progress, cases: Sequence[Case], is_control: bool = False
-) -> list[Measured] | Failed:
+) -> list[Measured] | LaunchFailed:
     """These cases in another launch, up to the first that fails."""
     prepared = session.again(is_control)
     if not isinstance(prepared, Passed):
-        return Failed(number=0, outcome=prepared)
+        return LaunchFailed(number=0, outcome=prepared)
     [phase] = [phase for phase in plan.phases if phase.then == "measure"]
     measured = []
     with session.phase(phase):
@@ -52,7 +52,7 @@ def one_more(
             progress.case(case.label, number, len(cases))
             outcome = session.measure_again(case)
             if not isinstance(outcome, Measured):
-                return Failed(number=number, outcome=outcome)
+                return LaunchFailed(number=number, outcome=outcome)
             measured.append(outcome)
     return measured
 

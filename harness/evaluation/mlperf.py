@@ -18,7 +18,7 @@ from harness.core.decode import DecodeError, decode
 from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_text
 from harness.core.mllog import parse
-from harness.judging.mlperf import Reference, Result, Run, result_of, run_of
+from harness.judging.mlperf import LoggedRun, Reference, Result, result_of, run_of
 from harness.judging.olympic import LEAST_RUNS
 
 LOGS, SCALING = "result_*.txt", "scaling.json"
@@ -31,7 +31,7 @@ COUNTS: dict[str, Literal["samples", "epochs"]] = {  # the names under which MLP
 
 @dataclass(frozen=True, kw_only=True)
 class _Scaling:
-    """scaling.json."""
+    """The content of scaling.json."""
 
     scaling_factor: float
 
@@ -76,12 +76,12 @@ def _scored(folder: Path, name: str, logs: Sequence[Path], references: Sequence[
 
 
 def _number(path: Path) -> tuple[int, str]:
-    """result_10 behind result_9."""
+    """A key that sorts result_10 behind result_9."""
     digits = re.findall(r"\d+", path.stem)
     return (int(digits[-1]) if digits else 0, path.name)
 
 
-def _run(path: Path) -> Run:
+def _run(path: Path) -> LoggedRun:
     text = _text(path)
     try:
         return run_of(parse(text), path.name)

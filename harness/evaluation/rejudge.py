@@ -158,7 +158,7 @@ def _bound(result: CaseResult, report: EvalReport, problem: Problem) -> Bound | 
     is_time = not isinstance(result.outcome, Measured) or result.outcome.against_bound.metric.unit == "us"
     if problem.cost_of is None or not is_time:
         return result.bound  # which then is of the case alone
-    if peaks is None or result.case.kind != "benchmark":
+    if peaks is None or not result.case.is_timed:
         return None
     return hardware.limit(problem.cost(result.case), peaks)
 

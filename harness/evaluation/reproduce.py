@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from harness.board import judgements, runs
-from harness.board.bundle_check import Checked
+from harness.board.bundle_check import CheckedBundle
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.evaluation import verify
@@ -11,7 +11,9 @@ from harness.evaluation.verify import Ready
 from harness.kinds.registry import find
 
 
-def prepared(found: Checked, problem: str | None, seconds: float | None, confined: bool, checkout: Checkout) -> Ready:
+def prepared(
+    found: CheckedBundle, problem: str | None, seconds: float | None, confined: bool, checkout: Checkout
+) -> Ready:
     """What the launches of a bundle need. Its source is stored in runs/sources/, as an evaluation's is; the board is
     left alone. `problem` is the path of one in a folder of its own. Raises BadFileError for a bundle that is not whole,
     UsageError where this machine or checkout cannot run it."""

@@ -75,17 +75,17 @@ class Fit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tally:
-    """What a fit needs of complete rounds: each file's log-speed by them, and the sum of the squared logs. `looks` is
-    how often an order was looked for."""
+class RoundsTally:
+    """The sums over complete rounds that a fit needs: each file's log-speed by them, and the sum of the squared logs.
+    `looks` is how often an order was looked for."""
 
     logs: tuple[float, ...]
     squares: float
     rounds: int
     looks: int
 
-    def plus(self, meetings: Sequence[Meeting]) -> "Tally":
-        """With further complete rounds."""
+    def plus(self, meetings: Sequence[Meeting]) -> "RoundsTally":
+        """The tally with further complete rounds."""
         count = len(self.logs)
         rounds = self.rounds + len(meetings) // math.comb(count, 2)
         sums = [log * count * self.rounds for log in self.logs]
@@ -96,9 +96,9 @@ class Tally:
         return replace(self, logs=logs, squares=self.squares + math.fsum(one.log**2 for one in meetings), rounds=rounds)
 
 
-def nothing(count: int, looks: int = 0) -> Tally:
+def nothing(count: int, looks: int = 0) -> RoundsTally:
     """The tally of `count` files that have not met."""
-    return Tally(logs=(0.0,) * count, squares=0.0, rounds=0, looks=looks)
+    return RoundsTally(logs=(0.0,) * count, squares=0.0, rounds=0, looks=looks)
 
 
 class Dropped(Exception):
@@ -116,7 +116,7 @@ class Settled:
 
     numbers: tuple[int, ...]
     fit: Fit
-    tally: Tally
+    tally: RoundsTally
     meetings: tuple[Meeting, ...]
     dropped: tuple[Dropped, ...] = ()
     ended: BaseException | None = None
@@ -154,11 +154,11 @@ def looks(before: int, rounds: int, count: int) -> tuple[int, ...]:
 
 
 def share(look: int) -> float:
-    """Of the 5 %, what look number `look` has, from 1: 1/4, 1/4, 3/16, 1/8 ..., whose sum is 1."""
+    """The part of the 5 % that look number `look` (from 1) has: 1/4, 1/4, 3/16, 1/8 ..., whose sum is 1."""
     return float(look / 2 ** (look + 1))
 
 
-def fit(tally: Tally, usual: LaunchNoise, part: float = 1.0) -> Fit:
+def fit(tally: RoundsTally, usual: LaunchNoise, part: float = 1.0) -> Fit:
     """Log-speeds by complete rounds, two at least; `part` of the 5 % is what the intervals may miss.
 
     The squared residuals of complete rounds are the squared logs without the squared differences of the log-speeds,
@@ -174,7 +174,7 @@ def fit(tally: Tally, usual: LaunchNoise, part: float = 1.0) -> Fit:
 
 
 def settled(
-    before: Tally,
+    before: RoundsTally,
     rounds: int,
     usual: LaunchNoise,
     meet: Callable[[int, int, int], float],
@@ -192,7 +192,7 @@ def settled(
     meetings: list[list[Meeting]] = []  # of each round
     dropped: list[Dropped] = []
     ended: BaseException | None = None
-    found: tuple[Fit, Tally] | None = None
+    found: tuple[Fit, RoundsTally] | None = None
 
     def drop(*gone: Dropped) -> None:
         nonlocal numbers, meetings, before, found
@@ -366,7 +366,7 @@ def _name(entry: Entry) -> str:
     return f"{short_file(entry)} by {entry.author}, {entry.run_id}"
 
 
-def known(board: Board, meeting: Contenders) -> Tally:
+def known(board: Board, meeting: Contenders) -> RoundsTally:
     """What settlements on the board know of the contenders: the tally of the one that had the very same files, problem,
     machine and sandbox. Its looks, and those of any other settlement that two of them were in, are counted on."""
     first, own = meeting.entries[0], [entry.sha256 for entry in meeting.entries]
@@ -390,7 +390,7 @@ def known(board: Board, meeting: Contenders) -> Tally:
 
 
 def settlement(meeting: Contenders, found: Settled) -> Settlement:
-    """What the board keeps."""
+    """The settlement that the board keeps."""
     first, fitted = meeting.entries[0], found.fit
     slowest = min(fitted.logs)
     entries = [meeting.entries[number] for number in found.numbers]

@@ -36,21 +36,19 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from harness.board import judgements, runs
-from harness.board.entries import Board, Entry, Judged, Verified
-from harness.core import words
+from harness.board.entries import Board, Entry, Judged, Verification
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import CaseResult, EvalReport, Held, Score, Submission
 from harness.core.stats import student_t
-from harness.core.words import score_text
 from harness.evaluation import recorded
 from harness.judging import verdict
+from harness.judging.olympic import LEAST_RUNS, olympic_mean
 from harness.kinds.kind import BROKE_ITS_JUDGE, Progress, Setting
 from harness.kinds.registry import find
 from harness.machine import host
 
-LAUNCHES = 5
-LEAST_LAUNCHES = 3  # of which one is left when the fastest and the slowest are dropped
+LAUNCHES, LEAST_LAUNCHES = 5, LEAST_RUNS
 CONFIDENCE = 0.975  # one-sided; two-sided it is the 95 % of every interval here
 LEAST_ALLOWANCE = math.log(1.05)
 MOST_ALLOWANCE = math.log(1.25)
@@ -63,7 +61,7 @@ EXITS: dict[Word, Exit] = {"verified": Exit.OK, "held": Exit.INVALID, "undecided
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class EntryClaim:
     """What an entry says of itself; `ci` is its own 95 % interval of the ratio."""
 
     score: Score
@@ -93,13 +91,7 @@ class Decision:
 
 
 # ---- the rule --------------------------------------------------------------------------------------------------------
-def olympic_mean(values: Sequence[float]) -> float:
-    """The mean without the smallest and the largest of at least 3 values."""
-    assert len(values) >= LEAST_LAUNCHES, "nothing would be left"
-    return statistics.fmean(sorted(values)[1:-1])
-
-
-def decide(claim: Claim | None, scores: Sequence[float], speedups: Sequence[float]) -> Decision:
+def decide(claim: EntryClaim | None, scores: Sequence[float], speedups: Sequence[float]) -> Decision:
     """The rule, over launches that all passed; without a claim (a held evaluation had no figures) they suffice."""
     count = len(speedups)
     logs = [math.log(value) for value in speedups]
@@ -118,7 +110,7 @@ def decide(claim: Claim | None, scores: Sequence[float], speedups: Sequence[floa
     if _is_of_ratios(claim.score):
         of_score = _gap(claim.score.value, score.value, [math.log(value) for value in scores], own)
         reached = f"{score.value:.4g} {claim.score.unit} ({score.ci[0]:.4g} to {score.ci[1]:.4g})"
-        why += f"; {of_score.sentence(count, reached, score_text(claim.score))}"
+        why += f"; {of_score.sentence(count, reached, claim.score.text)}"
         deciding = max(of_speedup, of_score, key=lambda gap: SEVERITY.index(gap.word))
     why += _drift(claim, score, of_speedup.excess)
     return Decision(word=deciding.word, why=why, score=score, ratio=speedup, allowance=-math.expm1(-deciding.allowed))
@@ -169,9 +161,8 @@ def not_passed(result: CaseResult, number: int, count: int) -> Decision:
     where = f"launch {number} of {count}"
     if isinstance(result.outcome, Held):
         return Decision(word="held", why=f"{where}: {result.outcome.evidence}", check=result.outcome.check)
-    said = getattr(result.outcome, "message", "")
-    kind = f"{result.outcome.type.replace('_', ' ')} in {result.case.kind} {words.case_label(result)}"
-    return Decision(word="held", why=f"{where} does not pass: {kind}: {said}")
+    kind = f"{verdict.word(result.outcome)} in {result.case.kind} {result.case.title}"
+    return Decision(word="held", why=f"{where} does not pass: {kind}: {verdict.message(result.outcome)}")
 
 
 def _mean(value: float, half: float) -> Mean:
@@ -182,7 +173,7 @@ def _less(excess: float) -> str:
     return f"{-math.expm1(-excess):.0%} less" if excess > 0 else f"{math.expm1(abs(excess)):.0%} more"
 
 
-def _drift(claim: Claim, score: Mean, excess: float) -> str:
+def _drift(claim: EntryClaim, score: Mean, excess: float) -> str:
     """What the score says beside, where it is a time: by how much the machine itself, as the reference shows it, was
     another."""
     if claim.score.unit != "s":
@@ -293,12 +284,12 @@ def launches(
     return reports
 
 
-def claim_of(one: Judged) -> Claim | None:
+def claim_of(one: Judged) -> EntryClaim | None:
     """What the entry claims; None for a held evaluation that ended before it had figures."""
     if one.score is None or one.ratio is None:
         return None
     ci = one.ratio_ci if isinstance(one, Entry) else None
-    return Claim(score=one.score, ratio=one.ratio, ci=ci)
+    return EntryClaim(score=one.score, ratio=one.ratio, ci=ci)
 
 
 def decision_of(one: Judged, reports: Sequence[EvalReport], count: int) -> Decision:
@@ -361,7 +352,7 @@ def applied(found: Board, one: Judged, decision: Decision, reports: Sequence[Eva
         )
     assert decision.score is not None
     assert decision.ratio is not None
-    verified = Verified(
+    verified = Verification(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         launches=sum(report.figures is not None for report in reports),
         run_ids=run_ids,

@@ -55,7 +55,7 @@ class StagedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class PythonConfig:
-    """What is run: `main` is one of the staged files."""
+    """The Python program of a folder: `main` is one of the staged files."""
 
     main: str
     type: Literal["py"] = "py"
@@ -68,8 +68,8 @@ class PythonConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CudaConfig:
-    """What nvcc compiles: `sources` are staged files. The others are headers, which only `include_dirs` and the sources
-    name."""
+    """The CUDA program of a folder: nvcc compiles `sources`, which are staged files. The others are headers, which only
+    `include_dirs` and the sources name."""
 
     sources: tuple[str, ...]
     include_dirs: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class Validation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class TaskFile:
     """The content of task.yml. Cases are as they stand there, with world_size and seed among their keys."""
 
     files: tuple[StagedFile, ...]
@@ -154,7 +154,7 @@ class TaskProblem(Problem):
     """A problem folder. `sources` are its staged files without the submission. `entries` are the names that the
     submission gets. `missing` is what its reference.py lacks to be run by our ranks."""
 
-    task: Task
+    task: TaskFile
     sources: dict[str, Path]
     entries: tuple[str, ...]
     missing: tuple[str, ...]
@@ -185,7 +185,7 @@ class TaskProblem(Problem):
         return found
 
     def own_task(self, suite: Suite) -> dict[str, Any]:
-        """As KernelBot reads the folder, on as many ranks as the suite's cases have."""
+        """The folder's task as KernelBot reads it, on as many ranks as the suite's cases have."""
         task, staged, validation = self.task, self.staged(), self.task.validation
         ranks = {"world_size": suite.benchmarks[0].world_size}
         files = [
@@ -260,7 +260,7 @@ def read(folder: Path, checkout: Checkout) -> TaskProblem:
     folder = folder.resolve()
     path = folder / FILE
     where = shown(path)
-    task = read_yaml(Task, path, prepare=_prepared)
+    task = read_yaml(TaskFile, path, prepare=_prepared)
     sources: dict[str, Path] = {}
     for index, file in enumerate(task.files):
         source = folder / file.source
@@ -315,7 +315,7 @@ def cases_text(cases: tuple[Params, ...]) -> str:
     return "".join(f"{result_lines.spec_of(case)}\n" for case in cases)
 
 
-def _suite(task: Task) -> Suite:
+def _suite(task: TaskFile) -> Suite:
     return Suite(
         name=OFFICIAL,
         description="The cases of the folder's task.yml.",

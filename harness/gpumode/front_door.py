@@ -27,9 +27,9 @@ CATCHES = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What is wrong with a file and how to change it. `refused`: GPU MODE does not take or cannot import the file;
-    otherwise it is a warning. `line` is None where it concerns the whole file."""
+class Objection:
+    """A fault of a file and how to mend it. `refused`: GPU MODE does not take or cannot import the file; otherwise it
+    is a warning. `line` is None where it concerns the whole file."""
 
     text: str
     refused: bool = True
@@ -46,50 +46,50 @@ def check_taken(problem: Problem, name: str) -> None:
         )
 
 
-def findings(source: str, name: str, problem: Problem) -> tuple[Finding, ...]:
+def findings(source: str, name: str, problem: Problem) -> tuple[Objection, ...]:
     """All that GPU MODE's service would find in the file `name`, by line. Of CUDA C++ the text alone is looked at."""
     found = [*_file(source, name, problem.lang), *_directives(source, problem), *_word(source, problem.lang)]
     if problem.lang == "py":
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            return (Finding(line=getattr(error, "lineno", None), text=f"Python cannot read it: {error}"),)
+            return (Objection(line=getattr(error, "lineno", None), text=f"Python cannot read it: {error}"),)
         found += [*_entry_point(tree), *_imports(tree, problem), *_own_queue(source, tree)]
     return tuple(sorted(found, key=lambda one: (one.line or 0, one.text)))
 
 
 # ---- the checks ------------------------------------------------------------------------------------------------------
-def _file(source: str, name: str, lang: str) -> Iterator[Finding]:
+def _file(source: str, name: str, lang: str) -> Iterator[Objection]:
     if not name.endswith(ENDINGS[lang]):
-        yield Finding(text=f"its name does not end with {' or '.join(ENDINGS[lang])}; rename it")
+        yield Objection(text=f"its name does not end with {' or '.join(ENDINGS[lang])}; rename it")
     nbytes = len(source.encode())
     if not source:
-        yield Finding(text="the file is empty")
+        yield Objection(text="the file is empty")
     if nbytes > MAX_BYTES:
-        yield Finding(
+        yield Objection(
             text=f"{nbytes} bytes; at most {MAX_BYTES} are taken: compute its data instead of writing them out"
         )
 
 
-def _entry_point(tree: ast.Module) -> Iterator[Finding]:
+def _entry_point(tree: ast.Module) -> Iterator[Objection]:
     if "custom_kernel" not in _top_level(tree):
-        yield Finding(text="no custom_kernel at its top level; define `def custom_kernel(data)`")
+        yield Objection(text="no custom_kernel at its top level; define `def custom_kernel(data)`")
 
 
-def _directives(source: str, problem: Problem) -> Iterator[Finding]:
+def _directives(source: str, problem: Problem) -> Iterator[Objection]:
     try:
         said = directives(source, "the file")
     except BadSubmissionError as error:
-        yield Finding(text=str(error))
+        yield Objection(text=str(error))
         return
     if said.leaderboard is None:
         line = "#!POPCORN leaderboard NAME" if problem.is_upstream else f"#!POPCORN leaderboard {problem.leaderboard}"
-        yield Finding(
+        yield Objection(
             text=f"no leaderboard is named; begin the file with `{line}`, or give `--leaderboard` to popcorn-cli",
             refused=False,
         )
     elif said.leaderboard != problem.leaderboard and not problem.is_upstream:
-        yield Finding(
+        yield Objection(
             text=f"its header names the leaderboard {said.leaderboard}; "
             f"write `#!POPCORN leaderboard {problem.leaderboard}`"
         )
@@ -98,34 +98,36 @@ def _directives(source: str, problem: Problem) -> Iterator[Finding]:
         if gpu not in problem.gpus:
             fitting = _meant(gpu, problem.gpus)
             advice = f"write `#!POPCORN gpus {fitting}`" if fitting else "choose one of them"
-            yield Finding(text=f"its header names the GPU {gpu}; the leaderboard takes {known}: {advice}")
+            yield Objection(text=f"its header names the GPU {gpu}; the leaderboard takes {known}: {advice}")
     if said.gpus and not problem.gpus:
-        yield Finding(text=f"whether the leaderboard takes {' and '.join(said.gpus)} is not known here", refused=False)
+        yield Objection(
+            text=f"whether the leaderboard takes {' and '.join(said.gpus)} is not known here", refused=False
+        )
     if len(said.gpus) > 1:
-        yield Finding(text=f"popcorn-cli submits to the first GPU alone, {said.gpus[0]}", refused=False)
+        yield Objection(text=f"popcorn-cli submits to the first GPU alone, {said.gpus[0]}", refused=False)
     lines = source.split("\n")
     header = next((number for number, line in enumerate(lines) if not line.startswith(("#", "//"))), len(lines))
     for number, line in enumerate(lines[header:], start=header + 1):
         if re.match(r"(?:#|//)!POPCORN\s", line):
-            yield Finding(
+            yield Objection(
                 line=number,
                 text="a `!POPCORN` line below the first comment lines: popcorn-cli reads it, the service does not; "
                 "move it to the top, or remove it",
             )
 
 
-def _word(source: str, lang: str) -> Iterator[Finding]:
+def _word(source: str, lang: str) -> Iterator[Objection]:
     if lines := lines_with_word(source):
         shown = ", ".join(map(str, lines[:SHOWN_LINES])) + (", ..." if len(lines) > SHOWN_LINES else "")
         cure = "`make merge` writes the file without it" if lang == "py" else "write it in another way"
-        yield Finding(
+        yield Objection(
             line=lines[0],
             text=f"the word `{WORD}` stands in {_count(len(lines), 'line')} ({shown}); a file with it is refused as "
             f"work on another one, comments and names too; {cure}",
         )
 
 
-def _imports(tree: ast.Module, problem: Problem) -> Iterator[Finding]:
+def _imports(tree: ast.Module, problem: Problem) -> Iterator[Objection]:
     """Names imported from the problem's files exist in GPU MODE's, and no other file is needed."""
     known, attempted = importable(problem), _attempted(tree)
     for node in ast.walk(tree):
@@ -133,19 +135,19 @@ def _imports(tree: ast.Module, problem: Problem) -> Iterator[Finding]:
             continue
         module = node.module or ""
         if node.level or module.partition(".")[0] == "common":
-            yield Finding(line=node.lineno, text=f"`{ast.unparse(node)}`: one file is taken; `make merge` writes it")
+            yield Objection(line=node.lineno, text=f"`{ast.unparse(node)}`: one file is taken; `make merge` writes it")
         for name in (alias.name for alias in node.names):
             names = known.get(module)
             if node.level or names is None or name == "*" or name in names:
                 continue
             other = next((one for one, others in known.items() if others and name in others), None)
             advice = f"write `from {other} import {name}`" if other else f"it defines {', '.join(sorted(names))}"
-            yield Finding(line=node.lineno, text=f"GPU MODE's {module}.py of this problem has no {name}; {advice}")
+            yield Objection(line=node.lineno, text=f"GPU MODE's {module}.py of this problem has no {name}; {advice}")
 
 
-def _own_queue(source: str, tree: ast.Module) -> Iterator[Finding]:
+def _own_queue(source: str, tree: ast.Module) -> Iterator[Objection]:
     for line in own_queue_lines(source, tree):
-        yield Finding(
+        yield Objection(
             line=line,
             text="makes a queue of the GPU beside the current one, which GPU MODE's rules do not allow and for which a "
             "submission may be disqualified; ask them before you hand it in, or leave it out",
@@ -206,7 +208,7 @@ def _top_level(tree: ast.Module) -> set[str]:
 
 
 def _attempted(tree: ast.Module) -> set[ast.AST]:
-    """What stands in a `try` that catches an import that fails."""
+    """The statements in a `try` that catches a failing import."""
     found: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Try) and any(_catches(handler) for handler in node.handlers):
@@ -228,7 +230,7 @@ def _meant(gpu: str, known: Iterable[str]) -> str | None:
 
 # ---- a file that passes ----------------------------------------------------------------------------------------------
 def rewritten(source: str, problem: Problem) -> tuple[str, tuple[str, ...]]:
-    """The same program as a file that GPU MODE takes, as far as that is possible, and what was changed. Python that
+    """The program as a file that GPU MODE takes, as far as that is possible, and the list of changes. Python that
     cannot be read stays as it is."""
     try:
         tree = ast.parse(source)

@@ -17,22 +17,18 @@ from harness.core.errors import HarnessError
 from harness.core.records import (
     Case,
     CaseResult,
-    Crashed,
     EvalReport,
-    Held,
     Kind,
     Measured,
     Mode,
-    NotRun,
     Param,
     Passed,
     Profile,
-    Raised,
-    TimedOut,
     Wrong,
 )
 from harness.core.stats import times_of
 from harness.core.words import clean, cut
+from harness.judging import verdict
 
 PIPE_BYTES = 1 << 20  # what Linux lets an ordinary user ask for (fs.pipe-max-size)
 PAGE_BYTES = 4096  # a pipe is filled by pages; one is left free
@@ -226,20 +222,10 @@ def printed(report: EvalReport) -> str:
 def error_text(result: CaseResult) -> str:
     """Why a case has no result, with the rank's own message, on several lines."""
     outcome = result.outcome
-    if isinstance(outcome, Wrong):
-        met = result.verdicts is not None and result.verdicts.gpumode.passed
-        return outcome.message + (" (on the published input GPU MODE's tolerance is met)" if met else "")
-    if isinstance(outcome, Raised):
-        return f"rank {outcome.rank}: {outcome.message}\n{outcome.traceback}"
-    if isinstance(outcome, Crashed):
-        return f"rank {outcome.rank}: {outcome.message}\n{outcome.log_tail}"
-    if isinstance(outcome, TimedOut):
-        return "\n".join([f"timed out: {outcome.message}", *outcome.stacks])
-    if isinstance(outcome, Held):
-        return f"not believed ({outcome.check}): {outcome.evidence}"
-    if isinstance(outcome, NotRun):
-        return "not run: a failure ended the evaluation before this case"
-    return "right, but not timed: another case failed, so nothing is ranked"
+    text = verdict.OUTCOMES[outcome.type].told.format_map(vars(outcome))
+    if isinstance(outcome, Wrong) and result.verdicts is not None and result.verdicts.gpumode.passed:
+        text += " (on the published input GPU MODE's tolerance is met)"
+    return "\n".join([text, *verdict.left(outcome)])
 
 
 def profile_table(profile: Profile) -> str:

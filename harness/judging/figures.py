@@ -4,7 +4,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.core.records import Bound, CaseFigures, CaseResult, Estimate, EvalReport, Figures, Measured, Score, Series
+from harness.core.metrics import UNITS, Unit
+from harness.core.records import (
+    Bound,
+    CaseFigures,
+    CaseResult,
+    Estimate,
+    EvalFigures,
+    EvalReport,
+    Measured,
+    Score,
+    Series,
+)
 from harness.core.stats import (
     CONFIDENCE,
     LaunchNoise,
@@ -38,7 +49,11 @@ def figured(report: EvalReport) -> EvalReport:
     report = replace(report, results=results)
     measured = verdict.measured_cases(report)
     passed = verdict.status(report) == "pass" and measured
-    return replace(report, figures=_whole(measured, report.ranking_by, usual) if passed else None)
+    if not passed:
+        return replace(report, figures=None)
+    whole = _whole(measured, report.ranking_by, usual)
+    drawn, near_drawn = _drawn(results)
+    return replace(report, figures=replace(whole, drawn=drawn, near_drawn=near_drawn))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +95,7 @@ def series_figures(measured: Measured, name: str) -> SeriesFigures | None:
     if series is None or not series.own:
         return None
     value = median(series.own)
-    bound = measured.bounds[name].value if name in measured.bounds else series.least
+    bound = measured.bounds[name].value if name in measured.bounds else least_of(series)
     return SeriesFigures(
         value=value,
         baseline=median(series.baseline) if series.baseline else None,
@@ -88,6 +103,19 @@ def series_figures(measured: Measured, name: str) -> SeriesFigures | None:
         bound=bound,
         fraction=(bound / value) ** series.metric.sign if bound else None,
     )
+
+
+def least_of(series: Series) -> float | None:
+    """The series' least; None where a side goes below it. A least that is undercut is none: it counts less than calls
+    hold (an allocator that frees inputs, memory on a heap that it does not know), so no fraction of it means anything.
+    """
+    sides = [median(side) for side in (series.own, series.baseline) if side]
+    return series.least if series.least is not None and all(side >= series.least for side in sides) else None
+
+
+def unit_of_results(results: Sequence[CaseResult]) -> Unit:
+    """The unit of the metric that ranks these cases; that of times where none was measured."""
+    return next((one.figures.metric.words for one in results if one.figures is not None), UNITS["us"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +166,7 @@ def _fraction(cases: Sequence[tuple[Series, float]], usual: LaunchNoise | None) 
     return replace(found, value=value, ci=ci)
 
 
-def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual: LaunchNoise) -> Figures:
+def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual: LaunchNoise) -> EvalFigures:
     scoring = SCORINGS[ranking_by]
     own = [scoring.case(measured) for _, measured in cases]
     best = [min(value, one.best or value) for value, (_, one) in zip(own, cases, strict=True)]
@@ -146,7 +174,7 @@ def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual:
     bounded = [
         (one.against_bound, result.bound.value) for result, one in cases if result.bound and one.against_bound.own
     ]
-    return Figures(
+    return EvalFigures(
         score=Score(
             value=scoring.total(own, best),
             unit=scoring.unit,
@@ -156,3 +184,15 @@ def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual:
         ratio=estimate(ratios, usual) if len(ratios) == len(cases) else None,
         fraction=_fraction(bounded, usual) if len(bounded) == len(cases) else None,
     )
+
+
+def _drawn(results: Sequence[CaseResult]) -> tuple[float, float] | tuple[None, None]:
+    """The geometric mean ratio of drawn cases, and of the benchmarks near which they were drawn; None where there are
+    none, or one has no ratio."""
+    benchmarks = [one for one in results if one.case.kind == "benchmark"]
+    drawn = [one for one in results if one.case.near is not None and one.case.near < len(benchmarks)]
+    both = [*drawn, *(benchmarks[one.case.near or 0] for one in drawn)]
+    ratios = [one.figures.ratio.value for one in both if one.figures is not None and one.figures.ratio is not None]
+    if not drawn or len(ratios) < len(both):
+        return None, None
+    return geomean(ratios[: len(drawn)]), geomean(ratios[len(drawn) :])

@@ -35,7 +35,7 @@ SAME = {  # what the logs of one result have in common, by its field of Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class LoggedRun:
     """One log. `samples`, `epoch` and `quality` are the last evaluation's; None for what the log does not say."""
 
     file: str
@@ -67,7 +67,7 @@ class Result:
     """Runs and their score. `mean_s` is None where more than one run did not converge, or too few are there. `refused`
     says why MLPerf would not take the result; empty where it would. `factor_from` says where the factor comes from."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[LoggedRun, ...]
     mean_s: float | None
     factor: float
     factor_from: str
@@ -80,7 +80,7 @@ class Result:
 
 
 # ---- a log -----------------------------------------------------------------------------------------------------------
-def run_of(events: Sequence[Event], file: str) -> Run:
+def run_of(events: Sequence[Event], file: str) -> LoggedRun:
     """The run that a log has. Raises BadFileError for a log that has none, or more than one, or that contradicts
     itself."""
     start, stop = _only(events, "run_start", file), _only(events, "run_stop", file)
@@ -93,7 +93,7 @@ def run_of(events: Sequence[Event], file: str) -> Run:
         raise BadFileError(f"{file}: run_stop has the status {status!r}; expected one of {', '.join(ENDS)}")
     last = [event for event in events if event.key in ("eval_accuracy", "eval_error") and event.time_ms <= stop.time_ms]
     counts: Mapping[str, Any] = last[-1].metadata if last else {}
-    return Run(
+    return LoggedRun(
         file=file,
         seconds=(stop.time_ms - start.time_ms) / 1000,
         converged=status == "success",
@@ -142,7 +142,7 @@ def _number(value: object) -> float | None:
 
 # ---- the score -------------------------------------------------------------------------------------------------------
 def result_of(
-    runs: Sequence[Run], published: float | None = None, references: Sequence[Reference] | None = None
+    runs: Sequence[LoggedRun], published: float | None = None, references: Sequence[Reference] | None = None
 ) -> Result:
     """The score of one result's runs. `published` is the scaling factor that came with the logs; it is used where there
     are no `references`, and has to agree with them where there are. Raises BadFileError where the runs are not of one
@@ -166,7 +166,7 @@ def result_of(
     return Result(runs=tuple(runs), mean_s=mean, factor=factor, factor_from=source, refused=tuple(refused))
 
 
-def check_alike(runs: Sequence[Run]) -> None:
+def check_alike(runs: Sequence[LoggedRun]) -> None:
     """Raises BadFileError where two runs name another benchmark, system, organisation, division or batch size."""
     first = runs[0]
     for run in runs[1:]:
@@ -179,14 +179,14 @@ def check_alike(runs: Sequence[Run]) -> None:
                 )
 
 
-def _miscounted(runs: Sequence[Run]) -> list[str]:
+def _miscounted(runs: Sequence[LoggedRun]) -> list[str]:
     wanted = RUNS.get(runs[0].benchmark or "")
     if wanted is not None and len(runs) != wanted:
         return [f"{len(runs)} runs; {runs[0].benchmark} takes exactly {wanted}, so that nobody picks the best of more"]
     return []
 
 
-def _seeds_alike(runs: Sequence[Run]) -> list[str]:
+def _seeds_alike(runs: Sequence[LoggedRun]) -> list[str]:
     seen: dict[int, str] = {}
     found = []
     for run in runs:
@@ -199,7 +199,7 @@ def _seeds_alike(runs: Sequence[Run]) -> list[str]:
     return found
 
 
-def _by_reference(runs: Sequence[Run], references: Sequence[Reference]) -> tuple[float, str, str]:
+def _by_reference(runs: Sequence[LoggedRun], references: Sequence[Reference]) -> tuple[float, str, str]:
     """The factor, its source, and why the result is refused, or ""."""
     first = runs[0]
     known = [one for one in references if one.benchmark == first.benchmark]
@@ -226,7 +226,7 @@ def least_mean(reference: Reference, runs: int) -> float:
     return olympic_mean(reference.runs) - (t * spread * math.sqrt(1 / kept + 1 / own) if spread else 0.0)
 
 
-def _count(run: Run, unit: str) -> float | None:
+def _count(run: LoggedRun, unit: str) -> float | None:
     """How many samples or epochs the run took; None for one that did not converge."""
     if not run.converged:
         return None

@@ -27,6 +27,11 @@ class Scoring(Protocol):
         ...
 
     @property
+    def of(self) -> tuple[str, ...]:
+        """The units of the ranked metric that it can score."""
+        ...
+
+    @property
     def words(self) -> str:
         """What the number is, for the reader."""
         ...
@@ -64,6 +69,7 @@ class MeanTimes:
 
     words: str
     over: Callable[[Sequence[float]], float]
+    of: tuple[str, ...] = ("us",)
     unit: str = "s"
     better: Literal["less", "more"] = "less"
     contest: str = GPU_MODE
@@ -92,6 +98,7 @@ class SumOfBest:
     """
 
     words: str = "sum over instances of the best known cost / own cost"
+    of: tuple[str, ...] = ("cost",)
     unit: str = "points"
     better: Literal["less", "more"] = "more"
     contest: str = "the IOPDDL contest"
@@ -116,6 +123,7 @@ class OlympicTimes:
     stands in the series with the time of the slowest."""
 
     words: str = "mean time to the target without the fastest and the slowest run"
+    of: tuple[str, ...] = ("s",)
     unit: str = "s"
     better: Literal["less", "more"] = "less"
     contest: str = "MLPerf Training"
@@ -146,6 +154,7 @@ class MeanOfProducts:
     """
 
     words: str = "mean over prompts of accuracy x first token x tokens/s (without a share of own kernels)"
+    of: tuple[str, ...] = ("tokens/s",)
     unit: str = "points"
     better: Literal["less", "more"] = "more"
     contest: str = "the NKI Llama contest"
@@ -177,3 +186,12 @@ SCORINGS: dict[str, Scoring] = {
     "olympic": OlympicTimes(),
     "product": MeanOfProducts(),
 }
+
+
+def mismatch(ranking_by: str, unit: str) -> str:
+    """Why a problem whose ranked metric has that unit cannot be ranked so; empty where it can be."""
+    if unit in SCORINGS[ranking_by].of:
+        return ""
+    fit = " or ".join(name for name, scoring in SCORINGS.items() if unit in scoring.of)
+    of = " or ".join(SCORINGS[ranking_by].of)
+    return f"'{ranking_by}' scores values in {of}, and this problem's are in {unit}: write {fit}"

@@ -3,33 +3,79 @@
 Pure rules over an EvalReport; knows neither files, processes nor how anything is shown.
 """
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from harness.core.errors import Exit
-from harness.core.records import (
-    CaseResult,
-    Crashed,
-    EvalReport,
-    Failure,
-    Held,
-    Measured,
-    NotRun,
-    Outcome,
-    Passed,
-    Raised,
-    TimedOut,
-    Wrong,
-)
+from harness.core.records import CaseResult, EvalReport, Failure, Measured, NotRun, Outcome, Passed
 
 Status = Literal["pass", "fail", "error"]
 CaseStatus = Literal["pass", "fail", "not_run"]
-EXITS: dict[type[Failure], Exit] = {
-    Wrong: Exit.INVALID,
-    Raised: Exit.INVALID,
-    Crashed: Exit.INVALID,
-    Held: Exit.INVALID,
-    TimedOut: Exit.TIMED_OUT,
+Ending = Literal["passed", "failure", "error", "skipped"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """What is said of an outcome; texts take its fields by their names. `exit` is what an evaluation that it ends exits
+    with, `ending` what it is for a test runner. `message` says what happened, `short` where or by what check in a few
+    words, `told` all of that to KernelBot; `left` names the field with what it left behind."""
+
+    exit: Exit = Exit.OK
+    ending: Ending = "passed"
+    message: str = ""
+    short: str = ""
+    told: str = "right, but not timed: another case failed, so nothing is ranked"
+    left: str = ""
+
+
+OUTCOMES: dict[str, Said] = {
+    "passed": Said(),
+    "measured": Said(),
+    "not_run": Said(ending="skipped", told="not run: a failure ended the evaluation before this case"),
+    "wrong": Said(exit=Exit.INVALID, ending="failure", message="{message}", told="{message}"),
+    "held": Said(
+        exit=Exit.INVALID,
+        ending="failure",
+        message="{check}: {evidence}",
+        short="{check}",
+        told="not believed ({check}): {evidence}",
+    ),
+    "raised": Said(
+        exit=Exit.INVALID,
+        ending="error",
+        message="{message}",
+        short="rank {rank}: {message}",
+        told="rank {rank}: {message}",
+        left="traceback",
+    ),
+    "crashed": Said(
+        exit=Exit.INVALID,
+        ending="error",
+        message="{message}",
+        short="rank {rank}: {message}",
+        told="rank {rank}: {message}",
+        left="log_tail",
+    ),
+    "timed_out": Said(
+        exit=Exit.TIMED_OUT, ending="error", message="{message}", told="timed out: {message}", left="stacks"
+    ),
 }
+
+
+def word(outcome: Outcome) -> str:
+    """What a case came to: `timed out`, `held`."""
+    return outcome.type.replace("_", " ")
+
+
+def message(outcome: Outcome) -> str:
+    """What is wrong, or "" where nothing is."""
+    return OUTCOMES[outcome.type].message.format_map(vars(outcome))
+
+
+def left(outcome: Outcome) -> tuple[str, ...]:
+    """What the outcome left behind: a traceback, the end of a log, a stack of each rank."""
+    found = getattr(outcome, OUTCOMES[outcome.type].left, ())
+    return (found,) if isinstance(found, str) else found
 
 
 def case_status(result: CaseResult) -> CaseStatus:
@@ -58,21 +104,15 @@ def status(report: EvalReport) -> Status:
 def exit_code(report: EvalReport) -> Exit:
     """The exit code of an evaluation that came as far as a report; the first failure decides."""
     if (failed := first_failure(report)) is not None:
-        return next(code for kind, code in EXITS.items() if isinstance(failed.outcome, kind))
+        return OUTCOMES[failed.outcome.type].exit
     return Exit.OK if status(report) == "pass" else Exit.ERROR
 
 
 def measured_cases(report: EvalReport) -> tuple[tuple[CaseResult, Measured], ...]:
-    """The cases that were measured, each with its series."""
-    return tuple((result, result.outcome) for result in report.results if isinstance(result.outcome, Measured))
+    """The benchmarks that were measured, each with its series."""
+    benchmarks = (result for result in report.results if result.case.kind != "drawn")
+    return tuple((result, result.outcome) for result in benchmarks if isinstance(result.outcome, Measured))
 
 
 def _is_measured(report: EvalReport, result: CaseResult) -> bool:
-    return result.case.kind == "benchmark" and report.mode != "test"
-
-
-def message(outcome: Outcome) -> str:
-    """What is wrong, or "" where nothing is."""
-    if isinstance(outcome, Held):
-        return f"{outcome.check}: {outcome.evidence}"
-    return outcome.message if isinstance(outcome, Wrong | Raised | Crashed | TimedOut) else ""
+    return result.case.is_timed and report.mode != "test"

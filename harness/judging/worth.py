@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from harness.core.errors import UsageError
 from harness.core.records import EvalReport
 from harness.core.stats import median, spread
-from harness.core.words import case_label
 from harness.judging import verdict
 
 
@@ -35,10 +34,10 @@ def worth(before: EvalReport, after: EvalReport) -> list[Worth]:
         for clock, samples in before.empty_call_samples_us.items()
         if clock in after.empty_call_samples_us
     ]
-    then = {case_label(result): measured.ranked for result, measured in verdict.measured_cases(before)}
+    then = {result.case.title: measured.ranked for result, measured in verdict.measured_cases(before)}
     for result, measured in verdict.measured_cases(after):
-        if (old := then.get(case_label(result))) is not None:
-            new, label, unit = measured.ranked, case_label(result), measured.ranked.metric.unit
+        if (old := then.get(result.case.title)) is not None:
+            new, label, unit = measured.ranked, result.case.title, measured.ranked.metric.unit
             pairs += [(label, unit, old.own, new.own), (f"{label}, reference", unit, old.baseline, new.baseline)]
     return [_worth(what, unit, old, new) for what, unit, old, new in pairs if old and new]
 

@@ -21,7 +21,7 @@ REASON_CHARS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class GpuCode:
     """Code that only a GPU runs. Exceptions from these functions of that file, or from any where none is named, say
     that there is no GPU."""
 
@@ -31,12 +31,12 @@ class Part:
     advice: str = ""
 
 
-TRITON = Part(
+TRITON = GpuCode(
     name="Triton kernels",
     file="triton/runtime/driver.py",
     advice=" (TRITON_INTERPRET=1 runs them on CPU cores, slowly)",
 )
-CUDA = Part(
+CUDA = GpuCode(
     name="CUDA code",
     file="torch/utils/cpp_extension.py",
     functions=frozenset({"_join_cuda_home", "_get_cuda_arch_flags"}),
@@ -54,7 +54,7 @@ def refuse_gpu_only(submission: Submission, text: str, message: str) -> None:
             raise UsageError(f"{why}: {cut_line(message, REASON_CHARS)}. Next: {advice}")
 
 
-def _parts(submission: Submission) -> Iterator[Part]:
+def _parts(submission: Submission) -> Iterator[GpuCode]:
     nodes = [node for text in (submission.source, *(one.source for one in submission.modules)) for node in _nodes(text)]
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}

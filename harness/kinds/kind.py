@@ -17,7 +17,6 @@ from harness.core.machine_records import Environment, MachineState, Peaks, Sampl
 from harness.core.records import (
     Bound,
     Case,
-    CheckerName,
     Failure,
     Held,
     Measured,
@@ -48,7 +47,8 @@ class OwnData:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is evaluated on what. `suite` has the world size that will run."""
+    """Problem, suite, device, number of ranks and options of an evaluation. `suite` has the world size that will
+    run."""
 
     problem: Problem
     suite: Suite
@@ -84,8 +84,8 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is asked for: a submission, in a mode, on a setting. With an `opponent` the submission is measured against
-    that one in place of the reference."""
+    """A submission to be evaluated in a mode, on a setting. With an `opponent` it is measured against that one in place
+    of the reference."""
 
     setting: Setting
     submission: Submission
@@ -99,9 +99,9 @@ SECRET_BITS = 128  # of a run: more than any search covers
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What an evaluation will do, decided before anything runs. Every kind adds what its sessions need. `suite` already
-    has the world size that will run; `secret` is what the run's fresh seeds come from; `notes` are warnings that the
-    report shall have."""
+    """The decisions that an evaluation is made by, before anything runs. Every kind adds what its sessions need.
+    `suite` already has the world size that will run; the run's fresh seeds come from `secret`; `notes` are warnings for
+    the report."""
 
     kind: str
     problem: Problem
@@ -113,7 +113,7 @@ class Plan:
     author: str
     phases: tuple[Phase, ...]
     ranking_by: Ranking
-    checker: CheckerName
+    checker: str
     secret: int
     opponent: Submission | None = None
     confined: bool = True
@@ -127,18 +127,18 @@ class Plan:
 
     @property
     def suite_name(self) -> str:
-        """What the run is recorded under."""
+        """The suite that the run is recorded under."""
         return self.suite.name
 
     @property
     def baseline_name(self) -> str:
-        """What messages call whatever the submission is measured against."""
+        """What messages call the side that the submission is measured against."""
         return "the reference" if self.opponent is None else "A"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """What a session has to report beside its cases."""
+    """What a session reports beside its cases."""
 
     phases_s: dict[str, float]
     environment: Environment
@@ -154,8 +154,8 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What became of a case's checked calls, and what each verdict says where outputs were judged. NotRun: an earlier
-    failure of the phase kept the session from running the case."""
+    """The outcome of a case's checked calls, and the verdicts where outputs were judged. NotRun: an earlier failure of
+    the phase kept the session from running the case."""
 
     outcome: Passed | Failure | NotRun
     verdicts: Verdicts | None = None
@@ -171,8 +171,7 @@ class Progress(Protocol):
 
 
 class OpponentFailed(HarnessError):
-    """What the submission was to be measured against (plan.opponent) failed itself, at a case: it was wrong, was held,
-    or did not end."""
+    """The opponent (plan.opponent) failed at a case: it was wrong, was held, or did not end."""
 
     def __init__(self, case: str, outcome: Failure) -> None:
         super().__init__(outcome.evidence if isinstance(outcome, Held) else outcome.message)
@@ -180,8 +179,8 @@ class OpponentFailed(HarnessError):
 
 
 class Session(Protocol):
-    """One evaluation's processes. What the submission does wrong is returned; what is not its fault is raised as
-    HarnessError. After Raised, Crashed, TimedOut, or Held for a broken judge, there is nothing left to ask it."""
+    """One evaluation's processes. Failures of the submission are returned; all others are raised as HarnessError. After
+    Raised, Crashed, TimedOut, or Held for a broken judge, nothing more can be asked of the session."""
 
     def prepare(self) -> Passed | Failure:
         """Everything before the first case: compiling, importing, the clock's resolution, the machine's peaks."""
@@ -208,7 +207,7 @@ class Session(Protocol):
         ...
 
     def bound(self, case: Case) -> Bound | None:
-        """What no submission can beat in this case on this machine; None where it is not known."""
+        """The value that no submission can beat in this case on this machine; None where it is not known."""
         ...
 
     def logs_of(self, case: Case) -> tuple[str, ...]:
@@ -216,7 +215,7 @@ class Session(Protocol):
         ...
 
     def account(self) -> Account:
-        """What else the report needs, once the session is closed."""
+        """What the report needs beside the cases, once the session is closed."""
         ...
 
 
@@ -233,11 +232,12 @@ class Relaunching(Session, Protocol):
         ...
 
 
-class Pool(Protocol):
-    """What may be kept between the evaluations of one problem: a context that ends it all at its end."""
+class SessionPool(Protocol):
+    """A context that keeps processes between the evaluations of one problem and ends them at its end."""
 
     def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:
-        """As a kind's: one at a time. Nothing that a submission did is left for the next one to meet."""
+        """A session of the pool's kind, one at a time. Nothing that a submission did is left for the next one to
+        meet."""
         ...
 
 
@@ -245,7 +245,7 @@ class Kind(Protocol):
     """A kind of problem. `checkers`: the rules that a shape file may name for it; a kind that no shape file may name
     has none. `takes_tools`: whether a vendor's profiler can be put around a call of a submission."""
 
-    checkers: tuple[CheckerName, ...]
+    checkers: tuple[str, ...]
     takes_tools: bool
 
     def claims(self, place: Path) -> bool:
@@ -262,7 +262,7 @@ class Kind(Protocol):
         ...
 
     def plan(self, order: Order) -> Plan:
-        """What the evaluation will do on this machine. Raises UsageError where it cannot be done here."""
+        """The plan of an evaluation on this machine. Raises UsageError where it cannot be done here."""
         ...
 
     def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:

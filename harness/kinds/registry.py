@@ -11,17 +11,20 @@ from harness.core.decode import did_you_mean
 from harness.core.errors import BadFileError, UsageError
 from harness.core.records import Submission
 from harness.gpumode.folder import FILE
-from harness.kinds.external import ExternalKind
-from harness.kinds.folder import FolderKind
-from harness.kinds.kind import TORCH, Kind, Order, Plan, Pool, Progress, Session, Setting
-from harness.kinds.known_folders import recalled, remember
-from harness.kinds.model import ModelKind
-from harness.kinds.op import OpKind
-from harness.kinds.op_pool import OpPool
-from harness.kinds.program import ProgramKind
+from harness.judging.scoring import mismatch
+from harness.kinds.checkers import CHECKERS
+from harness.kinds.external.kind import ExternalKind
+from harness.kinds.folder.kind import FolderKind
+from harness.kinds.folder.known import recalled, remember
+from harness.kinds.kind import TORCH, Kind, Order, Plan, Progress, Session, SessionPool, Setting
+from harness.kinds.model.kind import ModelKind
+from harness.kinds.op.kind import OpKind
+from harness.kinds.op.pool import OpPool
+from harness.kinds.program.kind import ProgramKind
 from harness.kinds.replay import ReplayKind
-from harness.kinds.train import TrainKind
-from harness.kinds.vendor import VendorKind
+from harness.kinds.train.kind import TrainKind
+from harness.kinds.vendor_tool.kind import VendorKind
+from harness.machine import hardware
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find as find_named
 from harness.problems.shape_file import problem_names
@@ -36,7 +39,7 @@ KINDS: dict[str, Kind] = {
     "train": TrainKind(),
     "model": ModelKind(),
 }
-POOLS: dict[type[Kind], Callable[[], contextlib.AbstractContextManager[Pool]]] = {
+POOLS: dict[type[Kind], Callable[[], contextlib.AbstractContextManager[SessionPool]]] = {
     OpKind: OpPool,
     FolderKind: OpPool,
 }
@@ -106,8 +109,9 @@ def beside(file: Path, checkout: Checkout) -> Problem | None:
 
 
 def checked(problem: Problem) -> Problem:
-    """The problem of a shape file. Raises BadFileError where the file names a kind that there is not, or a checker that
-    its kind has not."""
+    """The problem of a shape file. Raises BadFileError where the file names a kind that there is not, a checker that
+    its kind has not, a score of another unit than is measured, or a GPU without known peaks."""
+    place = shown(problem.shapes_path, problem.root)
     kinds = {name: kind.checkers for name, kind in KINDS.items() if kind.checkers}
     for key, said, known in (
         ("kind", problem.kind, tuple(kinds)),
@@ -116,9 +120,15 @@ def checked(problem: Problem) -> Problem:
         if said not in known:
             whose = f"kind '{problem.kind}' has no" if key == "checker" else "no"
             raise BadFileError(
-                f"{shown(problem.shapes_path, problem.root)}: $.{key}: {whose} {key} '{said}'"
-                f"{did_you_mean(said, known)} (known: {', '.join(known)})"
+                f"{place}: $.{key}: {whose} {key} '{said}'{did_you_mean(said, known)} (known: {', '.join(known)})"
             )
+    if why := mismatch(problem.ranking_by, CHECKERS[problem.checker].unit):
+        raise BadFileError(f"{place}: $.ranking_by: {why}")
+    if problem.published:
+        try:
+            hardware.peaks(problem.published.gpu)
+        except UsageError as error:
+            raise BadFileError(f"{place}: $.published_on: {error}") from None
     return problem
 
 
@@ -149,18 +159,17 @@ class EachAlone:
         """There is nothing to end."""
 
     def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:
-        """The kind's own."""
         return self._kind.session(plan, progress)
 
 
-def pool_of(setting: Setting) -> contextlib.AbstractContextManager[Pool]:
-    """For many evaluations in that setting. Raises what `kind_of` does."""
+def pool_of(setting: Setting) -> contextlib.AbstractContextManager[SessionPool]:
+    """The pool for many evaluations in that setting. Raises what `kind_of` does."""
     kind = kind_of(setting)
     return POOLS[type(kind)]() if type(kind) in POOLS else EachAlone(kind)
 
 
 def plan_of(order: Order) -> Plan:
-    """What an evaluation will do, by the kind that evaluates it. Raises what that kind's `plan` does."""
+    """The plan of an evaluation, by the kind that evaluates it. Raises what that kind's `plan` does."""
     setting = order.setting
     plan = kind_of(setting).plan(order)
     return replace(plan, fresh_caches=setting.fresh_caches, import_s=setting.import_s)

@@ -15,7 +15,6 @@ from harness.core.records import (
     Bound,
     Case,
     CaseResult,
-    CheckerName,
     EvalReport,
     Failure,
     Measured,
@@ -24,8 +23,9 @@ from harness.core.records import (
     Profile,
     Submission,
 )
-from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
-from harness.kinds.plan import phases
+from harness.kinds.kind import Account, Checked, Order, Plan, Progress, Session
+from harness.kinds.phases import phases
+from harness.kinds.plain import PlainKind, PlainSession
 from harness.problems.problem import Problem
 
 
@@ -37,7 +37,7 @@ class ReplayPlan(Plan):
 
 
 def replay_of(report: EvalReport, problem: Problem) -> ReplayPlan:
-    """The plan whose evaluation finds what that report found, on the report's own cases."""
+    """A plan whose evaluation has the results of that report, on the report's own cases."""
     cases = [one.case for one in report.results]
     suite = replace(
         next(iter(problem.suites.values())),
@@ -62,19 +62,8 @@ def replay_of(report: EvalReport, problem: Problem) -> ReplayPlan:
     )
 
 
-class ReplayKind:
+class ReplayKind(PlainKind):
     """Registered like any other kind; no folder is of it."""
-
-    checkers: tuple[CheckerName, ...] = ()
-    takes_tools = False
-
-    def claims(self, place: Path) -> bool:
-        """None."""
-        return False
-
-    def read(self, place: Path, checkout: Checkout) -> Problem:
-        """There is nothing to read."""
-        raise HarnessError(f"{place}: a replay has no folder")
 
     def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
         """A replay has its report's."""
@@ -86,32 +75,24 @@ class ReplayKind:
 
     @contextlib.contextmanager
     def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """Starts nothing."""
+        """A session that starts no process."""
         assert isinstance(plan, ReplayPlan)
         yield ReplaySession(plan, progress)
 
 
-class ReplaySession:
+class ReplaySession(PlainSession):
     """Answers in the order in which the cases were run."""
 
+    plan: ReplayPlan
+
     def __init__(self, plan: ReplayPlan, progress: Progress) -> None:
-        self.plan, self.progress = plan, progress
+        super().__init__(plan, progress)
         self.left = list(plan.report.results)
         self.has_failed = False
         self.now: CaseResult
 
-    def prepare(self) -> Passed | Failure:
-        """Nothing fails before the first case."""
-        return Passed()
-
-    @contextlib.contextmanager
-    def phase(self, phase: Phase) -> Iterator[None]:
-        """Without a deadline."""
-        self.progress.phase(phase.name)
-        yield
-
     def check(self, case: Case) -> Checked:
-        """What became of the next case."""
+        """The recorded outcome of the next case."""
         self.now = self.left.pop(0)
         outcome = self.now.outcome
         if isinstance(outcome, NotRun) and not self.has_failed:
@@ -120,29 +101,21 @@ class ReplaySession:
         return Checked(outcome=Passed() if isinstance(outcome, Measured) else outcome, verdicts=self.now.verdicts)
 
     def measure(self, case: Case) -> Measured | Failure:
-        """The recorded series."""
         assert isinstance(self.now.outcome, Measured)
         return self.now.outcome
 
     def profile(self, case: Case) -> Profile | Failure:
-        """The recorded profile."""
         return self.now.profile or Profile(ranks=(), trace_json="")
 
-    def close(self) -> Passed | Failure:
-        """Nothing to close."""
-        return Passed()
-
     def bound(self, case: Case) -> Bound | None:
-        """The recorded bound."""
         found = (one.bound for one in self.plan.report.results if one.case == case)
         return next(found, None)
 
     def logs_of(self, case: Case) -> tuple[str, ...]:
-        """Those of the report's case."""
+        """The logs that the report names for the case."""
         return next(one.logs for one in self.plan.report.results if one.case == case)
 
     def account(self) -> Account:
-        """What else was recorded."""
         report = self.plan.report
         assert report.environment is not None
         return Account(

@@ -11,11 +11,14 @@ from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.core.records import Warning
 from harness.kinds import registry
+from harness.kinds.checkers import CHECKERS
 from harness.kinds.kind import TORCH, Evaluator, OwnData, Setting
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.problems.problem import OFFICIAL, Problem, Suite
 from harness.problems.submission import directives, read_submission
+from harness.process.compile_cache import COMPILE_S
+from harness.ranks.launch import START_S
 
 MAX_RANKS = 1024
 MAX_NODES = 250  # of one /24 network
@@ -94,7 +97,6 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
     if asked.benchmark is not None:
         suite = with_benchmark(suite, asked.benchmark, evaluator)
     data = own_data(asked, problem)
-    evaluator = asked.evaluator or ("theirs" if problem.only_theirs else "ours")
     if asked.seed is not None and evaluator == "ours":
         raise UsageError(f"--seed {asked.seed}: only --eval theirs takes it; our ranks draw fresh seeds in every run")
     if asked.evaluator is None and problem.only_theirs:
@@ -118,6 +120,13 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
     )
 
 
+def longest_s(setting: Setting) -> float:
+    """How long an evaluation may take in seconds, start and compilers included."""
+    suite = setting.suite
+    limits_s = suite.test_timeout_s + max(suite.benchmark_timeout_s, suite.ranked_timeout_s)
+    return START_S + COMPILE_S + limits_s * CHECKERS[setting.problem.checker].longest
+
+
 def with_benchmark(suite: Suite, number: int, evaluator: Evaluator) -> Suite:
     """The suite with that benchmark alone. Raises UsageError where there is none, or the evaluator takes all."""
     count = len(suite.benchmarks)
@@ -139,7 +148,7 @@ def named(asked: Asked, checkout: Checkout) -> tuple[Problem, Path | None, tuple
 
 
 def _named_by(file: Path, checkout: Checkout) -> tuple[Problem, tuple[Warning, ...]]:
-    """The problem that a submission's first lines name, and what is to be said of the GPUs that they name."""
+    """The problem that a submission's first lines name, and warnings about the GPUs that they name."""
     submission = read_submission(file, checkout.root)
     said = directives(submission.source, submission.name)
     folder = registry.beside(file, checkout)  # which the user has named by naming the file
@@ -177,7 +186,7 @@ def own_data(asked: Asked, problem: Problem) -> OwnData | None:
 
 
 def check_nodes(nodes: int, world_size: int, problem: Problem) -> None:
-    """UsageError where the problem's ranks cannot be spread over so many nodes."""
+    """Raises UsageError where the problem's ranks cannot be spread over so many nodes."""
     if not 1 <= nodes <= MAX_NODES:
         raise UsageError(f"--nodes {nodes}: 1 to {MAX_NODES} nodes can be asked for")
     if nodes > 1 and not (problem.kind == "op" and problem.multi_gpu):
@@ -187,6 +196,6 @@ def check_nodes(nodes: int, world_size: int, problem: Problem) -> None:
 
 
 def check_seconds(name: str, seconds: float | None) -> None:
-    """UsageError for what that option cannot be."""
+    """Raises UsageError if the option's value is not a number above 0."""
     if seconds is not None and not 0 < seconds < math.inf:
         raise UsageError(f"{name} {seconds}: a number of seconds above 0 is needed")

@@ -39,8 +39,8 @@ def write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def hidden(root: Path, *more: Path) -> tuple[Path, ...]:
-    """What a submission to a problem of the checkout at `root` may not see: that checkout, this harness's, what these
-    keep outside of themselves, and `more`."""
+    """The folders that a submission to a problem of the checkout at `root` may not see: that checkout, this harness's,
+    those that they keep outside of themselves, and `more`."""
     roots = (root, Checkout.here().root)
     more = (*more, SHIPPED) if SHIPPED.is_dir() else more
     outside = (file for one in roots for file in unseen(Checkout(one)))
@@ -80,7 +80,7 @@ def environ_of(cache: Path) -> dict[str, str]:
 
 
 def account(plan: Plan, phases_s: dict[str, float], logs: dict[str, str]) -> Account:
-    """What such a run has to report beside its cases."""
+    """The account of a run without ranks."""
     model = (gpu_names() or ("",))[0] if plan.device != "cpu" else ""
     return Account(
         phases_s=phases_s,

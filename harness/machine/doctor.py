@@ -10,13 +10,13 @@ from pathlib import Path
 
 from harness.core.machine_records import MachineState
 from harness.machine import gpu_findings, hardware, host_findings, readings
-from harness.machine.findings import Result, Status, used_gpus
+from harness.machine.findings import CheckResult, Status, used_gpus
 from harness.machine.gpus import read_gpus
 from harness.machine.readings import Collective, Readings, SmokeFailed, Unread
 from harness.machine.smoke import CPU_RANKS, DEADLINE_S, smoke
 
 DOCTOR_SCHEMA = 1  # of --json; 1: first
-CHECKS: list[tuple[str, Callable[[Readings], Result]]] = [
+CHECKS: list[tuple[str, Callable[[Readings], CheckResult]]] = [
     ("GPUs", gpu_findings.check_count),
     ("driver", gpu_findings.check_driver),
     ("software", host_findings.check_software),
@@ -49,7 +49,7 @@ CHECKS: list[tuple[str, Callable[[Readings], Result]]] = [
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What one check found; `fix` is empty where nothing is to be done."""
+    """The finding of one check; `fix` is empty where nothing is to be done."""
 
     check: str
     status: Status
@@ -64,7 +64,7 @@ def doctor(found: Readings) -> tuple[Finding, ...]:
 
 
 def short(findings: Sequence[Finding]) -> tuple[MachineState, ...]:
-    """What a report says of the machine: each finding that is warn or fail."""
+    """The findings that a report keeps: each one that is warn or fail."""
     return tuple(
         MachineState(status=one.status, check=one.check, found=one.found)
         for one in findings

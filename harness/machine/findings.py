@@ -18,15 +18,15 @@ ORDER: tuple[Status, ...] = ("fail", "warn", "unknown", "pass")  # the worst fir
 
 
 @dataclass(frozen=True)
-class Result:
-    """What one check found; `fix` is empty where nothing is to be done."""
+class CheckResult:
+    """The result of one check; `fix` is empty where nothing is to be done."""
 
     status: Status
     found: str
     fix: str = ""
 
 
-NO_GPU = Result("unknown", "no GPU")
+NO_GPU = CheckResult("unknown", "no GPU")
 
 
 def used_gpus(found: Gpus | Unread | None) -> list[Gpu]:

@@ -8,7 +8,7 @@ from harness.machine.findings import (
     GIB,
     NO_GPU,
     ORDER,
-    Result,
+    CheckResult,
     Status,
     gpu_list,
     some_of,
@@ -33,11 +33,11 @@ def _each(
     pick: Callable[[Gpu], T | Unread],
     rate: Callable[[T], tuple[Status, str]] | None,
     describe: Callable[[list[T]], str],
-) -> Result:
+) -> CheckResult:
     """Checks one reading of every usable GPU: `rate` gives status and fix (None: all pass), `describe` words for GPUs
     that have both in common. The worst comes first and decides."""
     if not (used := used_gpus(found.gpus)):
-        return NO_GPU if found.gpus is None else Result("unknown", "no GPU can be asked")
+        return NO_GPU if found.gpus is None else CheckResult("unknown", "no GPU can be asked")
     groups: dict[tuple[Status, str], list[tuple[int, T]]] = {}
     unread: dict[str, list[int]] = {}
     for gpu in used:
@@ -53,42 +53,44 @@ def _each(
     parts += [("unknown", "", indices, f"cannot be read: {why}") for why, indices in unread.items()]
     parts.sort(key=lambda part: ORDER.index(part[0]))
     words = (f"{gpu_list(indices)}: {text}" if len(parts) > 1 else text for _, _, indices, text in parts)
-    return Result(parts[0][0], "; ".join(words), parts[0][1])
+    return CheckResult(parts[0][0], "; ".join(words), parts[0][1])
 
 
-def check_count(found: Readings) -> Result:
+def check_count(found: Readings) -> CheckResult:
     if found.gpus is None:
-        return Result("pass", "no GPU: ranks run on CPU cores")
+        return CheckResult("pass", "no GPU: ranks run on CPU cores")
     if isinstance(found.gpus, Unread):
         fix = "install the driver's libraries and nvidia-ml-py (NVIDIA) or amdsmi (AMD) for this Python"
-        return Result("unknown", f"there are GPUs that cannot be asked: {found.gpus.why}", fix)
+        return CheckResult("unknown", f"there are GPUs that cannot be asked: {found.gpus.why}", fix)
     used, present = used_gpus(found.gpus), len(found.gpus.gpus)
     models = Counter(gpu.name for gpu in used)
     text = ", ".join(f"{count} x {name}" for name, count in models.items()) or "none"
     text += f" (of {present}; the environment hides the rest)" if len(used) < present else ""
     if not used:
-        return Result("fail", f"{present} GPUs, of which the environment shows none", "unset CUDA_VISIBLE_DEVICES")
+        return CheckResult("fail", f"{present} GPUs, of which the environment shows none", "unset CUDA_VISIBLE_DEVICES")
     if len(models) > 1:
-        return Result("warn", text, "show only GPUs of one model (CUDA_VISIBLE_DEVICES): the slowest sets the pace")
+        return CheckResult(
+            "warn", text, "show only GPUs of one model (CUDA_VISIBLE_DEVICES): the slowest sets the pace"
+        )
     if len(used) == 1:
-        return Result("warn", text, "ranks need a GPU each: only one rank runs here, or several on --device cpu")
-    return Result("pass", text)
+        return CheckResult("warn", text, "ranks need a GPU each: only one rank runs here, or several on --device cpu")
+    return CheckResult("pass", text)
 
 
-def check_driver(found: Readings) -> Result:
+def check_driver(found: Readings) -> CheckResult:
     if not isinstance(found.gpus, Gpus):
-        return NO_GPU if found.gpus is None else Result("unknown", "no GPU can be asked")
+        return NO_GPU if found.gpus is None else CheckResult("unknown", "no GPU can be asked")
     runtime, built = found.gpus.driver_runtime, found.software.torch_cuda
     is_amd = any(gpu.vendor == "amd" for gpu in found.gpus.gpus)
     name = "ROCm" if is_amd else "CUDA"
     text = f"driver {found.gpus.driver}" + (f", up to {name} {runtime}" if runtime else "")
     if not is_amd and built and runtime and version_numbers(built)[0] > version_numbers(runtime)[0]:
         fix = f"update the driver, or install a torch built for CUDA {version_numbers(runtime)[0]}"
-        return Result("fail", f"{text}; torch was built for CUDA {built}", fix)
-    return Result("pass", text)
+        return CheckResult("fail", f"{text}; torch was built for CUDA {built}", fix)
+    return CheckResult("pass", text)
 
 
-def check_clocks(found: Readings) -> Result:
+def check_clocks(found: Readings) -> CheckResult:
     # Low clocks mean nothing while a GPU idles; what holds them down is the next check.
     def describe(all_clocks: list[Clocks]) -> str:
         sm, memory = [one.sm_mhz for one in all_clocks], [one.memory_mhz for one in all_clocks]
@@ -99,7 +101,7 @@ def check_clocks(found: Readings) -> Result:
     return _each(found, lambda gpu: gpu.clocks, None, describe)
 
 
-def check_throttling(found: Readings) -> Result:
+def check_throttling(found: Readings) -> CheckResult:
     def rate(reasons: tuple[str, ...]) -> tuple[Status, str]:
         active = [reason for reason in reasons if reason not in NOT_THROTTLING]
         if any(reason in HARD_THROTTLING for reason in active):
@@ -115,7 +117,7 @@ def check_throttling(found: Readings) -> Result:
     return _each(found, lambda gpu: gpu.throttling, rate, describe)
 
 
-def check_temperature(found: Readings) -> Result:
+def check_temperature(found: Readings) -> CheckResult:
     def rate(heat: Heat) -> tuple[Status, str]:
         if isinstance(heat.slowdown_c, Unread):
             near, at = float(HOT_C), float("inf")
@@ -133,7 +135,7 @@ def check_temperature(found: Readings) -> Result:
     return _each(found, lambda gpu: gpu.heat, rate, describe)
 
 
-def check_power(found: Readings) -> Result:
+def check_power(found: Readings) -> CheckResult:
     def rate(power: Power) -> tuple[Status, str]:
         if power.limit_w < 0.99 * power.default_limit_w:
             return "warn", f"nvidia-smi -pl {power.default_limit_w:.0f} restores the default (the owner decides)"
@@ -149,7 +151,7 @@ def check_power(found: Readings) -> Result:
     return _each(found, lambda gpu: gpu.power, rate, describe)
 
 
-def check_ecc(found: Readings) -> Result:
+def check_ecc(found: Readings) -> CheckResult:
     def rate(ecc: Ecc) -> tuple[Status, str]:
         if not isinstance(ecc.uncorrected, Unread) and ecc.uncorrected > 0:
             return "fail", "results cannot be trusted: reset the GPU, and have it looked at if that does not help"
@@ -165,7 +167,7 @@ def check_ecc(found: Readings) -> Result:
     return _each(found, lambda gpu: gpu.ecc, rate, describe)
 
 
-def check_partition(found: Readings) -> Result:
+def check_partition(found: Readings) -> CheckResult:
     def rate(partition: str) -> tuple[Status, str]:
         if partition == "MIG":
             return "fail", "nvidia-smi -mig 0 (the owner decides): slices of a GPU cannot form a group of ranks"
@@ -176,7 +178,7 @@ def check_partition(found: Readings) -> Result:
     return _each(found, lambda gpu: gpu.partition, rate, lambda words: ", ".join(dict.fromkeys(words)))
 
 
-def check_compute_mode(found: Readings) -> Result:
+def check_compute_mode(found: Readings) -> CheckResult:
     def rate(mode: str) -> tuple[Status, str]:
         if mode == "default":
             return "pass", ""
@@ -185,7 +187,7 @@ def check_compute_mode(found: Readings) -> Result:
     return _each(found, lambda gpu: gpu.compute_mode, rate, lambda words: ", ".join(dict.fromkeys(words)))
 
 
-def check_persistence(found: Readings) -> Result:
+def check_persistence(found: Readings) -> CheckResult:
     def rate(persistent: bool) -> tuple[Status, str]:
         if persistent:
             return "pass", ""
@@ -194,7 +196,7 @@ def check_persistence(found: Readings) -> Result:
     return _each(found, lambda gpu: gpu.persistent, rate, lambda values: "on" if values[0] else "off")
 
 
-def check_gpu_processes(found: Readings) -> Result:
+def check_gpu_processes(found: Readings) -> CheckResult:
     def rate(usage: Usage) -> tuple[Status, str]:
         if usage.processes:
             return "warn", "wait for them, end them, or use other GPUs (CUDA_VISIBLE_DEVICES)"
@@ -213,26 +215,26 @@ def check_gpu_processes(found: Readings) -> Result:
     return _each(found, lambda gpu: gpu.usage, rate, describe)
 
 
-def check_p2p(found: Readings) -> Result:
+def check_p2p(found: Readings) -> CheckResult:
     if not isinstance(found.gpus, Gpus):
-        return NO_GPU if found.gpus is None else Result("unknown", "no GPU can be asked")
+        return NO_GPU if found.gpus is None else CheckResult("unknown", "no GPU can be asked")
     pairs = found.gpus.pairs
     if isinstance(pairs, Unread):
-        return Result("unknown", f"cannot be read: {pairs.why}")
+        return CheckResult("unknown", f"cannot be read: {pairs.why}")
     pairs = tuple(pair for pair in pairs if {pair.a, pair.b} <= set(found.gpus.visible))
     if not pairs:
-        return Result("pass", "one GPU has no peer")
+        return CheckResult("pass", "one GPU has no peer")
     apart = [f"{pair.a}-{pair.b}" for pair in pairs if not pair.reaches]
     atomics = sum(pair.atomics for pair in pairs)
     if apart:
         fix = "kernels that write to peers cannot run and NCCL goes through the host: check IOMMU, ACS and MIG"
-        return Result("warn", f"{len(apart)} of {len(pairs)} pairs do not reach each other: {some_of(apart)}", fix)
-    return Result("pass", f"all {len(pairs)} pairs reach each other, {atomics or 'none'} with atomics")
+        return CheckResult("warn", f"{len(apart)} of {len(pairs)} pairs do not reach each other: {some_of(apart)}", fix)
+    return CheckResult("pass", f"all {len(pairs)} pairs reach each other, {atomics or 'none'} with atomics")
 
 
-def check_links(found: Readings) -> Result:
+def check_links(found: Readings) -> CheckResult:
     if not isinstance(found.gpus, Gpus):
-        return NO_GPU if found.gpus is None else Result("unknown", "no GPU can be asked")
+        return NO_GPU if found.gpus is None else CheckResult("unknown", "no GPU can be asked")
     used, pairs = used_gpus(found.gpus), found.gpus.pairs
     known = [(gpu.index, gpu.nvlinks) for gpu in used if not isinstance(gpu.nvlinks, Unread)]
     links = [one for _, one in known if one.present]
@@ -243,21 +245,21 @@ def check_links(found: Readings) -> Result:
         nvlink = f"{span([one.active for one in links])} NVLinks a GPU" + (f", version {version}" if version else "")
     if down:
         text = f"{nvlink}; some are down on {gpu_list(down)}"
-        return Result("warn", text, "check fabric manager and `nvidia-smi nvlink -s`")
+        return CheckResult("warn", text, "check fabric manager and `nvidia-smi nvlink -s`")
     if isinstance(pairs, Unread):
-        return Result("pass", nvlink) if nvlink else Result("unknown", f"cannot be read: {pairs.why}")
+        return CheckResult("pass", nvlink) if nvlink else CheckResult("unknown", f"cannot be read: {pairs.why}")
     pairs = tuple(pair for pair in pairs if {pair.a, pair.b} <= set(found.gpus.visible))
     paths = Counter(pair.path for pair in pairs)
     between = ", ".join(f"{count} pairs by {path}" for path, count in paths.most_common())
     text = "; ".join(part for part in (nvlink, between) if part) or "one GPU has no peer"
     if len(paths) > 1:
-        return Result("warn", text, "choose GPUs that are linked alike (CUDA_VISIBLE_DEVICES; nvidia-smi topo -m)")
+        return CheckResult("warn", text, "choose GPUs that are linked alike (CUDA_VISIBLE_DEVICES; nvidia-smi topo -m)")
     if pairs and not nvlink and "xGMI" not in paths and "NVLink" not in paths:
-        return Result("warn", text, "PCIe is all there is between them: compare times with such machines only")
-    return Result("pass", text)
+        return CheckResult("warn", text, "PCIe is all there is between them: compare times with such machines only")
+    return CheckResult("pass", text)
 
 
-def check_pcie(found: Readings) -> Result:
+def check_pcie(found: Readings) -> CheckResult:
     def rate(pcie: Pcie) -> tuple[Status, str]:
         if pcie.width < pcie.max_width:
             return "warn", "the slot or riser gives fewer lanes than the GPU has: reseat it, or use other GPUs"

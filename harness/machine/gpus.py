@@ -26,6 +26,6 @@ def read_gpus(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -
 
 
 def gpu_names() -> tuple[str, ...]:
-    """What the machine's GPUs are called; empty where there are none or none can be asked."""
+    """The names of the machine's GPUs; empty where there are none or none can be asked."""
     found = read_gpus()
     return tuple(gpu.name for gpu in found.gpus) if isinstance(found, Gpus) else ()

@@ -78,8 +78,8 @@ def of_class(machine_class: str, world_size: int, table: Path = TABLE) -> Peaks 
 
 
 def times_us(cost: Cost, peaks: Peaks) -> dict[Term, float]:
-    """What each term of `cost` takes alone, in us. A term that costs nothing takes no time, whatever its rate: one rank
-    has no links, and so a rate of 0 for them."""
+    """The time that each term of `cost` takes alone, in us. A term that costs nothing takes no time, whatever its rate:
+    one rank has no links, and so a rate of 0 for them."""
     terms: dict[Term, tuple[float, float]] = {
         "flops": (cost.flops, peaks.flops_per_s),
         "hbm": (cost.hbm_bytes, peaks.hbm_bytes_per_s),
@@ -100,6 +100,6 @@ def bound(cost: Cost, peaks: Peaks) -> tuple[float, Term]:
 
 
 def limit(cost: Cost, peaks: Peaks) -> Bound | None:
-    """The same as a case's bound; None where all that the call costs is of a kind that has no rate here."""
+    """The largest of these times as a case's bound; None where the call costs only what has no rate here."""
     value, by = bound(cost, peaks)
     return Bound(value=value, by=by) if value > 0 else None

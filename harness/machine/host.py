@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-import harness
 from harness.core.errors import UsageError
 from harness.core.machine_records import Environment, class_of_gpus
+from harness.core.version import __version__
 
 RANK_BYTES = 130 << 20  # what one rank of all groups takes beside its tensors; docs/measurements.md, start-up
 RANK_FILES, MORE_FILES = 12, 24  # both ends of a socket and a pipe for a rank of each group; and what all share
@@ -94,7 +94,8 @@ def available_bytes() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CpuTime:
-    """Of this process's cores since they started, in ticks: all of it, and what a hypervisor gave to other guests."""
+    """The time of this process's cores since they started, in ticks: all of it, and the part that a hypervisor gave to
+    other guests."""
 
     total: int
     stolen: int
@@ -106,7 +107,7 @@ class CpuTime:
 
 
 def cpu_time() -> CpuTime:
-    """As the kernel counts it now (proc(5), /proc/stat)."""
+    """The kernel's count of now (proc(5), /proc/stat)."""
     own = {f"cpu{core}" for core in os.sched_getaffinity(0)}
     rows = [line.split() for line in _read("/proc/stat").splitlines() if line.startswith("cpu")]
     counts = [[int(count) for count in row[1:9]] for row in rows if row[0] in own]  # further ones are within these
@@ -159,7 +160,7 @@ def environment(device_model: str, world_size: int, nodes: int = 1) -> Environme
         torch=_version("torch") or "none",
         triton=_version("triton"),
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
-        harness=harness.__version__,
+        harness=__version__,
         machine=machine_id(),
     )
 
@@ -184,7 +185,7 @@ def state(pid: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpus:
+class UsableGpus:
     """The GPUs that torch can use here: `device` is their --device name, cpu where there are none."""
 
     device: str
@@ -206,7 +207,7 @@ VISIBLE_DEVICES = {  # the variables that hide GPUs; the first that is set count
 }
 
 
-def gpus() -> Gpus:
+def gpus() -> UsableGpus:
     """By the driver's own lists, since torch would take a second to ask, and respecting VISIBLE_DEVICES."""
     torch = _version("torch") or ""
     nvidia = [Path("/dev", name) for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
@@ -219,8 +220,8 @@ def gpus() -> Gpus:
         if text is not None:
             count = _visible(count, text)
         if count and not torch.endswith("+cpu"):
-            return Gpus(device=device, count=count)
-    return Gpus(device="cpu", count=0)
+            return UsableGpus(device=device, count=count)
+    return UsableGpus(device="cpu", count=0)
 
 
 def _visible(count: int, text: str) -> int:
@@ -246,7 +247,7 @@ def _interrupt(signum: int, frame: object) -> NoReturn:
 
 
 def refusal(error: OSError | MemoryError) -> str:
-    """What the machine did not give, and what to do about it, as one line."""
+    """The resource that the machine did not give, and what to do about it, as one line."""
     if isinstance(error, MemoryError):
         return "no memory left for the harness itself; end other work, or ask for fewer ranks (--ranks, RANKS=)"
     try:

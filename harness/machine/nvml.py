@@ -137,7 +137,8 @@ def throttle_reasons(nvml: Any, handle: Any) -> tuple[str, ...]:
 
 
 def link_bytes(nvml: Any, handle: Any) -> LinkBytes:
-    """What the GPU has sent and received over all its NVLinks. Raises an NVMLError where it has no such counters."""
+    """The bytes that the GPU has sent and received over all its NVLinks. Raises an NVMLError where it has no such
+    counters."""
     sent, received = nvml.nvmlDeviceGetFieldValues(handle, [(LINK_SENT, ALL_LINKS), (LINK_RECEIVED, ALL_LINKS)])
     for value in (sent, received):
         if value.nvmlReturn != 0:

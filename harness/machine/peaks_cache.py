@@ -33,7 +33,7 @@ def path(root: Path, device: str, world_size: int, nodes: int = 1) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Kept:
+class _KeptPeaks:
     """The best rates of `count` measurements from `first` to `last` (dates), and the least load of a core that one was
     made under. `quiet` are the latest days of quiet measurements. `due` asks for another."""
 
@@ -85,7 +85,7 @@ def store(file: Path, peaks: Peaks, load_per_core: float = 0.0, stolen: float = 
     if load_per_core <= BUSY_LOAD and stolen <= STOLEN:
         quiet.add(today)
     days = tuple(sorted(quiet)[-QUIET_DAYS:])
-    kept = _Kept(peaks=peaks, count=1, first=today, last=today, load=load_per_core, quiet=days)
+    kept = _KeptPeaks(peaks=peaks, count=1, first=today, last=today, load=load_per_core, quiet=days)
     if old is not None:
         rates = ("flops_per_s", "hbm_bytes_per_s", "link_bytes_per_s")
         best = {name: max(getattr(old.peaks, name), getattr(peaks, name)) for name in rates}
@@ -110,9 +110,9 @@ def _days(earlier: str, later: str) -> int:
     return (date.fromisoformat(later) - date.fromisoformat(earlier)).days
 
 
-def _read(file: Path) -> _Kept | None:
+def _read(file: Path) -> _KeptPeaks | None:
     try:
-        kept = decode(_Kept, json.loads(read_text(file)))
+        kept = decode(_KeptPeaks, json.loads(read_text(file)))
         for day in kept.quiet:
             date.fromisoformat(day)
     except (OSError, ValueError, RecursionError):  # ValueError: not UTF-8, not JSON, not peaks, no date
@@ -122,7 +122,7 @@ def _read(file: Path) -> _Kept | None:
     return kept if usable else None
 
 
-def _write(file: Path, kept: _Kept) -> None:
+def _write(file: Path, kept: _KeptPeaks) -> None:
     try:
         file.parent.mkdir(exist_ok=True)
         replace_file(file, json.dumps(encode(kept)).encode())

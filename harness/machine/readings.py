@@ -6,6 +6,7 @@ reason, in place of the record. So nothing here raises, in whatever container it
 """
 
 import ast
+import importlib.metadata
 import importlib.util
 import os
 import platform

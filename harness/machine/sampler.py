@@ -65,7 +65,7 @@ class GpuSampler:
         self.close()
 
     def start(self) -> None:
-        """A timed block begins."""
+        """Begins to sample, for a timed block."""
         if not self._handles or self._closed.is_set() or self._running.is_set():
             return
         self._why = "the block was over before the first sample"
@@ -76,7 +76,7 @@ class GpuSampler:
         self._running.set()
 
     def stop(self) -> None:
-        """It ends. Returns once no sample is being taken any more."""
+        """Ends the block. Returns once no sample is being taken any more."""
         if not self._running.is_set():
             return
         self._running.clear()
@@ -101,7 +101,7 @@ class GpuSampler:
 
     @property
     def record(self) -> Sampling:
-        """What was sampled in all blocks so far."""
+        """The samples of all blocks so far."""
         with self._lock:
             samples = {index: tuple(found) for index, found in self._samples.items() if found}
         if not samples:

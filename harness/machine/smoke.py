@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.decode import DecodeError, decode
-from harness.machine.processes import end_group
+from harness.core.processes import end_group
 from harness.machine.readings import Collective, SmokeFailed, printable
 
 GPU_BYTES, CPU_BYTES = 64 << 20, 4 << 20  # of the reduced buffer, and of what is gathered in all

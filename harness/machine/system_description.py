@@ -26,7 +26,7 @@ CPU = "sys/devices/system/cpu"
 
 
 def of_report(environment: Environment, device_model: str, world_size: int, author: str) -> dict[str, str]:
-    """What a report alone says of the system. All fields are there; those that it does not say are empty."""
+    """The description of the system by a report alone. All fields are there; those that it does not have are empty."""
     gpus = {"accelerators_per_node": str(world_size), "accelerator_model_name": device_model}
     known = {
         "submitter": author,
@@ -46,7 +46,7 @@ def of_report(environment: Environment, device_model: str, world_size: int, auth
 
 
 def of_this_machine(root: Path = Path("/")) -> dict[str, str]:
-    """What can be read here beside what a report says; only the fields that could be. `root` has proc and sys."""
+    """The fields that can be read on this machine and that a report does not have. `root` has proc and sys."""
     readers: Mapping[str, Callable[[], str]] = {
         "host_processors_per_node": lambda: str(len(_packages(root)) or ""),
         "host_processor_core_count": lambda: _count_of(_cores(root), len(_packages(root))),

@@ -31,7 +31,7 @@ HugePages = Literal["madvise", "always"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class LinuxSetting:
     """One setting: the files that hold it, as a pattern below the root folder, and the value it should have."""
 
     name: str
@@ -42,8 +42,8 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What is a matter of purpose, so that the user decides. Doctor's advice is the default: full randomisation, so
-    that runs differ as they do elsewhere, and huge pages where a program asks for them."""
+    """The settings that depend on the user's purpose. Doctor's advice is the default: full randomisation, so that runs
+    differ as they do elsewhere, and huge pages where a program asks for them."""
 
     aslr: Aslr = "full"
     huge_pages: HugePages = "madvise"
@@ -63,7 +63,7 @@ class Reading:
     """A setting on this machine. `values` is empty where the kernel does not have it. `blocked` says why its files
     cannot be written, or is empty."""
 
-    setting: Setting
+    setting: LinuxSetting
     values: tuple[Value, ...]
     blocked: str
 
@@ -81,24 +81,26 @@ class Snapshot:
     values: dict[str, str]
 
 
-def settings(choice: Choice) -> tuple[Setting, ...]:
+def settings(choice: Choice) -> tuple[LinuxSetting, ...]:
     """All settings, in the order in which they are applied."""
     core, kernel, huge = "sys/devices/system/cpu/cpu[0-9]*", "proc/sys/kernel", "sys/kernel/mm/transparent_hugepage"
     aslr = {"full": ("2", "every run has a layout of its own, so that the spread is honest"),
             "off": ("0", "every run has the same layout: less spread, which doctor warns of")}[choice.aslr]  # fmt: skip
     pages = {"madvise": "first touches vary less", "always": "fewer misses of the TLB, as AMD's scripts have it"}
     return (
-        Setting(name="governor", pattern=f"{core}/cpufreq/scaling_governor", wanted="performance",
-                why="cores do not slow down while they wait"),
-        Setting(name="idle-states", pattern=f"{core}/cpuidle/state[{SHALLOW}-9]/disable", wanted="1",
-                why="waiting cores wake up in a microsecond or two"),
-        Setting(name="watchdog", pattern=f"{kernel}/nmi_watchdog", wanted="0", why="no interrupts to look for hangs"),
-        Setting(name="numa-balancing", pattern=f"{kernel}/numa_balancing", wanted="0",
-                why="the kernel does not move pages while ranks run"),
-        Setting(name="aslr", pattern=f"{kernel}/randomize_va_space", wanted=aslr[0], why=aslr[1]),
-        Setting(name="huge-pages", pattern=f"{huge}/enabled", wanted=choice.huge_pages, why=pages[choice.huge_pages]),
-        Setting(name="defrag", pattern=f"{huge}/defrag", wanted=choice.huge_pages,
-                why="the kernel looks for huge pages where enabled above"),
+        LinuxSetting(name="governor", pattern=f"{core}/cpufreq/scaling_governor", wanted="performance",
+                     why="cores do not slow down while they wait"),
+        LinuxSetting(name="idle-states", pattern=f"{core}/cpuidle/state[{SHALLOW}-9]/disable", wanted="1",
+                     why="waiting cores wake up in a microsecond or two"),
+        LinuxSetting(name="watchdog", pattern=f"{kernel}/nmi_watchdog", wanted="0",
+                     why="no interrupts to look for hangs"),
+        LinuxSetting(name="numa-balancing", pattern=f"{kernel}/numa_balancing", wanted="0",
+                     why="the kernel does not move pages while ranks run"),
+        LinuxSetting(name="aslr", pattern=f"{kernel}/randomize_va_space", wanted=aslr[0], why=aslr[1]),
+        LinuxSetting(name="huge-pages", pattern=f"{huge}/enabled", wanted=choice.huge_pages,
+                     why=pages[choice.huge_pages]),
+        LinuxSetting(name="defrag", pattern=f"{huge}/defrag", wanted=choice.huge_pages,
+                     why="the kernel looks for huge pages where enabled above"),
     )  # fmt: skip
 
 
@@ -112,7 +114,7 @@ def read(root: Path, choice: Choice, only: Sequence[str] = ()) -> tuple[Reading,
     return tuple(_reading(root, setting) for setting in settings(choice) if not only or setting.name in only)
 
 
-def _reading(root: Path, setting: Setting) -> Reading:
+def _reading(root: Path, setting: LinuxSetting) -> Reading:
     values, blocked = [], ""
     for path in sorted(root.glob(setting.pattern)):
         try:

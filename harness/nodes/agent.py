@@ -20,7 +20,7 @@ from typing import cast
 from harness.core.decode import decode
 from harness.core.errors import HarnessError
 from harness.core.files import remove
-from harness.nodes.frames import Frame, Kind, PeerGoneError
+from harness.nodes.frames import Frame, FrameKind, PeerGoneError
 from harness.nodes.relay import PACKET_BYTES, Relay, number_of
 from harness.process import sandbox
 from harness.process.link import INTERFACE, interface_of
@@ -49,10 +49,10 @@ class Agent(Relay):
 
     def heard(self, peer: object, frame: Frame) -> None:
         """Orders for the zygote, and what a rank needs to start."""
-        if frame.kind == Kind.PACKET:
+        if frame.kind == FrameKind.PACKET:
             with contextlib.suppress(OSError, KeyError):  # IP's packets may be lost
                 os.write(self.links[GROUPS[frame.number]], frame.data)
-        elif frame.kind == Kind.FOLDER:
+        elif frame.kind == FrameKind.FOLDER:
             self.unpacked = frame.data  # the order follows at once
         else:
             order = decode(cast("type[ZygoteOrder]", ZygoteOrder), json.loads(frame.data))
@@ -105,10 +105,10 @@ class Agent(Relay):
             raise EOFError
         if fds:
             self._open(decode(Confined, json.loads(message)).group, fds[0])
-        self.hub.send(Kind.CONTROL, 0, message)
+        self.hub.send(FrameKind.CONTROL, 0, message)
 
     def _open(self, group: wire.GroupName, link: int) -> None:
-        """What the group's ranks send to other nodes is read from its link."""
+        """Opens the link of a group, from which the traffic of its ranks to other nodes is read."""
         self.links[group] = link
         os.set_blocking(link, False)
         self.watch_read(link, lambda: self._on_packet(GROUPS.index(group), link))
@@ -117,7 +117,7 @@ class Agent(Relay):
         with contextlib.suppress(BlockingIOError):
             packet = os.read(link, PACKET_BYTES)
             if packet[:1] and packet[0] >> 4 == IPV4 and not self.hub.is_full:
-                self.hub.send(Kind.PACKET, number, packet)
+                self.hub.send(FrameKind.PACKET, number, packet)
 
     def end(self) -> None:
         """Ends the zygotes, and all below them."""

@@ -12,8 +12,9 @@ READ_BYTES = 1 << 20
 FULL_BYTES = 8 << 20  # unsent, from which on what can be lost is not sent
 
 
-class Kind(enum.IntEnum):
-    """What a frame holds. Its number is that of a rank (`relay.number_of`) or a group (its place in zygotes.GROUPS)."""
+class FrameKind(enum.IntEnum):
+    """What a frame carries. Its number is that of a rank (`relay.number_of`) or of a group (its place in
+    zygotes.GROUPS)."""
 
     CONTROL = 0  # JSON of the zygote's protocol (ranks.wire)
     FOLDER = 1  # of a rank that is to be started: a tar archive of its working folder
@@ -28,13 +29,13 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Frame:
-    kind: Kind
+    kind: FrameKind
     number: int
     data: bytes
 
 
 class PeerGoneError(Exception):
-    """The connection has ended, or what comes is none of these frames."""
+    """The connection has ended, or sent bytes that are none of these frames."""
 
 
 class Peer:
@@ -53,7 +54,7 @@ class Peer:
         """Whether so much is unsent that packets and logs had better be lost."""
         return self._unsent_bytes > FULL_BYTES
 
-    def send(self, kind: Kind, number: int, data: bytes = b"") -> None:
+    def send(self, kind: FrameKind, number: int, data: bytes = b"") -> None:
         """Sends the frame, now or as soon as there is room. Raises PeerGoneError."""
         was_idle = not self._unsent
         frame = HEAD.pack(kind, number, len(data)) + data
@@ -65,7 +66,7 @@ class Peer:
                 self.wants_write(self, True)
 
     def flush(self) -> None:
-        """Sends what there is room for. Raises PeerGoneError."""
+        """Sends as much as the socket takes. Raises PeerGoneError."""
         try:
             while self._unsent:
                 sent = self.sock.send(self._unsent[0])
@@ -99,11 +100,11 @@ class Peer:
         at = 0
         while len(self._received) >= at + HEAD.size:
             kind, number, nbytes = HEAD.unpack_from(self._received, at)
-            if kind not in Kind.__members__.values():
+            if kind not in FrameKind.__members__.values():
                 raise PeerGoneError(f"it sent a frame of kind {kind}")
             end = at + HEAD.size + nbytes
             if len(self._received) < end:
                 break
-            yield Frame(Kind(kind), number, bytes(self._received[at + HEAD.size : end]))
+            yield Frame(FrameKind(kind), number, bytes(self._received[at + HEAD.size : end]))
             at = end
         del self._received[:at]

@@ -18,7 +18,7 @@ from typing import cast
 
 from harness.core.decode import decode, encode
 from harness.core.files import remove
-from harness.nodes.frames import Frame, Kind, Peer, PeerGoneError
+from harness.nodes.frames import Frame, FrameKind, Peer, PeerGoneError
 from harness.nodes.relay import Relay, number_of
 from harness.process.sandbox import hide
 from harness.ranks import wire
@@ -26,9 +26,9 @@ from harness.ranks.barrier import Barrier
 from harness.ranks.zygote_messages import (
     FDS,
     MAX_MESSAGE_BYTES,
-    Exited,
-    Frozen,
+    GroupFrozen,
     NodeLost,
+    RankExited,
     Started,
     ZygoteMessage,
     ZygoteOrder,
@@ -44,7 +44,9 @@ class Hub(Relay):
     def __init__(self, control: socket.socket, sockets: list[socket.socket]) -> None:
         super().__init__(sockets)
         self.control = control
-        self.frozen: dict[tuple[wire.GroupName, int], list[Frozen]] = {}  # what nodes answered to each Freeze so far
+        self.frozen: dict[
+            tuple[wire.GroupName, int], list[GroupFrozen]
+        ] = {}  # what nodes answered to each Freeze so far
         self.watch_read(control, self._on_control)
 
     def _on_control(self) -> None:
@@ -54,12 +56,12 @@ class Hub(Relay):
         order = decode(cast("type[ZygoteOrder]", ZygoteOrder), json.loads(message))
         if not isinstance(order, wire.RankOrder):
             for peer in self.peers:
-                peer.send(Kind.CONTROL, 0, message)
+                peer.send(FrameKind.CONTROL, 0, message)
             return
         peer, number = self.peers[order.rank // order.local_size], number_of(order.group, order.rank, order.world_size)
         self._add(order, number, peer, dict(zip(FDS, fds, strict=True)))
-        peer.send(Kind.FOLDER, number, _archive(Path(order.workdir)))
-        peer.send(Kind.CONTROL, number, message)
+        peer.send(FrameKind.FOLDER, number, _archive(Path(order.workdir)))
+        peer.send(FrameKind.CONTROL, number, message)
 
     def _add(self, order: wire.RankOrder, number: int, peer: Peer, fds: dict[str, int]) -> None:
         self.add_rank(number, peer, socket.socket(fileno=fds["channel"]), fds["log"], writes_log=True)
@@ -71,15 +73,15 @@ class Hub(Relay):
 
     def heard(self, peer: Peer, frame: Frame) -> None:
         """Packets go to their node, and what a zygote says to the parent."""
-        if frame.kind == Kind.PACKET:
+        if frame.kind == FrameKind.PACKET:
             node = frame.data[NODE_AT] - 1 if len(frame.data) > NODE_AT else -1
             if 0 <= node < len(self.peers) and not self.peers[node].is_full:  # IP's packets may be lost
-                self.peers[node].send(Kind.PACKET, frame.number, frame.data)
+                self.peers[node].send(FrameKind.PACKET, frame.number, frame.data)
             return
         message = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(frame.data))
-        if isinstance(message, Started | Exited):  # two nodes may have the same process ids
+        if isinstance(message, Started | RankExited):  # two nodes may have the same process ids
             message = replace(message, pid=self.peers.index(peer) << PID_BITS | message.pid)
-        if isinstance(message, Frozen):
+        if isinstance(message, GroupFrozen):
             answers = self.frozen.setdefault((message.group, message.number), [])
             answers.append(message)
             if len(answers) < len(self.peers):
@@ -90,11 +92,11 @@ class Hub(Relay):
         self.tell(message)
 
     def tell(self, message: ZygoteMessage) -> None:
-        """To the parent."""
+        """Sends the message to the parent."""
         self.control.send(json.dumps(encode(message)).encode())
 
     def lost(self) -> NodeLost:
-        """Which node's connection has ended."""
+        """The error that names the node whose connection has ended."""
         gone = [node for node, peer in enumerate(self.peers) if _is_gone(peer)]
         which = f"node {gone[0]}" if gone else "a node"
         return NodeLost(
@@ -114,7 +116,7 @@ def _is_gone(peer: Peer) -> bool:
 
 
 def _archive(folder: Path) -> bytes:
-    """What is in the folder, as a tar archive."""
+    """The folder's content as a tar archive."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.add(folder, arcname=".")

@@ -15,17 +15,17 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from harness.nodes.frames import Frame, Kind, Peer
+from harness.nodes.frames import Frame, FrameKind, Peer
 from harness.ranks import wire
 from harness.ranks.barrier import Barrier
-from harness.ranks.channel import Parser
+from harness.ranks.channel import MessageParser
 from harness.ranks.zygotes import GROUPS
 
 READ_BYTES = 1 << 17
 PACKET_BYTES = 1 << 16
 WORD = struct.Struct(">Hq")  # its place in the page, and its value
 LOST_LOG_BYTES = 1 << 20  # unsent, from which on more of a log is not kept
-MORE_BYTES = 1 << 20  # of a file than of the output in it: what it is aligned to, and how it is described
+MORE_BYTES = 1 << 20  # that a file may have beyond its output: alignment and description
 
 
 def number_of(group: wire.GroupName, rank: int, world_size: int) -> int:
@@ -33,7 +33,7 @@ def number_of(group: wire.GroupName, rank: int, world_size: int) -> int:
     return GROUPS.index(group) * world_size + rank
 
 
-class Page:
+class BarrierPage:
     """A near barrier page and, of each far one, the words that it is known to have."""
 
     def __init__(self, barrier: Barrier, peers: Sequence[Peer]) -> None:
@@ -41,14 +41,15 @@ class Page:
         self.known = {peer: [0] * len(barrier.words) for peer in peers}
 
     def merge(self, peer: Peer, data: bytes) -> None:
-        """Takes in what has changed there."""
+        """Takes in the words that have changed on the far page."""
         changes = list(WORD.iter_unpack(data))
         for word, value in changes:
             self.known[peer][word] = value
         self.barrier.merge(changes)
 
     def changes_for(self, peer: Peer) -> bytes:
-        """What has changed here that is not known there; from now on it is."""
+        """The words that have changed here and that the far page does not have; they count as known there from now
+        on."""
         known = self.known[peer]
         changed = [(word, value) for word, value in enumerate(self.barrier.words) if value != known[word]]
         for word, value in changed:
@@ -56,10 +57,12 @@ class Page:
         return b"".join(WORD.pack(word, value) for word, value in changed)
 
 
-class Writer:
+class ChannelWriter:
     """The near end of a rank's channel or log, which is never waited for."""
 
-    def __init__(self, fd: int, watch: Callable[["Writer", bool], None], sock: socket.socket | None = None) -> None:
+    def __init__(
+        self, fd: int, watch: Callable[["ChannelWriter", bool], None], sock: socket.socket | None = None
+    ) -> None:
         self.fd, self.watch, self.sock = fd, watch, sock
         os.set_blocking(fd, False)
         self.unsent: deque[tuple[memoryview, list[int]]] = deque()
@@ -75,7 +78,7 @@ class Writer:
                 self.watch(self, True)
 
     def flush(self) -> None:
-        """Writes what there is room for. What nobody reads any more is dropped."""
+        """Writes as much as the descriptor takes. Data for a reader that is gone is dropped."""
         try:
             while self.unsent:
                 data, fds = self.unsent[0]
@@ -102,18 +105,20 @@ class Writer:
 class RankEnd:
     """The near end of one rank, behind `peer`: its channel, and the log that is written to (hub) or read (agent)."""
 
-    def __init__(self, number: int, peer: Peer, channel: socket.socket, writer: Writer, log: Writer | None) -> None:
+    def __init__(
+        self, number: int, peer: Peer, channel: socket.socket, writer: ChannelWriter, log: ChannelWriter | None
+    ) -> None:
         self.number, self.peer, self.channel, self.writer, self.log = number, peer, channel, writer, log
         self.files: list[int] = []  # that go with the next bytes
-        self.commands: Parser | None = None  # of those that an untrusted rank gets
+        self.commands: MessageParser | None = None  # of those that an untrusted rank gets
         self.most_bytes: int | None = None  # that are read of a file of its
 
     def distrust(self) -> None:
         """From now on its files are read up to the limit of outputs in the last command that has one."""
-        self.commands, self.most_bytes = Parser(wire.Command), MORE_BYTES
+        self.commands, self.most_bytes = MessageParser(wire.Command), MORE_BYTES
 
     def send(self, data: bytes) -> None:
-        """What the far end sent, with the files before it."""
+        """Passes on the bytes that the far end sent, with the files before them."""
         files, self.files = self.files, []
         self.writer.write(data, files)
         for command in self.commands.feed(data) if self.commands else ():
@@ -122,13 +127,14 @@ class RankEnd:
 
 
 class Relay:
-    """The loop; the hub and the agent add what they do with CONTROL, FOLDER and PACKET frames."""
+    """Moves frames between the far ends and the near ones. The hub and the agent handle CONTROL, FOLDER and PACKET
+    frames."""
 
     def __init__(self, sockets: Sequence[socket.socket]) -> None:
         self.selector = selectors.DefaultSelector()
         self.peers = [Peer(sock, self._watch_peer) for sock in sockets]
         self.ends: dict[int, RankEnd] = {}
-        self.pages: dict[wire.GroupName, Page] = {}
+        self.pages: dict[wire.GroupName, BarrierPage] = {}
         for peer in self.peers:
             self.selector.register(peer.sock, selectors.EVENT_READ, lambda mask, peer=peer: self._on_peer(peer, mask))
 
@@ -150,8 +156,8 @@ class Relay:
 
     def add_rank(self, number: int, peer: Peer, channel: socket.socket, log: int, writes_log: bool) -> RankEnd:
         """The near end of a rank. Its log is written to, or else read."""
-        writer = Writer(channel.fileno(), self._watch_channel, channel)
-        end = RankEnd(number, peer, channel, writer, Writer(log, self._watch_log) if writes_log else None)
+        writer = ChannelWriter(channel.fileno(), self._watch_channel, channel)
+        end = RankEnd(number, peer, channel, writer, ChannelWriter(log, self._watch_log) if writes_log else None)
         self.ends[number] = end
         self.selector.register(channel, selectors.EVENT_READ, lambda mask: self._on_channel(end, mask))
         if not writes_log:
@@ -163,17 +169,17 @@ class Relay:
         """The near page of a group, which has a bell."""
         assert barrier.bell is not None
         bell = barrier.bell
-        self.pages[group] = Page(barrier, self.peers)
+        self.pages[group] = BarrierPage(barrier, self.peers)
         self.watch_read(bell, lambda: self._on_bell(group, bell))
 
     def _watch_peer(self, peer: Peer, wants_write: bool) -> None:
         self._modify(peer.sock, wants_write)
 
-    def _watch_channel(self, writer: Writer, wants_write: bool) -> None:
+    def _watch_channel(self, writer: ChannelWriter, wants_write: bool) -> None:
         with contextlib.suppress(KeyError):  # closed meanwhile
             self._modify(writer.fd, wants_write)
 
-    def _watch_log(self, writer: Writer, wants_write: bool) -> None:
+    def _watch_log(self, writer: ChannelWriter, wants_write: bool) -> None:
         if wants_write:
             self.selector.register(writer.fd, selectors.EVENT_WRITE, lambda mask: writer.write_more())
         else:
@@ -194,24 +200,24 @@ class Relay:
                 self._on_frame(peer, frame)
 
     def _on_frame(self, peer: Peer, frame: Frame) -> None:
-        if frame.kind == Kind.WORDS:
+        if frame.kind == FrameKind.WORDS:
             group = GROUPS[frame.number]
             self.pages[group].merge(peer, frame.data)
             self._tell_pages(group)
-        elif frame.kind in (Kind.CONTROL, Kind.FOLDER, Kind.PACKET):
+        elif frame.kind in (FrameKind.CONTROL, FrameKind.FOLDER, FrameKind.PACKET):
             self.heard(peer, frame)
         elif (end := self.ends.get(frame.number)) is not None:
             self._on_rank(end, frame)
 
     def _on_rank(self, end: RankEnd, frame: Frame) -> None:
-        """What the far end of a rank sent."""
-        if frame.kind == Kind.STREAM:
+        """Handles bytes that the far end of a rank sent."""
+        if frame.kind == FrameKind.STREAM:
             end.send(frame.data)
-        elif frame.kind in (Kind.FILE, Kind.UNSEALED):
-            end.files.append(made_file(frame.data, frame.kind == Kind.FILE))
-        elif frame.kind == Kind.LOG and end.log is not None and end.log.unsent_bytes < LOST_LOG_BYTES:
+        elif frame.kind in (FrameKind.FILE, FrameKind.UNSEALED):
+            end.files.append(made_file(frame.data, frame.kind == FrameKind.FILE))
+        elif frame.kind == FrameKind.LOG and end.log is not None and end.log.unsent_bytes < LOST_LOG_BYTES:
             end.log.write(frame.data, [])
-        elif frame.kind == Kind.CLOSED:
+        elif frame.kind == FrameKind.CLOSED:
             with contextlib.suppress(OSError):
                 end.channel.shutdown(socket.SHUT_WR)
 
@@ -228,9 +234,9 @@ class Relay:
             data, fds = b"", []
         for fd in fds:
             content = content_of(fd, end.most_bytes)
-            end.peer.send(Kind.UNSEALED if content is None else Kind.FILE, end.number, content or b"")
+            end.peer.send(FrameKind.UNSEALED if content is None else FrameKind.FILE, end.number, content or b"")
             os.close(fd)
-        end.peer.send(Kind.STREAM if data else Kind.CLOSED, end.number, data)
+        end.peer.send(FrameKind.STREAM if data else FrameKind.CLOSED, end.number, data)
         if not data:
             self.selector.unregister(end.channel)
 
@@ -239,7 +245,7 @@ class Relay:
         if not data:
             self.selector.unregister(log)
         elif not end.peer.is_full:
-            end.peer.send(Kind.LOG, end.number, data)
+            end.peer.send(FrameKind.LOG, end.number, data)
 
     def _on_bell(self, group: wire.GroupName, bell: int) -> None:
         with contextlib.suppress(BlockingIOError):  # a rank may have taken it
@@ -250,12 +256,12 @@ class Relay:
         page = self.pages[group]
         for peer in self.peers:
             if changes := page.changes_for(peer):
-                peer.send(Kind.WORDS, GROUPS.index(group), changes)
+                peer.send(FrameKind.WORDS, GROUPS.index(group), changes)
 
 
 def content_of(fd: int, most_bytes: int | None = None) -> bytes | None:
-    """What a sealed file has; None of anything that could still change, or never end. Of a file that is larger it is
-    the first `most_bytes`: what an output says of itself then does not fit, and it is wrong."""
+    """The bytes of a sealed file; None for a file that could still change, or is no regular file. Of a larger file the
+    first `most_bytes`: its description does not fit then, and the output is wrong."""
     try:
         if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & wire.SEALS != wire.SEALS:
             return None

@@ -14,7 +14,7 @@ from typing import IO
 
 from harness.core.checkout import ROOT
 from harness.core.errors import HarnessError, UsageError
-from harness.machine.processes import end_tree
+from harness.core.processes import end_tree
 from harness.nodes.meeting import TOKEN, WAIT_S, gathered
 
 SOMEWHERE = ("192.0.2.1", 9)  # an address that nobody has; RFC 5737

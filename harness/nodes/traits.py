@@ -27,7 +27,7 @@ class Traits:
 
 @cache
 def traits() -> Traits:
-    """This node's."""
+    """The traits of this node."""
     found = host.environment("", 1)
     return Traits(
         machine=found.machine_class,
@@ -50,7 +50,7 @@ def difference(here: Traits, there: Traits) -> str:
 
 
 def _digest() -> str:
-    """Of every source file, so that a checkout with a change of its own is seen too."""
+    """The sha256 of every source file, so that a checkout with a change of its own is noticed."""
     digest = hashlib.sha256()
     for path in sorted((ROOT / "harness").rglob("*.py")):
         digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")

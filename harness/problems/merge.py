@@ -27,7 +27,8 @@ Import = ast.Import | ast.ImportFrom
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """What binds a name at the top level of a file: an import of `meaning` (dotted), or else its own code (None)."""
+    """A binding of a name at the top level of a file: an import of `meaning` (dotted), or the file's own code
+    (None)."""
 
     name: str
     file: str
@@ -45,7 +46,7 @@ class Binding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class MergedFile:
     """One of the files. `imports` are those above all other code; `local` are those of them that import local modules.
     `uses` has the names that the file reads from its top level or from Python, and `reset` the names that its functions
     bind with `global`; both with the line of the first statement that does so."""
@@ -106,7 +107,7 @@ def addressed(source: str, leaderboard: str, name: str) -> str:
 
 
 # ---- taking a file apart ---------------------------------------------------------------------------------------------
-def _part(file: str, source: str, local: Collection[str]) -> Part:
+def _part(file: str, source: str, local: Collection[str]) -> MergedFile:
     tree = ast.parse(source)
     above = leading(tree)
     first = tree.body[0] if tree.body else None
@@ -135,7 +136,7 @@ def _part(file: str, source: str, local: Collection[str]) -> Part:
                     reset.setdefault(name, line)
             if symbol.is_referenced():
                 uses.setdefault(name, line)
-    return Part(
+    return MergedFile(
         file=file,
         lines=re.split(r"\r\n?|\n", source),  # as Python counts them
         docstring=docstring,
@@ -183,7 +184,7 @@ def _symbols(table: symtable.SymbolTable, inside: bool = False) -> Iterator[tupl
 
 
 # ---- what one namespace would change ---------------------------------------------------------------------------------
-def _check_imported(part: Part, modules: Mapping[str, Part]) -> None:
+def _check_imported(part: MergedFile, modules: Mapping[str, MergedFile]) -> None:
     """Names imported from a local module exist there, and keep the value that they had when they were imported."""
     for node in part.local:
         module = modules[node.module or ""]
@@ -199,7 +200,7 @@ def _check_imported(part: Part, modules: Mapping[str, Part]) -> None:
                 )
 
 
-def _check_uses(part: Part, parts: Sequence[Part]) -> None:
+def _check_uses(part: MergedFile, parts: Sequence[MergedFile]) -> None:
     """No name of one file is read as another file's, or as Python's own if another file defines one like it."""
     foreign = {binding.name: binding for other in parts for binding in other.bindings}
     for name, line in part.uses.items():
@@ -210,7 +211,7 @@ def _check_uses(part: Part, parts: Sequence[Part]) -> None:
             )
 
 
-def _check_meanings(parts: Sequence[Part]) -> None:
+def _check_meanings(parts: Sequence[MergedFile]) -> None:
     """A name means the same in all files that bind it."""
     bindings = defaultdict(list)
     for part in parts:
@@ -226,7 +227,7 @@ def _check_meanings(parts: Sequence[Part]) -> None:
 
 
 # ---- putting them together -------------------------------------------------------------------------------------------
-def _foreign_imports(part: Part, modules: Mapping[str, Part], seen: set[str]) -> Iterator[Import]:
+def _foreign_imports(part: MergedFile, modules: Mapping[str, MergedFile], seen: set[str]) -> Iterator[Import]:
     """The imports of modules that are not local, in the order in which Python would reach them in separate files."""
     for node in part.imports:
         if node not in part.local:
@@ -262,7 +263,7 @@ def _import_line(start: str, names: Sequence[str]) -> str:
     return f"{start} (\n" + "".join(f"    {name},\n" for name in names) + ")"
 
 
-def _section(part: Part, above: int = 0) -> str:
+def _section(part: MergedFile, above: int = 0) -> str:
     """The code of a file below its first `above` lines, under a line that names the file. A docstring becomes comments,
     and comments among the imports stay."""
     taken = [*part.imports, *([part.docstring] if part.docstring else [])]

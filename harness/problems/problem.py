@@ -13,7 +13,7 @@ from typing import Any, Literal
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, UsageError
-from harness.core.records import Case, CheckerName, Cost, Ranking
+from harness.core.records import Case, Cost, Ranking
 
 OFFICIAL = "official"  # the suite that stands at the top of a shape file
 MAX_INT = 2**31 - 1  # of a seed, and of any size
@@ -21,12 +21,13 @@ ADAPTER = "adapter.py"  # of a problem whose submissions define something else t
 DEFAULT_BENCHMARK_S = 2.0  # about how long one benchmark is measured, where a suite does not say
 Shown = Literal["delay", "data"]  # how the harness knows that ranks communicate
 DependsOf = Callable[[Any, int, int], frozenset[int]]
+NearOf = Callable[[Any, int, Callable[..., int]], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
     """Cases that are evaluated together. Each timeout is for one whole phase (test, benchmark, ranked). One benchmark
-    is measured for about `benchmark_s`."""
+    is measured for about `benchmark_s`. `drawn`: to how many more shapes a run draws from its secret."""
 
     name: str
     description: str
@@ -36,6 +37,7 @@ class Suite:
     benchmark_timeout_s: float
     ranked_timeout_s: float
     benchmark_s: float
+    drawn: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,7 @@ class Problem:
     as a rank that depends on a delayed one cannot finish first, and by `data`, as a right result needs data that only
     other ranks have; empty where the problem does not say. `is_upstream`: the files are GPU MODE's own, and
     `leaderboard` is only their folder's name. `device`: what it runs on whatever the machine has, where that is so.
+    `near_of` draws a shape near another one (problems.drawn).
     `data` are patterns of files in its folder that its cases are made of; `shares` are problems whose modules are
     staged beside its own. `in_place`: a call may write its result into its input. `takes_data`: a user's own data
     can take the place of what it makes (--data)."""
@@ -81,6 +84,7 @@ class Problem:
     params_type: type[Any]
     cost_of: Callable[[Any, int], Cost] | None
     depends_of: DependsOf | None = None
+    near_of: NearOf | None = None
     multi_gpu: bool = True  # else it runs on one rank
     short: dict[str, str] = field(default_factory=dict)
     communication: tuple[Shown, ...] = ()
@@ -89,7 +93,7 @@ class Problem:
     gpus: tuple[str, ...] = ()
     upstream: dict[str, tuple[str, ...]] = field(default_factory=dict)
     is_upstream: bool = False
-    checker: CheckerName = "strict"  # by which rule outputs are judged
+    checker: str = "strict"  # by which rule outputs are judged
     kind: str = "op"  # of kinds.registry
     device: str | None = None
     data: tuple[str, ...] = ()
@@ -136,12 +140,12 @@ class Problem:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What is run of the staged files at GPU MODE, as task.yml has it."""
+        """The program that GPU MODE runs of the staged files, as task.yml has it."""
         return {"main": "eval.py"}
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """What a compiler links to."""
+        """The libraries that a compiler links to."""
         return ()
 
     @property
@@ -153,12 +157,12 @@ class Problem:
         """Raises UsageError if our ranks cannot run the problem."""
 
     def advice(self, device: str, cuda_is_cpu: bool) -> str:
-        """What to do if the problem or a submission fails on that device of this machine, where the device may be the
+        """Advice if the problem or a submission fails on that device of this machine, where the device may be the
         reason; or "". `cuda_is_cpu`: the CPU stands in for CUDA already."""
         return ""
 
     def cost(self, case: Case) -> Cost:
-        """What one rank must do at least in one call of `case`. Raises UsageError if the problem has no cost(),
+        """The least that one rank must do in one call of `case`. Raises UsageError if the problem has no cost(),
         BadFileError if what it returns is no cost."""
         if self.cost_of is None:
             raise UsageError(

@@ -85,7 +85,7 @@ class _Scope:
         return self.outer.find(name, inner=True) if self.outer else None
 
     def word(self, name: str) -> str:
-        """What stands for the name."""
+        """The word that stands for the name."""
         scope = self.find(name)
         if scope is None or scope.is_class:
             return name

@@ -20,15 +20,15 @@ from typing import Any, Literal, get_type_hints
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, UsageError
-from harness.core.records import Case, CheckerName, Cost, Kind, Param, Params, Ranking
+from harness.core.records import Case, Cost, Kind, Param, Params, Ranking
 from harness.core.yaml_file import read_yaml
-from harness.machine import hardware
 from harness.problems.problem import (
     DEFAULT_BENCHMARK_S,
     MAX_INT,
     OFFICIAL,
     DependsOf,
     Marks,
+    NearOf,
     Problem,
     Published,
     Shown,
@@ -39,6 +39,7 @@ from harness.problems.problem import (
 )
 
 FOLDER_FILES = ("reference.py", "task.py", "params.py")
+FUNCTIONS = ("cost", "depends_on", "near")  # that a params.py may have
 PARAM_TYPES = (int, bool, float, str, tuple[int, ...])
 NO_CHECK = "Params.check_world_size(world_size) is missing; raise DecodeError in it where a case cannot be split"
 
@@ -83,6 +84,7 @@ class _SuiteFile:
     tests: tuple[Any, ...]
     benchmarks: tuple[Any, ...]
     benchmark_seconds: float = DEFAULT_BENCHMARK_S
+    drawn: int = 0
 
     def __post_init__(self) -> None:
         for name in ("test_timeout", "benchmark_timeout", "ranked_timeout", "benchmark_seconds"):
@@ -91,6 +93,8 @@ class _SuiteFile:
         for name in ("tests", "benchmarks"):
             if not getattr(self, name):
                 raise DecodeError(f".{name}", "the list is empty; write at least one case")
+        if self.drawn < 0:
+            raise DecodeError(".drawn", f"expected 0 or more shapes, found {self.drawn}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +114,7 @@ class _ProblemFile(_SuiteFile):
     gpus: tuple[str, ...] = ()
     upstream: dict[str, tuple[str, ...]] = field(default_factory=dict)
     kind: str = "op"  # of kinds.registry, which knows the names
-    checker: CheckerName = "strict"
+    checker: str = "strict"
     device: Literal["cpu"] | None = None
     data: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()
@@ -174,7 +178,7 @@ def _content(path: Path) -> bytes:
 def _read_problem(name: str, root: Path, params: bytes, shapes: bytes) -> Problem:
     """`params` and `shapes` are what the two files hold now: a changed file is read anew."""
     folder, shapes_path = root / "reference" / name, root / "shapes" / f"{name}.yaml"
-    params_type, cost_of, depends_of = _load_params(folder / "params.py", root)
+    params_type, cost_of, depends_of, near_of = _load_params(folder / "params.py", root)
     file = read_yaml(_file_type(params_type), shapes_path, root)
     with _as_bad_file(shapes_path, root):
         if file.problem != name:
@@ -184,6 +188,10 @@ def _read_problem(name: str, root: Path, params: bytes, shapes: bytes) -> Proble
         if "delay" in file.communication and depends_of is None:
             where = shown(folder / "params.py", root)
             raise DecodeError("$.communication", f"'delay' needs depends_on() in {where}, which is missing")
+        for suite_name, suite in {OFFICIAL: file, **file.suites}.items():
+            if suite.drawn and near_of is None:
+                where = shown(folder / "params.py", root)
+                raise DecodeError(f"{suite_path(suite_name)}.drawn", f"needs near() in {where}, which is missing")
         _check_short(file.short, params_type)
         published = _published(file)
         official = _suite(OFFICIAL, file, file, params_type)
@@ -204,6 +212,7 @@ def _read_problem(name: str, root: Path, params: bytes, shapes: bytes) -> Proble
         params_type=params_type,
         cost_of=cost_of,
         depends_of=depends_of,
+        near_of=near_of,
         multi_gpu=file.multi_gpu,
         short=file.short,
         communication=file.communication,
@@ -260,10 +269,6 @@ def _check_short(short: dict[str, str], params_type: type[Any]) -> None:
 def _published(file: _ProblemFile) -> Published | None:
     if file.published_on is None or file.published_by is None:
         return None
-    try:
-        hardware.peaks(file.published_on)
-    except UsageError as error:
-        raise DecodeError("$.published_on", str(error)) from None
     return Published(gpu=file.published_on, what=file.published_by)
 
 
@@ -281,11 +286,13 @@ def _suite(name: str, suite: _SuiteFile, file: _ProblemFile, params_type: type[A
         benchmark_timeout_s=suite.benchmark_timeout,
         ranked_timeout_s=suite.ranked_timeout,
         benchmark_s=suite.benchmark_seconds,
+        drawn=suite.drawn,
     )
 
 
 def _case(kind: Kind, case: Any, file: _ProblemFile, params_type: type[Any], path: str) -> Case:
-    params: Params = {item.name: getattr(case, item.name) for item in dataclasses.fields(params_type)}
+    given = {item.name: getattr(case, item.name) for item in dataclasses.fields(params_type)}
+    params: Params = {name: value for name, value in given.items() if value != ""}  # which stands for none
     if case.world_size is None and file.multi_gpu:
         raise DecodeError(path, "the key 'world_size' is missing")
     world_size = 1 if case.world_size is None else case.world_size
@@ -306,9 +313,11 @@ def _check_size(value: Param, path: str) -> None:
         raise DecodeError(path, f"too large; choose at most {MAX_INT}")
 
 
-def _load_params(path: Path, root: Path) -> tuple[type[Any], Callable[[Any, int], Cost] | None, DependsOf | None]:
-    """`Params`, `cost` and `depends_on` of a params.py. Each is imported under a module name of its own, since every
-    problem has a params.py."""
+def _load_params(
+    path: Path, root: Path
+) -> tuple[type[Any], Callable[[Any, int], Cost] | None, DependsOf | None, NearOf | None]:
+    """`Params`, `cost`, `depends_on` and `near` of a params.py. Each is imported under a module name of its own, since
+    every problem has a params.py."""
     name = "_params_" + hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:16]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -326,7 +335,8 @@ def _load_params(path: Path, root: Path) -> tuple[type[Any], Callable[[Any, int]
     wrong = _wrong_with(module)
     if wrong:
         raise BadFileError(f"{shown(path, root)}: {wrong}")
-    return module.Params, getattr(module, "cost", None), getattr(module, "depends_on", None)
+    cost, depends_on, near = (getattr(module, name, None) for name in FUNCTIONS)
+    return module.Params, cost, depends_on, near
 
 
 def _wrong_with(module: types.ModuleType) -> str:
@@ -341,7 +351,7 @@ def _wrong_with(module: types.ModuleType) -> str:
                 f"Params.{item.name}: expected keyword-only fields of type int, bool, float, str or tuple[int, ...], "
                 "without rank, world_size and seed"
             )
-    for name in ("cost", "depends_on"):
+    for name in FUNCTIONS:
         if hasattr(module, name) and not callable(getattr(module, name)):
             return f"{name} is no function; leave it out, or write `def {name}(...)`"
     return ""

@@ -81,7 +81,7 @@ def leading(tree: ast.Module) -> list[ast.Import | ast.ImportFrom]:
 
 @dataclass(frozen=True, kw_only=True)
 class Directives:
-    """What a submission's `#!POPCORN` lines say: the leaderboard it is for, and the GPUs it is to run on."""
+    """A submission's `#!POPCORN` lines: the leaderboard it is for, and the GPUs it is to run on."""
 
     leaderboard: str | None = None
     gpus: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ class TokenFolder:
 
     @property
     def tokens(self) -> int:
-        """How many there are."""
+        """The number of tokens in all files."""
         return sum(file.count for file in self.files)
 
     @property

@@ -19,8 +19,8 @@ from typing import IO
 from harness.core.checkout import ROOT
 from harness.core.decode import encode
 from harness.core.errors import HarnessError
+from harness.core.processes import end_tree
 from harness.machine.host import descendants
-from harness.machine.processes import end_tree
 from harness.process import cgroup, usage
 from harness.process.child import signal_name
 from harness.process.confined import STARTED, ConfinedOrder
@@ -37,8 +37,8 @@ DRAIN_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What a program may take. It is ended after `wall_s`; no answer counts that comes after `answer_s`. `memory_bytes`
+class ProcessLimits:
+    """The limits of a program. It is ended after `wall_s`; no answer counts that comes after `answer_s`. `memory_bytes`
     is of all its processes together, with memory that they share and files of memory, once each; `tasks` are its
     processes and their threads."""
 
@@ -89,7 +89,7 @@ class Command:
     confined: bool = True
 
 
-def run(command: Command, limits: Limits) -> Finished:
+def run(command: Command, limits: ProcessLimits) -> Finished:
     """Runs it to its end or to a limit, and ends whatever is left of it. Raises HarnessError where it cannot be
     started."""
     status_fd, their_fd = os.pipe()
@@ -150,16 +150,16 @@ def run(command: Command, limits: Limits) -> Finished:
     )
 
 
-def _too_much(limits: Limits) -> str:
+def _too_much(limits: ProcessLimits) -> str:
     return f"used more than {limits.memory_bytes / 2**30:.1f} GiB of memory"
 
 
-def _too_many(limits: Limits) -> str:
+def _too_many(limits: ProcessLimits) -> str:
     return f"ran more than {limits.tasks} processes and threads"
 
 
 def _ending(said: str) -> str:
-    """What the status that the launcher wrote means."""
+    """The meaning of the status that the launcher wrote."""
     if not said.isdigit():
         return said
     code = os.waitstatus_to_exitcode(int(said))
@@ -192,7 +192,9 @@ class _Line:
 class _Reading:
     """Reads a program's output as it comes, and watches what the program takes."""
 
-    def __init__(self, child: subprocess.Popen[bytes], limits: Limits, status_fd: int, group: cgroup.Cgroup) -> None:
+    def __init__(
+        self, child: subprocess.Popen[bytes], limits: ProcessLimits, status_fd: int, group: cgroup.Cgroup
+    ) -> None:
         assert child.stdout is not None
         assert child.stderr is not None
         self.child, self.limits, self.group = child, limits, group

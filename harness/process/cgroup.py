@@ -27,7 +27,7 @@ MEMBERS, CHILDREN = "cgroup.procs", "cgroup.subtree_control"
 
 @dataclass(frozen=True, kw_only=True)
 class Most:
-    """What all processes of a group may use together: cores, memory with what they share, processes and threads."""
+    """The limits of all processes of a group together: cores, memory with what they share, processes and threads."""
 
     cores: tuple[int, ...]
     memory_bytes: int
@@ -162,7 +162,7 @@ def _places() -> Iterator[_Place]:
 
 
 def _own_groups() -> list[tuple[Path, Path, tuple[str, ...]]]:
-    """Of each mounted hierarchy its top and this process's group, with the controllers of one of version 1; version 2
+    """The top and this process's group of each mounted hierarchy, with the controllers of one of version 1; version 2
     comes first."""
     own = {}
     for line in _text(Path("/proc/self/cgroup")).splitlines():

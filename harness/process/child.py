@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.errors import HarnessError
+from harness.core.processes import end_tree
 from harness.core.words import SHOWN_CHARS, cut
-from harness.machine.processes import end_tree
 
 
 def search_path() -> str:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.decode import decode
+from harness.core.processes import PR_SET_PDEATHSIG
 from harness.process import cgroup, seccomp
-from harness.process.sandbox import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, Sandbox, die_first, hide, prctl
+from harness.process.sandbox import PR_SET_CHILD_SUBREAPER, Sandbox, die_first, hide, prctl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ def main() -> None:
     if order.cores:
         os.sched_setaffinity(0, order.cores)
     die_first()
-    refused: tuple[seccomp.Call, ...] = () if cgroup.CORES in order.kept else seccomp.OF_CORES
+    refused: tuple[seccomp.Syscall, ...] = () if cgroup.CORES in order.kept else seccomp.OF_CORES
     refused += () if cgroup.MEMORY in order.kept else seccomp.OF_SEGMENTS
     sandbox = Sandbox(
         folder=Path(order.folder),

@@ -147,7 +147,7 @@ class Event:
         return True
 
     def elapsed_time(self, end: "Event") -> float:
-        """Milliseconds, as torch's."""
+        """Milliseconds between the events, as torch has it."""
         return 1000 * (end.recorded_s - self.recorded_s)
 
 
@@ -239,7 +239,7 @@ class CUDAGraph:
 
 
 class graph:  # torch.cuda.graph
-    """Captures what runs within."""
+    """Stands in for torch.cuda.graph: captures the calls of its context."""
 
     def __init__(self, cuda_graph: CUDAGraph, *arguments: Any, **named: Any) -> None:
         self.cuda_graph = cuda_graph

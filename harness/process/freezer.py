@@ -71,7 +71,7 @@ class Freezer:
         return len(running)
 
     def thaw(self) -> None:
-        """Lets them go on."""
+        """Compares the processes' CPU clocks with those at their stop, and continues them."""
         self._compare()
         self.is_frozen = False
         signal_all(signal.SIGCONT)
@@ -122,7 +122,8 @@ def states_of(pid: int) -> str:
 
 
 def _state(words: list[str]) -> str:
-    """Of a thread, by the words of its stat. One that is about to end runs until it has ended, even if it waits."""
+    """A thread's state, by the words of its stat. One that is about to end runs until it has ended, even if it
+    waits."""
     if not words or words[0] in ENDED:
         return words[0] if words else ""
     return "R" if int(words[FLAGS_AT]) & PF_EXITING else words[0]
@@ -150,7 +151,7 @@ def _clocks_ns(pids: Iterable[int]) -> dict[int, int]:
 
 
 def _standing_ns(pids: list[int]) -> dict[int, int]:
-    """The same once it stands still, or after so many readings."""
+    """The CPU clocks once two readings agree, or after READINGS readings."""
     clocks_ns = _clocks_ns(pids)
     for _ in range(READINGS):
         before_ns, clocks_ns = clocks_ns, _clocks_ns(pids)

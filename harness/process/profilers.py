@@ -1,8 +1,8 @@
 """The vendors' profilers: how they are found, what the profiled process is told and says, and the figures of its
 kernels. TOOLS has one entry a tool.
 
-A tool is put around one process, harness/ranks/profiled.py, which marks the call that counts: by cudaProfilerStart and
-Stop, and by an NVTX (roctx) range named profiler_tool.RANGE. Knows no torch and no problems.
+A tool is put around one process, kinds/vendor_tool/rank.py, which marks the call that counts: by cudaProfilerStart
+and Stop, and by an NVTX (roctx) range named profiler_tool.RANGE. Knows no torch and no problems.
 """
 
 import os
@@ -22,7 +22,7 @@ JOB, RESULT = "job.json", "profiled.json"  # what the process gets, and what it 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class ProfilerJob:
     """What the profiled process of one rank does: a case's input from `seed`, WARM_CALLS calls, and one that counts.
     `sets_device`: the problem takes its device from torch and names none. `starts`: the tool waits for
     cudaProfilerStart. `counts`: there is no tool, and the launches of that call are counted."""
@@ -41,7 +41,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """What the profiled process says: why its output is `wrong`, or that it raised; the kernel launches of the call if
+    """The profiled process's answer: why its output is `wrong`, or that it raised; the kernel launches of the call if
     they were to be counted."""
 
     wrong: str = ""
@@ -60,7 +60,7 @@ def find(tool: Tool) -> str | None:
 
 
 def kernel_figures(rank: int, dispatches: Iterable[Dispatch]) -> tuple[KernelFigures, ...]:
-    """What each kernel of a rank's call took, the longest first. Percentages are means, weighted by time."""
+    """The time of each kernel of a rank's call, the longest first. Percentages are means, weighted by time."""
     groups: dict[str, list[Dispatch]] = {}
     for one in dispatches:
         groups.setdefault(one.name, []).append(one)
@@ -78,7 +78,7 @@ def kernel_figures(rank: int, dispatches: Iterable[Dispatch]) -> tuple[KernelFig
 
 
 def complaint(tool: Tool, text: str) -> str | None:
-    """What keeps the tool from profiling, by what it printed; None if it does not say."""
+    """The tool's reason why it cannot profile, from its output; None if it gives none."""
     for says, advice in tool.complaints:
         if (found := re.search(says, text)) is not None:
             return advice.format(said=found[0])

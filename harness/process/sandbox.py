@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.core.checkout import ROOT
+from harness.core.processes import PR_SET_PDEATHSIG
 from harness.process import cgroup, link, seccomp
 
 # What a kernel, a compiler or a driver is known to look at. A list of what may stay and not of what must go: nobody
@@ -45,7 +46,7 @@ MAX_FILE_BYTES = 16 << 30
 MAX_OPEN_FILES = 8192
 MORE_PROCESSES = 4096  # than the user has; threads count, and eight ranks of torch on a large host have hundreds
 SPARE_PART = 16  # of the memory, which no group of ranks may use
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38  # linux/prctl.h
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 4, 24, 38  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x20000, 0x8000000, 0x10000000  # linux/sched.h
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
@@ -81,7 +82,7 @@ class Sandbox:
     shown: tuple[Path, ...] = ()
     link: str = ""
     link_fds: list[int] = field(default_factory=list)
-    refused: tuple[seccomp.Call, ...] = ()
+    refused: tuple[seccomp.Syscall, ...] = ()
 
     @property
     def has_devices(self) -> bool:
@@ -122,7 +123,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def most() -> cgroup.Most:
-    """What a group of ranks may use of this machine, where a cgroup can be made."""
+    """The limits of a group of ranks on this machine, where a cgroup can be made."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cores = tuple(sorted(os.sched_getaffinity(0)))
     return cgroup.Most(cores=cores, memory_bytes=memory - memory // SPARE_PART, tasks=MORE_PROCESSES)
@@ -270,7 +271,7 @@ def _mount_over(target: Path, kind: str, options: str, kept: Iterable[Path]) -> 
 
 
 def _freeze_proc() -> None:
-    """What /proc has but processes can be read only: the kernel's settings, which are root's even without its
+    """Makes everything in /proc but processes read-only: the kernel's settings, which are root's even without its
     capabilities. Landlock must let drivers write below /proc (see `_landlock`)."""
     for path in Path("/proc").iterdir():
         if not path.name.isdigit() and not path.is_symlink():

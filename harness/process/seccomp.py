@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
-class Call:
+class Syscall:
     """A system call and its numbers (asm/unistd.h). It is refused unless the arguments at the places of `unless` have
     these values, and those of `without` none of these bits; if neither names a place it is always refused. `fails_with`
     is the error that it ends with."""
@@ -41,46 +41,46 @@ class Call:
 SELF = {0: 0}
 CLONE_NEW = 0x7E020000  # linux/sched.h: of mounts, cgroups, names, IPC, users, PIDs, networks
 ALWAYS = (
-    Call("ptrace", 101, 117),
-    Call("process_vm_readv", 310, 270),
-    Call("process_vm_writev", 311, 271),
-    Call("kcmp", 312, 272),
-    Call("pidfd_send_signal", 424, 424),
-    Call("process_madvise", 440, 440),
-    Call("process_mrelease", 448, 448),
-    Call("prlimit64", 302, 261, SELF),
-    Call("sched_setattr", 314, 274, SELF),
-    Call("setpriority", 141, 140, {0: os.PRIO_PROCESS, 1: 0}),
-    Call("ioprio_set", 251, 30, {0: IOPRIO_WHO_PROCESS, 1: 0}),
-    Call("migrate_pages", 256, 238, SELF),
-    Call("move_pages", 279, 239, SELF),
+    Syscall("ptrace", 101, 117),
+    Syscall("process_vm_readv", 310, 270),
+    Syscall("process_vm_writev", 311, 271),
+    Syscall("kcmp", 312, 272),
+    Syscall("pidfd_send_signal", 424, 424),
+    Syscall("process_madvise", 440, 440),
+    Syscall("process_mrelease", 448, 448),
+    Syscall("prlimit64", 302, 261, SELF),
+    Syscall("sched_setattr", 314, 274, SELF),
+    Syscall("setpriority", 141, 140, {0: os.PRIO_PROCESS, 1: 0}),
+    Syscall("ioprio_set", 251, 30, {0: IOPRIO_WHO_PROCESS, 1: 0}),
+    Syscall("migrate_pages", 256, 238, SELF),
+    Syscall("move_pages", 279, 239, SELF),
     # In a network of its own, packets between interfaces go round and round while all processes are stopped; in a user
     # namespace of its own a process has every capability.
-    Call("unshare", 272, 97),
-    Call("setns", 308, 268),
-    Call("clone", 56, 220, without={0: CLONE_NEW}),
-    Call("clone3", 435, 435, fails_with=errno.ENOSYS),  # has its flags in memory; C libraries take clone instead
+    Syscall("unshare", 272, 97),
+    Syscall("setns", 308, 268),
+    Syscall("clone", 56, 220, without={0: CLONE_NEW}),
+    Syscall("clone3", 435, 435, fails_with=errno.ENOSYS),  # has its flags in memory; C libraries take clone instead
     # The kernel's own threads do this work, or events do.
-    Call("io_uring_setup", 425, 425),
-    Call("perf_event_open", 298, 241),
-    Call("bpf", 321, 280),
-    Call("add_key", 248, 217),
-    Call("request_key", 249, 218),
-    Call("keyctl", 250, 219),
+    Syscall("io_uring_setup", 425, 425),
+    Syscall("perf_event_open", 298, 241),
+    Syscall("bpf", 321, 280),
+    Syscall("add_key", 248, 217),
+    Syscall("request_key", 249, 218),
+    Syscall("keyctl", 250, 219),
 )
 # glibc names the caller's own threads by their numbers here (pthread_setaffinity_np), so these are refused only where
 # no PID namespace keeps others out of reach.
 OF_THREADS = (
-    Call("sched_setaffinity", 203, 122, SELF),
-    Call("sched_setparam", 142, 118, SELF),
-    Call("sched_setscheduler", 144, 119, SELF),
+    Syscall("sched_setaffinity", 203, 122, SELF),
+    Syscall("sched_setparam", 142, 118, SELF),
+    Syscall("sched_setscheduler", 144, 119, SELF),
 )
 # Where a program is to keep to the cores that it starts on, and no cpuset does it.
-OF_CORES = (Call("sched_setaffinity", 203, 122),)
+OF_CORES = (Syscall("sched_setaffinity", 203, 122),)
 # Memory that nothing shows to belong to a process, while none has it attached.
-OF_SEGMENTS = (Call("shmget", 29, 194, fails_with=errno.ENOSYS),)
+OF_SEGMENTS = (Syscall("shmget", 29, 194, fails_with=errno.ENOSYS),)
 # On GPUs, torch's expandable segments and NVSHMEM share memory between ranks by these. Landlock keeps them in a group.
-OF_DESCRIPTORS = (Call("pidfd_open", 434, 434), Call("pidfd_getfd", 438, 438))
+OF_DESCRIPTORS = (Syscall("pidfd_open", 434, 434), Syscall("pidfd_getfd", 438, 438))
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Machine:
     architecture: int
     seccomp: int
 
-    def number(self, call: Call) -> int:
+    def number(self, call: Syscall) -> int:
         """The call's number on this machine."""
         return int(getattr(call, self.name))
 
@@ -102,7 +102,7 @@ MACHINES = {
 }
 
 
-def program(machine: Machine, calls: Iterable[Call]) -> bytes:
+def program(machine: Machine, calls: Iterable[Syscall]) -> bytes:
     """The filter as an array of `struct sock_filter`."""
     unknown = _do(RETURN, RET_ERRNO | errno.ENOSYS)
     allow = _do(RETURN, RET_ALLOW)
@@ -119,7 +119,7 @@ def program(machine: Machine, calls: Iterable[Call]) -> bytes:
     return b"".join([*words, allow])
 
 
-def install(calls: Iterable[Call]) -> str:
+def install(calls: Iterable[Syscall]) -> str:
     """Refuses these calls to this process from now on; it must have no_new_privs. Returns what is missing, or "".
     Raises OSError where the kernel does not take the filter."""
     machine = MACHINES.get(platform.machine())

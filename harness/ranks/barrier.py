@@ -73,8 +73,8 @@ class Barrier:
         self.page.close()
 
     def device_marks(self) -> tuple[int, int]:
-        """Where devices leave their marks, in bytes: the offset of rank 0's mark in the page, and the distance from one
-        rank's mark to the next. A mark has 32 bits; hosts do not write to it."""
+        """The offset of rank 0's device mark in the page, and the distance between marks of consecutive ranks, in
+        bytes. A mark has 32 bits; hosts do not write to it."""
         return 8 * (FIRST_MARK + DEVICE_MARK), 8 * MARKS_STRIDE
 
     def device_held(self, rank: int) -> int:
@@ -96,7 +96,7 @@ class Barrier:
             self._set(self.marks[rank] + KEY, key << EPOCH_BITS | epoch % (1 << EPOCH_BITS))
 
     def key(self, rank: int, epoch: int) -> int:
-        """That rank's key of `epoch`; waits until the parent has given it."""
+        """The rank's key of `epoch`; waits until the parent has written it."""
         word = self.marks[rank] + KEY
         while (seen := self.words[word]) % (1 << EPOCH_BITS) != epoch % (1 << EPOCH_BITS):
             self._sleep(word, seen)
@@ -179,7 +179,7 @@ class Barrier:
 
 
 def _steps_at(world_size: int) -> int:
-    """Where the words of steps begin in the page, in bytes."""
+    """The offset of the words of steps in the page, in bytes."""
     return 8 * (FIRST_MARK + MARKS_STRIDE * world_size)
 
 

@@ -19,7 +19,7 @@ NOTHING = struct.pack(">I", 0)  # a frame of no bytes
 
 
 class ProtocolError(Exception):
-    """The other side sent something that is not one of these messages."""
+    """The other side sent bytes that are none of these messages."""
 
 
 class Channel:
@@ -60,7 +60,7 @@ class Channel:
         return bytes(data)
 
 
-class Parser:
+class MessageParser:
     """Cuts a stream that arrives in pieces into messages of one of `kind`'s types; for the parent, which must not block
     on one rank."""
 
@@ -97,6 +97,6 @@ def send_files(sock: socket.socket, files: Sequence[int]) -> None:
 
 
 def frame(message: Any) -> bytes:
-    """One message as bytes."""
+    """The message as a frame: its length (4 bytes, big-endian), then its JSON."""
     body = json.dumps(encode(message)).encode()
     return struct.pack(">I", len(body)) + body

@@ -36,11 +36,6 @@ class Budget:
     burst: bool = False  # a block's calls without a pause, behind WARM_CALLS that are not counted; see `turns`
 
 
-def block(device: str) -> int:
-    """How many samples are taken together on that device."""
-    return 4 if device == "cpu" else 7
-
-
 def device_us(called: Sequence[CallSample]) -> float:
     """The slowest rank's time by its device's own events."""
     return max(call.device_us or 0.0 for call in called)
@@ -59,10 +54,10 @@ SAMPLE_US: dict[Clock, Callable[[Sequence[CallSample]], float]] = {
 
 
 class Samples:
-    """The samples of one case so far, on each of `clocks`, in blocks of so many. On the host's clocks ranks' times are
-    claims: `witnesses` say what they count. `in_pairs`: what passes around a call is known from the baseline's on the
-    same input, as on GPUs, and not from idle calls. `is_trusted`: the baseline runs our reference. The first of the
-    clocks ranks; where that is the device's, its calls are stepped, and `device` has what the parent saw of them."""
+    """The samples of one case so far, on each of `clocks`, in blocks of `block` calls. The first clock ranks. On the
+    host's clocks ranks' times are claims: `witnesses` decide which times count. `in_pairs`: the time around a call is
+    compared with the baseline's on the same input, as on GPUs, and not with idle calls. `is_trusted`: the baseline runs
+    our reference. Where the device's clock ranks, its calls are stepped, and `device` has the parent's observations."""
 
     def __init__(
         self,
@@ -123,17 +118,17 @@ class Samples:
         self.own_us["device"], self.ref_us["device"] = [], []
 
     def saw(self, clock: Clock, turn: Turn, is_baseline: bool) -> None:
-        """What the parent saw of these calls' turn, which may begin with others that are no samples."""
+        """Adds the parent's observation of the turn of these calls, which may begin with others that are no samples."""
         if clock in self.witnesses:
             witness = self.witnesses[clock]
             (witness.ref if is_baseline else witness.own).append(turn.last(self.block))
 
     def saw_idle(self, turn: Turn) -> None:
-        """What the parent saw of a call without a kernel."""
+        """Adds the parent's observation of a call without a kernel."""
         self.witnesses["wall"].idle.append(turn)
 
     def counted_us(self, clock: Clock | None = None) -> tuple[list[float], list[float]]:
-        """What counts on that clock (None: the one that ranks), of submission and reference."""
+        """The times of submission and reference that count on that clock (None: the clock that ranks), in us."""
         clock = clock or self.ranked
         if clock == "device" and self.device is not None:
             return self.device.counted_us()

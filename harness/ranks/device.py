@@ -176,7 +176,7 @@ def holding_options(warp_size: int, hip: bool) -> dict[str, int]:
     return {"num_warps": HOLDING_THREADS // warp_size} | ({} if hip else {"maxnreg": 32})
 
 
-class Gpu:
+class GpuDevice:
     """One GPU, CUDA or ROCm."""
 
     kind, backend, has_files = "cuda", "nccl", False
@@ -254,7 +254,7 @@ class Gpu:
 
     def regain(self) -> None:
         if (lacking := self.released - self.kept_bytes()) > 0:
-            with contextlib.suppress(torch.OutOfMemoryError):  # others have it: the call will ask for what it needs
+            with contextlib.suppress(torch.OutOfMemoryError):  # others have it: the call will allocate it
                 torch.empty(lacking, dtype=torch.uint8, device=self.id)
         self.released = 0
 
@@ -322,4 +322,4 @@ def make_device(order: wire.RankOrder, barrier: Barrier) -> Device:
     """The device of one rank, by the name that --device has: cpu, cuda or rocm."""
     if order.device == "cpu":
         return Cpu(order.threads)
-    return Gpu(order.rank, order.local_rank, order.world_size, barrier, order.kept_bytes)
+    return GpuDevice(order.rank, order.local_rank, order.world_size, barrier, order.kept_bytes)

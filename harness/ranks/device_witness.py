@@ -38,7 +38,7 @@ class DeviceWitness:
 
     @property
     def none_us(self) -> float:
-        """What an empty call takes."""
+        """The time of an empty call, in us."""
         return statistics.median(one.call_us for one in self.idle) if self.is_trusted and self.idle else self.empty_us
 
     def claims_us(self, calls: Sequence[Seen]) -> list[float]:
@@ -51,7 +51,7 @@ class DeviceWitness:
         return [max(us - self.none_us, 0.0) for us in one.ranks_us()]
 
     def counted_us(self) -> tuple[list[float], list[float]]:
-        """What the calls of submission and baseline count."""
+        """The times that count of the calls of submission and baseline, in us."""
         own_us, ref_us = self.claims_us(self.own), self.claims_us(self.ref)
         counted = self._counted(self.own, own_us, self.ref, ref_us)
         return counted, ref_us if self.is_trusted else self._counted(self.ref, ref_us, self.own, own_us)
@@ -81,7 +81,7 @@ class DeviceWitness:
         return _positive(seen_us, call_us)
 
     def _around_us(self, others: Sequence[Seen], is_ahead: bool) -> list[float]:
-        """What passes around the baseline's calls that were queued ahead, or were not."""
+        """The times around the baseline's calls that were queued ahead, or that were not, in us."""
         alike = [one.around_us for one in others if one.is_ahead == is_ahead]
         if len(alike) < FEWEST_ALIKE:
             alike = [one.around_us for one in self.copies] or [one.around_us for one in others]

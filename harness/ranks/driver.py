@@ -103,14 +103,15 @@ def ipc_handle(base: int) -> str:
 
 
 def address_range(address: int) -> tuple[int, int]:
-    """Where the allocation that holds this address begins, and its bytes. Raises DriverError if there is none."""
+    """The start and the size in bytes of the allocation that holds this address. Raises DriverError if there is
+    none."""
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     _call("address_range", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
     return int(base.value or 0), size.value
 
 
 def stream_wait(stream: int, address: int, value: int) -> None:
-    """What is queued on the stream next waits until the 32-bit word at `address` has come to `value`."""
+    """Makes the stream's next work wait until the 32-bit word at `address` is `value`."""
     numbers = ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value)
     _call("stream_wait", *numbers, ctypes.c_uint(UNTIL_AT_LEAST))
 

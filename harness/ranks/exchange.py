@@ -44,7 +44,7 @@ class Exchange:
         self.output_offset = 0  # where the next one goes
 
     def send_files(self) -> None:
-        """Sends what is to go before the reply."""
+        """Sends the files that belong to the next reply, and closes them."""
         files, self.to_send = self.to_send, []
         if files:
             self.channel.send_files(files)
@@ -76,7 +76,7 @@ class Exchange:
             self.output_buffer = self.device.buffer(buffers.outputs.nbytes, handle)
 
     def close_buffers(self) -> None:
-        """Closes what it opened of the trusted rank's."""
+        """Closes the trusted rank's buffers that are open here."""
         if self.buffers is not None:
             self.input_buffer.close()
             self.output_buffer.close()
@@ -98,16 +98,16 @@ class Exchange:
     # ---- outputs
 
     def expect_gated(self) -> None:
-        """The next output is that of a gated call, whose file is made ahead. An input is read and an output written
-        that nobody gets, so that what it takes is in the caches. Else the next ones would take a quarter longer, and
-        whoever has a way of fewer steps would hide as much of its call."""
+        """Makes the file for the output of a gated call ahead. Then reads an input and writes an output that nobody
+        gets, so that the code and data of both are in the caches. Otherwise the next ones would take a quarter longer,
+        and a submission that reads and writes in fewer steps could hide as much of its call."""
         self.gated_file = new_file("output")
         payload.read_input(LoadedFile(self.small_input), None)
         os.close(sealed_file("rehearsal", lambda buffer: write_described(buffer, SMALL, SMALL.nbytes))[0])
 
     @functools.cached_property
     def small_input(self) -> int:
-        """A file."""
+        """A sealed file with a small input, for `expect_gated`."""
         return sealed_file("rehearsal", functools.partial(payload.write_input, offset=0, value=(SMALL,)))[0]
 
     def hand_over(self, result: Any) -> wire.Output:
@@ -142,9 +142,9 @@ class Exchange:
 
 
 def write_described(buffer: FileBuffer, result: Any, limit: int) -> wire.Output:
-    """Writes the output into an empty file, and behind it what it is: a description that came later could still be
-    chosen then. What most calls return, one plain tensor, takes the fewest steps, since whoever did it in fewer would
-    hide as much of its call."""
+    """Writes the output into an empty file and its description behind it: a description that came later could still be
+    chosen then. One plain tensor, which most calls return, takes the fewest steps, since a submission that writes in
+    fewer could hide as much of its call."""
     is_plain = type(result) is torch.Tensor and _is_plain(result) and result.nbytes <= limit
     if is_plain and (plain := _of_plain(result.dtype, result.shape)) is not None:
         buffer.fill(result, plain[1])
@@ -162,7 +162,8 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 @functools.lru_cache
 def _of_plain(dtype: torch.dtype, shape: torch.Size) -> tuple[wire.Output, bytes] | None:
-    """What such a tensor is, and as it stands in a file; None if no result is of that make."""
+    """The description of a plain tensor of that dtype and shape, as a record and as JSON; None if no result may have
+    that dtype or shape."""
     if str(dtype) not in payload.RESULT_DTYPES or len(shape) > MAX_RANK:
         return None
     nbytes = shape.numel() * dtype.itemsize
@@ -177,7 +178,7 @@ def _as_json(output: wire.Output) -> bytes:
 
 
 def described(buffer: FileBuffer) -> wire.Output:
-    """What a rank that nobody trusts says in an output's file that the output is."""
+    """The description that an untrusted rank wrote behind an output in its file."""
     try:
         return decode(wire.Output, json.loads(buffer.appended(wire.MAX_FRAME_BYTES)))
     except (EOFError, DecodeError, ValueError, RecursionError):

@@ -11,7 +11,7 @@ IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
 
 
 class RankFailure(Exception):
-    """A rank of `role` ended the evaluation; `outcome` says how, and `reason` what it comes down to."""
+    """A rank of `role` ended the evaluation: how (`outcome`), and the cause in a word (`reason`)."""
 
     def __init__(self, role: wire.Role, outcome: Raised | Crashed | TimedOut, reason: wire.Reason = "") -> None:
         super().__init__(role, outcome, reason)
@@ -19,7 +19,7 @@ class RankFailure(Exception):
 
 
 def crashed(rank: Rank, message: str) -> RankFailure:
-    """The rank's process is gone, or what it sent is no reply."""
+    """The failure of a rank whose process is gone, or that sent something that is no reply."""
     outcome = Crashed(rank=rank.rank, message=message, log_tail=rank.log.text()[-TAIL_CHARS:])
     return RankFailure(rank.role, outcome, reason="memory" if rank.was_killed else "")
 

@@ -15,7 +15,7 @@ from harness.process import usage
 from harness.ranks import channel, failure, node_clock, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.rank import Rank
-from harness.ranks.watch import Processes, Watch
+from harness.ranks.watch import Processes, RanksWatch
 
 LOOK_S = 0.01  # while the parent waits at the barrier: how often it looks whether a rank has failed
 R = TypeVar("R")
@@ -40,7 +40,7 @@ class Gates:
     idle: bool = False
 
     def of(self, rank: int) -> Sequence[int]:
-        """What that rank gets."""
+        """The files that this rank gets."""
         return [self.files[rank]] if self.files else ()
 
 
@@ -66,7 +66,7 @@ class Group(Protocol):
         `deadline` (of time.monotonic()) passes."""
 
     def ask(self, commands: wire.Command | Sequence[wire.Command], reply: type[R], deadline: float) -> list[R]:
-        """`send`, then `gather`."""
+        """Sends the commands, then gathers a reply of each rank. Raises what `gather` does."""
 
     def take_files(self, count: int) -> list[list[int]]:
         """The files that each rank has sent with its last reply, by rank; they are the caller's to close. Raises
@@ -104,7 +104,7 @@ class RankGroup:
         self.processes, self.role, self.barrier = processes, role, barrier
         self.nodes = nodes
         self.members = processes.ranks[role]
-        self.watch = Watch(processes, role)
+        self.watch = RanksWatch(processes, role)
         self.epoch = 0
         self.kept_bytes = 0
         self.opened_ns = 0
@@ -202,7 +202,8 @@ class RankGroup:
                 channel.send_files(rank.sock, gates.of(rank.rank))
 
     def _masked(self, command: wire.Call, keys: Sequence[int], late: Late | None, deadline: float) -> int:
-        """The same for ranks that have their inputs, each masked until they get its key."""
+        """Runs a burst on ranks that already hold masked inputs: the key of call k is told when all ranks have finished
+        call k-1. Returns when the late rank was let in (ns, CLOCK_MONOTONIC; 0 if none is late)."""
         let_in_ns = 0
         everyone = range(len(self.members))
         self.send(command)
@@ -227,7 +228,8 @@ class RankGroup:
         return let_in_ns
 
     def _ready(self, command: wire.Call, lead_s: float, late: Late | None, deadline: float) -> int:
-        """The same for ranks that have their inputs."""
+        """Lets ranks call that already hold plain inputs; returns when the late one was let in (ns,
+        CLOCK_MONOTONIC)."""
         others = self._all_but(late)
         self._send((rank, command, ()) for rank in others)
         self.watch.gather(others, wire.AtBarrier, deadline)

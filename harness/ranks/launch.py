@@ -21,20 +21,19 @@ from typing import cast
 
 from harness.core.decode import decode
 from harness.core.errors import HarnessError
-from harness.core.records import CheckerName
 from harness.process import cgroup, sandbox
 from harness.ranks import failure, wire
 from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.group import Group, RankGroup
 from harness.ranks.rank import Rank
-from harness.ranks.watch import Watch
+from harness.ranks.watch import RanksWatch
 from harness.ranks.zygote_messages import (
     MAX_MESSAGE_BYTES,
     Confined,
-    Exited,
     Freeze,
-    Frozen,
+    GroupFrozen,
     NodeLost,
+    RankExited,
     ShowStacks,
     Thaw,
     ZygoteMessage,
@@ -49,8 +48,8 @@ FROZEN_S = 10.0  # for all processes of a group to stop, which takes millisecond
 
 
 def drawn() -> dict[wire.Role, wire.GroupName]:
-    """Which group has which role. Chance decides, so that nothing that a rank sees tells its role: neither its folder
-    nor its place in the order of start."""
+    """Draws which group has which role. Chance decides, so that a rank cannot tell its role from its folder or its
+    place in the order of start."""
     first, *others = GROUPS
     if secrets.randbits(1):
         others.reverse()
@@ -61,10 +60,10 @@ def drawn() -> dict[wire.Role, wire.GroupName]:
 class Launch:
     """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
     `folder` is theirs: each starts in `group/rank` below it. `names` says which group has which role; outputs of the
-    roles in `judged` are. `caches` are for what compilers make, where a role has one that outlives the run. `hidden`,
-    `checker`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder; `judges` are folders that trusted
-    ranks see and no others. `nodes` has a connection to the agent of each node that runs ranks; without, all run
-    here."""
+    roles in `judged` are, by trusted ranks that run `judge`. `caches` are for what compilers make, where a role has one
+    that outlives the run. `hidden`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder; `judges` are
+    folders that trusted ranks see and no others. `nodes` has a connection to the agent of each node that runs ranks;
+    without, all run here."""
 
     world_size: int
     device: str
@@ -77,7 +76,7 @@ class Launch:
     caches: Mapping[wire.Role, Path] = field(default_factory=dict)
     hidden: tuple[Path, ...] = ()
     judges: tuple[Path, ...] = ()
-    checker: CheckerName = "strict"
+    judge: str = wire.TRUSTED
     cuda_is_cpu: bool = False
     confined: bool = True
     kept_bytes: int = wire.KEPT_BYTES
@@ -104,11 +103,11 @@ class Launch:
         return self.folder / self.names[role] / str(rank)
 
     def workdirs(self, role: wire.Role) -> list[Path]:
-        """Those of all its ranks."""
+        """The folders of all ranks of that role."""
         return [self.workdir(role, rank) for rank in range(self.world_size)]
 
     def order(self, role: wire.Role, rank: int, groups: tuple[str, ...] = ()) -> wire.RankOrder:
-        """All that a rank gets at its start."""
+        """The order that starts this rank."""
         is_judge = role == "trusted"
         return wire.RankOrder(
             group=self.names[role],
@@ -123,7 +122,7 @@ class Launch:
             cache=str(self.caches.get(role, self.folder / self.names[role] / "cache")),
             hidden=tuple(map(str, self.hidden if is_judge else dict.fromkeys((*self.hidden, *self.judges)))),
             shown=tuple(map(str, self.judges)) if is_judge else (),
-            checker=self.checker,
+            program=self.judge if is_judge else wire.UNTRUSTED,
             judged=role in self.judged,
             cuda_is_cpu=self.cuda_is_cpu,
             confined=self.confined,
@@ -133,7 +132,7 @@ class Launch:
 
 
 def log_name(role: wire.Role, rank: int) -> str:
-    """What a report calls the log of a rank."""
+    """The name of a rank's log in reports."""
     return f"{role} rank {rank}"
 
 
@@ -188,7 +187,7 @@ class Ranks:
         return [*(process.pid for process in self.zygotes.processes), *self.by_pid]
 
     def logs(self) -> dict[str, str]:
-        """What each rank printed (the end of it), where it printed anything."""
+        """The end of the log of each rank that printed anything."""
         if not self.is_over:
             self.poll(0)
         return {log_name(rank.role, rank.rank): rank.log.text() for rank in self.all_ranks() if rank.log.tail}
@@ -225,7 +224,7 @@ class Ranks:
     def check_frozen(self, deadline: float) -> None:
         """Waits as `wait_frozen`. Raises RankFailure if a group has run while it was frozen, or a rank failed."""
         self.wait_frozen(deadline)
-        Watch(self, "candidate").check_all(deadline, ())
+        RanksWatch(self, "candidate").check_all(deadline, ())
 
     def poll(self, timeout_s: float) -> None:
         """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
@@ -251,7 +250,7 @@ class Ranks:
             raise HarnessError(message.why)
         if isinstance(message, Confined):
             self.lacking += [text for text in message.lacking if text not in self.lacking]
-        elif isinstance(message, Frozen):
+        elif isinstance(message, GroupFrozen):
             role = self.roles[message.group]
             rank = self.ranks[role][0]
             if message.running:
@@ -260,7 +259,7 @@ class Ranks:
                 rank.gone = rank.gone or f"ran while not on turn: the {role} {message.ran} while it was stopped"
             if self.freezing.get(role) == message.number:
                 del self.freezing[role]
-        elif isinstance(message, Exited):
+        elif isinstance(message, RankExited):
             self.by_pid[message.pid].exited(message.code)
             self.exited.add(message.pid)
         else:

@@ -8,7 +8,7 @@ LOG_TAIL_BYTES = 64 << 10  # of what a process prints, the end is kept
 READ_BYTES = 1 << 20
 
 
-class Log:
+class LogPipe:
     """A pipe that someone prints to, of which the end is kept."""
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Log:
         self.total_bytes = 0
 
     def read(self) -> bool:
-        """Takes what is there; False at the end of the pipe."""
+        """Takes the bytes that are there; False at the end of the pipe."""
         with contextlib.suppress(BlockingIOError):
             data = os.read(self.fd, READ_BYTES)
             self.tail += data
@@ -30,11 +30,10 @@ class Log:
         return True
 
     def close(self) -> None:
-        """Closes both ends."""
         os.close(self.fd)
         os.close(self.write_fd)
 
     def text(self, since_bytes: int = 0) -> str:
-        """What came after the first `since_bytes` bytes, as far as it was kept."""
+        """The text after the first `since_bytes` bytes, as far as it was kept."""
         fresh = self.total_bytes - since_bytes
         return self.tail[max(0, len(self.tail) - fresh) :].decode(errors="replace")

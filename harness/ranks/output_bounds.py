@@ -13,7 +13,7 @@ MAX_PLAIN = 1000  # characters of a text, or bits of a number, that is a value i
 
 
 def excess(described: Mapping[str, Any]) -> str:
-    """What of a description (the fields of wire.Output) is more than it may hold, or ""."""
+    """The first field of an output's description (wire.Output) that exceeds its bound, in words, or ""."""
     words = (*(described[name] for name in ("kind", "dtype", "device", "note", "memory")), *described["keys"])
     rank = max(len(described[name]) for name in ("shape", "strides"))
     parts = max(len(described[name]) for name in ("items", "keys"))

@@ -118,7 +118,7 @@ def _laid_out(value: Any, offset: int, with_host: bool = False) -> tuple[_Layout
 
 
 def end_of(value: Any, offset: int) -> int:
-    """Where the tensors of the tree `value` end when they are written at `offset`."""
+    """The offset behind the tensors of the tree `value` when they are written at `offset`, in bytes."""
     return _laid_out(value, offset)[0].end
 
 
@@ -201,10 +201,10 @@ def read_input(buffer: Source, made: Input | None, masked: list[tuple[torch.Tens
     tensors that are still to be unmasked, with their places. A file says all but that (`made` may be None)."""
 
     tree = buffer.appended() if isinstance(buffer, LoadedFile) else base64.b64decode(made.tree if made else "")
-    return _Reading(tree, buffer, masked if made and made.masked else None).load()
+    return _TreeReading(tree, buffer, masked if made and made.masked else None).load()
 
 
-class _Reading(pickle.Unpickler):
+class _TreeReading(pickle.Unpickler):
     """Reads a tree, with new tensors out of the buffer."""
 
     def __init__(self, tree: bytes, buffer: Source, masked: list[tuple[torch.Tensor, int]] | None) -> None:

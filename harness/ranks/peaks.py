@@ -16,7 +16,7 @@ import torch.distributed as dist
 from harness.ranks.wire import PeaksMeasured
 
 TRIES = 7
-WARM = 2  # tries: the first may load and compile what it runs
+WARM = 2  # tries that do not count: the first may load and compile kernels
 GEMM_SHAPES_MNK = {"cpu": ((256, 256, 1024), (512, 512, 512), (1024, 1024, 1024)), "cuda": ((8192, 8192, 8192),)}
 # A CPU without bf16 instructions multiplies bf16 a hundred times slower than float32, which holds every product of two
 # bf16 numbers exactly: a submission may convert, so the better of the two bounds it.

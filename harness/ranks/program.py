@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from harness.core.words import both_ends
+from harness.core.words import SHOWN_CHARS, both_ends
 from harness.ranks import channel, payload, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.compile_log import verbose_extensions
@@ -35,7 +35,7 @@ MEMORY = re.compile("out of memory|cannot allocate|can't allocate", re.IGNORECAS
 
 
 class Program:
-    """What all kinds of rank do. There is one method per command; it returns the reply."""
+    """The commands that every kind of rank obeys: one method a command, which returns the reply."""
 
     judged = True  # whether its outputs go where trusted ranks look for them
 
@@ -181,7 +181,8 @@ class Program:
         return wire.Called(samples=tuple(samples), kept_bytes=self.device.kept_bytes())
 
     def step_calls(self, command: wire.StepCalls) -> wire.Reply:
-        """What the device is to do waits for words that the parent sets; the host runs ahead of it, if it may."""
+        """Makes stepped calls: the device waits for words that the parent sets, and the host queues ahead of it if it
+        may."""
         gc.disable()
         for at, (index, work) in enumerate(zip(command.indices, command.work, strict=True)):
             epoch = command.epoch + wire.STEP_EPOCHS * at
@@ -197,8 +198,8 @@ class Program:
         return wire.Called(samples=(), kept_bytes=self.device.kept_bytes())
 
     def step_call(self, index: int, work: wire.Work, epoch: int) -> tuple[Any, wire.Output, float]:
-        """What that work returns, where it lies, and how long the host took (us); not before the parent tells this rank
-        the epoch, unless that is 0."""
+        """Does the work of one step and returns its result, where it lies, and the host's time to queue it (us). Waits
+        first until the parent tells this rank the epoch, unless that is 0."""
         kernels: dict[wire.Work, Kernel] = {
             "call": self.kernel,
             "nothing": partial(_whatever, self.returned),
@@ -256,7 +257,7 @@ def set_meeting(rank: int, world_size: int, port: int) -> None:
 
 
 def set_nodes(local_rank: int, local_size: int, network: wire.Network) -> None:
-    """The same where ranks run on several nodes. There they meet at rank 0's address."""
+    """Sets the same variables as `set_meeting` for ranks on several nodes, which meet at rank 0's address."""
     os.environ.update(
         MASTER_ADDR=network.master,
         LOCAL_RANK=str(local_rank),
@@ -281,7 +282,7 @@ def output_limit(expected_nbytes: int) -> int:
 
 
 def out_of_memory(said: str) -> str:
-    """What torch says of it at length, in a line: what was asked for, what there is."""
+    """torch's message about missing device memory in one line: the bytes asked for, and the bytes there are."""
     asked = re.search(r"[Tt]ried to allocate ([0-9.]+ \w+)", said)
     free, total = torch.cuda.mem_get_info() if torch.cuda.is_available() else (0, 0)
     held = torch.cuda.memory_reserved() if total else 0
@@ -305,13 +306,13 @@ def failed(error: BaseException) -> wire.Failed:
         message = f"called sys.exit({error.code!r})"
     return wire.Failed(
         message=both_ends(message, MAX_MESSAGE_CHARS),
-        traceback=both_ends("".join(lines), wire.MAX_TEXT_CHARS),
+        traceback=both_ends("".join(lines), SHOWN_CHARS),
         reason=reason_of(error),
     )
 
 
 def reason_of(error: BaseException) -> wire.Reason:
-    """What the exception comes down to."""
+    """The cause of the exception in a word, as wire.Failed has it."""
     if isinstance(error, torch.OutOfMemoryError):
         return "device_memory"
     if isinstance(error, MemoryError) or MEMORY.search(str(error)):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from harness.process.child import signal_name
 from harness.ranks import channel, wire
-from harness.ranks.logs import Log
+from harness.ranks.logs import LogPipe
 
 READ_BYTES = 1 << 17
 SEND_S = 30.0  # for a rank to take a message in
@@ -26,8 +26,8 @@ class Rank:
         self.role, self.rank, self.pid = role, rank, 0
         self.sock, self.their_sock = socket.socketpair()
         self.sock.setblocking(False)
-        self.log = Log()
-        self.parser = channel.Parser()
+        self.log = LogPipe()
+        self.parser = channel.MessageParser()
         self._inbox: deque[wire.Reply] = deque()
         self.unparsed = bytearray()
         self.files: list[int] = []  # that came with its replies, sealed
@@ -36,7 +36,7 @@ class Rank:
         self.was_killed = False  # by SIGKILL
 
     def read(self) -> bool:
-        """Takes what is there, for `inbox`; False at the end of it."""
+        """Takes the bytes that have come, for `inbox`; False at the end of the connection."""
         try:
             data, files, _, _ = socket.recv_fds(self.sock, READ_BYTES, wire.MAX_FILES)
         except BlockingIOError:
@@ -65,7 +65,7 @@ class Rank:
         return sealed and len(self.files) <= wire.MAX_FILES
 
     def exited(self, code: int) -> None:
-        """Its process has ended."""
+        """Notes that the rank's process has ended with that code."""
         self.was_killed = not self.gone and code == -signal.SIGKILL
         self.gone = self.gone or exit_text(code)
 
@@ -85,14 +85,15 @@ class Rank:
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
-        """Within, the socket blocks. A rank that is gone or stopped misses what is sent; who waits for it will tell."""
+        """Makes the socket blocking while the context lasts. Errors of a rank that is gone or stopped are ignored here:
+        whoever waits for its reply reports them."""
         with contextlib.suppress(ConnectionError, TimeoutError):
             self.sock.settimeout(SEND_S)  # messages are small, a rank that obeys takes them at once
             yield
             self.sock.setblocking(False)
 
     def close(self) -> None:
-        """Closes what is open of it here."""
+        """Closes the socket, the log and the files that are open for this rank in the parent."""
         self.sock.close()
         os.close(self.log.fd)
         for fd in self.take_files():

@@ -4,6 +4,7 @@ import faulthandler
 import importlib
 import inspect
 import os
+import pkgutil
 import signal
 import sys
 import time
@@ -16,12 +17,8 @@ from harness.problems.problem import ADAPTER
 from harness.process import cuda_shim
 from harness.ranks import torch_settings, trace, wire
 from harness.ranks.captured import Captured
-from harness.ranks.folder_trusted import FolderTrusted
-from harness.ranks.logits_trusted import LogitsTrusted
 from harness.ranks.program import Program
-from harness.ranks.quality_trusted import QualityTrusted
 from harness.ranks.stopwatch import Keep, Kernel, Sample
-from harness.ranks.trusted import Trusted
 
 SUBMITTED = "submission.py"
 
@@ -43,7 +40,7 @@ class Untrusted(Program):
         torch_settings.apply(command.settings)
         self.kernel = staged_kernel(self.order.workdir)
         is_submissions, on_cpu = (Path(self.order.workdir) / SUBMITTED).exists(), self.device.kind == "cpu"
-        if torch_settings.Calls.capture and is_submissions and (self.order.cuda_is_cpu or not on_cpu):
+        if torch_settings.CallSettings.capture and is_submissions and (self.order.cuda_is_cpu or not on_cpu):
             self.kernel = Captured(self.kernel, captures_late=on_cpu)
         return wire.Imported(device="")
 
@@ -59,7 +56,7 @@ class Untrusted(Program):
         return super().yield_memory(command)
 
     def forget(self) -> None:
-        """Gives up what was captured, and its memory."""
+        """Frees the captured graphs and their memory."""
         if isinstance(self.kernel, Captured):
             self.kernel.graphs = {}
 
@@ -91,15 +88,6 @@ class Untrusted(Program):
         return start_ns, end_ns, None, keep(result)
 
 
-# The trusted ranks' program is their checker's.
-CHECKERS: dict[str, type[Program]] = {
-    "strict": Trusted,
-    "folder": FolderTrusted,
-    "quality": QualityTrusted,
-    "logits": LogitsTrusted,
-}
-
-
 def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
     """The life of a rank's process."""
     if order.cores:
@@ -108,8 +96,7 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the parent asks for stacks at a deadline
     if order.cuda_is_cpu:
         cuda_shim.install()
-    program = CHECKERS[order.checker] if order.group == "trusted" else Untrusted
-    program(order, fds).serve()
+    pkgutil.resolve_name(order.program)(order, fds).serve()
 
 
 def staged_kernel(workdir: str) -> Kernel:

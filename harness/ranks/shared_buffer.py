@@ -25,7 +25,7 @@ CHUNK_BYTES = 1 << 30  # one system call moves less than 2 GiB
 
 
 class Source(Protocol):
-    """What tensors are read from; `kind` is the kind of device that they are on then."""
+    """Memory that tensors are read from; `kind` is the kind of device that they are on then."""
 
     kind: str
 
@@ -34,8 +34,8 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a tensor lies: `memory` and `strides` as in wire.Output, `offset` in bytes."""
+class TensorPlace:
+    """The place of a tensor: `memory` and `strides` as in wire.Output, `offset` in bytes."""
 
     memory: str
     offset: int
@@ -51,7 +51,7 @@ class SharedBuffer(Source, Protocol):
     def write(self, offset: int, tensor: Tensor) -> None:
         """Copies the tensor, on the rank's device, to `offset`; complete when it returns."""
 
-    def place(self, tensor: Tensor) -> Place | None:
+    def place(self, tensor: Tensor) -> TensorPlace | None:
         """Where the tensor lies, if it need not be copied."""
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class SharedBuffer(Source, Protocol):
 
 
 class FileBuffer:
-    """For ranks on CPU cores."""
+    """A buffer in a file, for ranks on CPU cores."""
 
     kind, handle = "cpu", ""
 
@@ -69,7 +69,7 @@ class FileBuffer:
     def write(self, offset: int, tensor: Tensor) -> None:
         write_bytes(self.fd, offset, _bytes_of(tensor.contiguous()))
 
-    def place(self, tensor: Tensor) -> Place | None:
+    def place(self, tensor: Tensor) -> TensorPlace | None:
         return None
 
     def fill(self, tensor: Tensor, data: bytes) -> None:
@@ -93,7 +93,7 @@ class FileBuffer:
         write_bytes(self.fd, os.fstat(self.fd).st_size, memoryview(_with_length(data)))
 
     def appended(self, most_nbytes: int = sys.maxsize) -> bytes:
-        """What was appended last. Raises EOFError if there is nothing, or more than that."""
+        """The bytes appended last. Raises EOFError if there are none or more than `most_nbytes`."""
         end = os.fstat(self.fd).st_size - LENGTH_BYTES
         nbytes = int.from_bytes(os.pread(self.fd, LENGTH_BYTES, end)) if end >= 0 else 1
         if nbytes > min(end, most_nbytes):
@@ -122,13 +122,13 @@ class LoadedFile:
         return torch.from_numpy(self.bytes[offset : offset + nbytes])
 
     def appended(self) -> bytes:
-        """What was appended last."""
+        """The bytes appended last; `FileBuffer.appended` checks their length."""
         end = len(self.bytes) - LENGTH_BYTES
         return self.bytes[end - int.from_bytes(self.bytes[end:].tobytes()) : end].tobytes()
 
 
 class DeviceBuffer:
-    """For ranks on GPUs."""
+    """A buffer in the memory of a GPU, which other processes open by its handle."""
 
     kind = "cuda"
 
@@ -144,7 +144,7 @@ class DeviceBuffer:
         source = _flat(tensor.contiguous())
         self.memory.bytes[offset : offset + source.numel()].copy_(source)
 
-    def place(self, tensor: Tensor) -> Place | None:
+    def place(self, tensor: Tensor) -> TensorPlace | None:
         return None
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
@@ -178,8 +178,8 @@ class BufferView:
 
 
 class LeftInPlace:
-    """What a stepped call's output is described by: tensors stay where they are, if another process can open that
-    memory, and are copied to the output buffer if not. Nothing here waits for the device."""
+    """Describes a stepped call's output: tensors stay where they are if another process can open that memory, and are
+    copied to the output buffer if not. Does not wait for the device."""
 
     kind, handle = "cuda", ""
 
@@ -192,17 +192,17 @@ class LeftInPlace:
     def read(self, offset: int, nbytes: int) -> Tensor | None:
         raise AssertionError("a rank does not read what it has handed over")
 
-    def place(self, tensor: Tensor) -> Place | None:
+    def place(self, tensor: Tensor) -> TensorPlace | None:
         is_plain = not (tensor.is_conj() or tensor.is_neg()) and tensor.device == self.outputs.device
         if not is_plain or not tensor.numel():
             return None
         address, strides = tensor.data_ptr(), tuple(tensor.stride())
         start = int(self.inputs.memory.pointer.value or 0)
         if start <= address < start + self.inputs.memory.nbytes:
-            return Place(memory=INPUT_MEMORY, offset=address - start, strides=strides)
+            return TensorPlace(memory=INPUT_MEMORY, offset=address - start, strides=strides)
         try:
             start, _ = driver.address_range(address)
-            return Place(memory=driver.ipc_handle(start), offset=address - start, strides=strides)
+            return TensorPlace(memory=driver.ipc_handle(start), offset=address - start, strides=strides)
         except driver.DriverError:  # symmetric memory, say, which has handles of another kind
             return None
 
@@ -222,7 +222,7 @@ class Flat:
 
 
 def _with_length(data: bytes) -> bytes:
-    """As it stands at the end of a file."""
+    """The bytes with their length behind them, as they stand at the end of a file."""
     return data + len(data).to_bytes(LENGTH_BYTES)
 
 
@@ -244,7 +244,7 @@ def seal(fd: int) -> None:
 
 
 def sealed_file(name: str, write: Callable[[FileBuffer], T]) -> tuple[int, T]:
-    """A new file that was filled by `write` and sealed, and what that returned."""
+    """A new file that `write` has filled, sealed, and the value that `write` returned."""
     fd = new_file(name)
     try:
         written = write(FileBuffer(fd))

@@ -48,11 +48,11 @@ class Seen:
 
     @property
     def around_us(self) -> float:
-        """All that passed around the call."""
+        """The time from `began` to `ended` without the call itself, in us."""
         return (self.ended_ns - self.began_ns) / 1000 - self.call_us
 
     def ranks_us(self) -> tuple[float, ...]:
-        """The same as `call_us`, for each rank."""
+        """The time from the word that lets the devices go to each rank's word that it is done, in us."""
         return tuple((done_ns - self.let_ns) / 1000 for done_ns in self.done_ns)
 
 
@@ -74,8 +74,8 @@ class Stepper:
         judged: bool,
         late: Late | None = None,
     ) -> list[Seen]:
-        """These calls, one after the other. Outputs of calls are kept for judging if they are `judged`. A late rank is
-        let into call number `late.at` when it has been held."""
+        """Makes a call on each of these inputs, one after the other. Outputs are kept for judging if they are `judged`.
+        A late rank is let into call number `late.at` when it has been held."""
         epoch = group.epoch + 1
         group.epoch += wire.STEP_EPOCHS * len(indices)
         group.early = ()
@@ -165,7 +165,7 @@ class Stepper:
     def _queued(
         self, group: RankGroup, epoch: int, deadline: float, patience_s: float | None = None
     ) -> list[wire.Stepped] | None:
-        """What every rank says of the call when it is queued, or None if that takes longer."""
+        """Every rank's reply once the call is queued, or None if that takes longer than `patience_s`."""
         until = deadline if patience_s is None else time.monotonic() + patience_s
         while patience_s is not None and not all(rank.inbox for rank in group.members):
             if (now := time.monotonic()) > until:
@@ -191,8 +191,8 @@ class Stepper:
 
 
 def _done(group: RankGroup, step: int, epoch: int, deadline: float) -> tuple[list[int], int]:
-    """When each rank's device had done the step, and by how much the last of these stamps may be late (ns). Raises as
-    `gather` does."""
+    """The time at which each rank's device had done the step (ns, CLOCK_MONOTONIC), and by how much the last of these
+    stamps may be late (ns). Raises as `gather` does."""
     stamps_ns: list[int | None] = [None] * len(group.members)
     while True:
         gap_ns = group.barrier.steps.stamp(step, epoch, stamps_ns, time.monotonic_ns() + int(LOOK_S * 1e9))

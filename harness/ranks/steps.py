@@ -34,11 +34,11 @@ class Steps:
         self.words = memoryview(page).cast("I")
 
     def let_at(self, step: int, rank: int) -> int:
-        """Where in the page that rank's device waits before the step, in bytes."""
+        """The offset in the page of the word that this rank's device waits for before the step, in bytes."""
         return self.offset + 2 * step * _row_nbytes(self.world_size) + WORD.size * rank
 
     def done_at(self, step: int, rank: int) -> int:
-        """Where in the page that rank's device tells that it has done the step, in bytes."""
+        """The offset in the page of the word that this rank's device sets after the step, in bytes."""
         return self.let_at(step, rank) + _row_nbytes(self.world_size)
 
     def let(self, step: int, epoch: int, ranks: Iterable[int] | None = None) -> tuple[int, int]:

@@ -58,8 +58,7 @@ def judged(output: Output, values: Values, expected: Right, device: str) -> Verd
 
 
 def for_check(output: Output, values: Values, expected: Right, device: str) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """What check_implementation is given: as many tensors as are right, empty ones where there is none of the right
-    make."""
+    """The value for check_implementation: as many tensors as are right, with empty ones in place of the rest."""
     found = [
         tensor_of(part, value, right.dtype, tuple(right.value.shape), device)
         for part, value, right in zip(_declared(output), values, parts_of(expected), strict=False)

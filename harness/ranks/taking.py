@@ -38,7 +38,7 @@ class Taking:
 
 
 def taking(output: Output, memory: Memory, most_nbytes: int, room: Callable[[int], Tensor]) -> Taking:
-    """What has to be copied of an output; at most so many bytes, whatever is declared. `room` gives memory of so many
+    """The copies that an output needs, at most `most_nbytes` of them, whatever is declared. `room` allocates that many
     bytes."""
     places = _Places(memory, most_nbytes)
     moved = places.moved(output, 0)

@@ -24,7 +24,7 @@ WORDS = {"True": True, "False": False}
 
 
 @dataclass(frozen=True)
-class Setting:
+class TorchSetting:
     """`get` gives its value, whose text `parse` reads."""
 
     get: Callable[[], Any]
@@ -32,23 +32,23 @@ class Setting:
     parse: Callable[[str], Any] = WORDS.__getitem__
 
 
-def _attribute(holder: Any, name: str) -> Setting:
-    return Setting(lambda: getattr(holder, name), lambda value: setattr(holder, name, value))
+def _attribute(holder: Any, name: str) -> TorchSetting:
+    return TorchSetting(lambda: getattr(holder, name), lambda value: setattr(holder, name, value))
 
 
-class Calls:
+class CallSettings:
     """How calls are made: `capture` is "graph" if as replays of CUDA graphs."""
 
     capture = ""
 
 
-SETTINGS: dict[str, Setting] = {
-    "capture": Setting(lambda: Calls.capture, lambda text: setattr(Calls, "capture", text), str),
-    "default_dtype": Setting(torch.get_default_dtype, torch.set_default_dtype, DTYPES.__getitem__),
-    "float32_matmul_precision": Setting(
+SETTINGS: dict[str, TorchSetting] = {
+    "capture": TorchSetting(lambda: CallSettings.capture, lambda text: setattr(CallSettings, "capture", text), str),
+    "default_dtype": TorchSetting(torch.get_default_dtype, torch.set_default_dtype, DTYPES.__getitem__),
+    "float32_matmul_precision": TorchSetting(
         torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, lambda text: text
     ),
-    "deterministic": Setting(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    "deterministic": TorchSetting(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
     "matmul.allow_tf32": _attribute(torch.backends.cuda.matmul, "allow_tf32"),
     "matmul.allow_fp16_reduced_precision_reduction": _attribute(
         torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"
@@ -68,7 +68,7 @@ def current() -> dict[str, str]:
 
 
 def apply(values: Mapping[str, str]) -> None:
-    """Sets those that differ."""
+    """Sets the settings whose values differ from `values`."""
     for name, text in values.items():
         setting = SETTINGS[name]
         if str(setting.get()) != text:
@@ -82,7 +82,7 @@ def evaluator(folder: Path) -> None:
         tree = ast.parse(text)
         for statement in _settings(tree.body):
             exec(compile(ast.Module([statement], []), EVALUATOR, "exec"), {"torch": torch})
-        Calls.capture = "graph" if captures(text) else ""
+        CallSettings.capture = "graph" if captures(text) else ""
 
 
 def _settings(body: list[ast.stmt]) -> Iterator[ast.stmt]:

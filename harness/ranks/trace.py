@@ -44,7 +44,7 @@ class TraceError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
+class TraceEvent:
     """A span (`phase` X) or an end of an arrow; `flow` is the arrow's number in its own file."""
 
     phase: str
@@ -71,9 +71,9 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """What took the time of a call: `by_name` adds up the times of each kernel or operator, which may overlap; `own`
-    are those of the submission; `all_ns` is the time in which anything ran, `others_ns` that in which any ran that is
-    not own."""
+    """Where the time of a call went: `by_name` adds up the times of each kernel or operator, which may overlap; `own`
+    are the submission's; `all_ns` is the time in which anything ran, `others_ns` the time in which anything ran that is
+    not the submission's."""
 
     by_name: Mapping[str, int]
     own: frozenset[str]
@@ -86,9 +86,9 @@ class RankTrace:
     """One rank's call. `call` is its span, `released_ns` the time at which the rank left the barrier. `events` are
     those from there to the end of the call (device work may end later). Times are of the host's clock."""
 
-    call: Event
+    call: TraceEvent
     released_ns: int
-    events: tuple[Event, ...]
+    events: tuple[TraceEvent, ...]
     track_names: Mapping[Track, str]
 
 
@@ -168,8 +168,8 @@ def merge(ranks: Sequence[RankTrace], title: str) -> str:
 
 
 def profile(rank: int, trace: RankTrace) -> RankProfile:
-    """What took this rank's time in the call: its device's kernels, or its own operators if the profiler saw no kernel.
-    Operators count without the time of those that they called."""
+    """The device's kernels in this rank's call with their times, or its operators if the profiler saw no kernel. The
+    time of an operator excludes the operators that it called."""
     of, counted, pieces = _counted(trace)
     calls = Counter(OUTSIDE if event is trace.call else event.name for event in counted)
     total_ns = _total_ns(pieces)
@@ -203,10 +203,10 @@ def spent(trace: RankTrace, is_own: Callable[[str], bool]) -> Spent:
     return Spent(by_name=dict(_total_ns(pieces)), own=own, all_ns=all_ns, others_ns=others_ns)
 
 
-def _callers(events: Iterable[Event], is_own: Callable[[str], bool]) -> set[str]:
+def _callers(events: Iterable[TraceEvent], is_own: Callable[[str], bool]) -> set[str]:
     """The names of operators within which, on the same thread, another one ran that is not own."""
     found: set[str] = set()
-    open_spans: dict[Track, list[Event]] = {}  # a thread's spans, outermost first
+    open_spans: dict[Track, list[TraceEvent]] = {}  # a thread's spans, outermost first
     for event in sorted(events, key=lambda event: (event.start_ns, -event.duration_ns)):
         if event.category in DEVICE_WORK:
             continue  # kernels do not call each other, and some run beside others of their stream
@@ -229,8 +229,8 @@ def _union_ns(pieces: Iterable[_Piece]) -> int:
     return total_ns
 
 
-def _counted(trace: RankTrace) -> tuple[Literal["device", "host"], list[Event], list[_Piece]]:
-    """What did the work of a call, and when."""
+def _counted(trace: RankTrace) -> tuple[Literal["device", "host"], list[TraceEvent], list[_Piece]]:
+    """The kernels or operators that did the work of a call, and when."""
     device = [event for event in trace.events if event.category in DEVICE_WORK and event.phase == "X"]
     host = [event for event in trace.events if event.category in HOST_WORK and event.phase == "X"]
     return ("device", device, _whole(device)) if device else ("host", host, _self_pieces(host, trace.call))
@@ -243,11 +243,11 @@ def _total_ns(pieces: Iterable[_Piece]) -> Counter[str]:
     return total_ns
 
 
-def _whole(events: Iterable[Event]) -> list[_Piece]:
+def _whole(events: Iterable[TraceEvent]) -> list[_Piece]:
     return [_Piece(event.start_ns, event.end_ns, event.name) for event in events]
 
 
-def _self_pieces(spans: Iterable[Event], call: Event) -> list[_Piece]:
+def _self_pieces(spans: Iterable[TraceEvent], call: TraceEvent) -> list[_Piece]:
     """The times at which each host span was the innermost of its thread."""
     pieces: list[_Piece] = []
     open_spans: dict[Track, list[tuple[str, int]]] = {}  # a thread's spans, outermost first: name and end
@@ -276,7 +276,7 @@ def _self_pieces(spans: Iterable[Event], call: Event) -> list[_Piece]:
     return pieces
 
 
-def _shares(pieces: Sequence[_Piece], call: Event) -> dict[str, float]:
+def _shares(pieces: Sequence[_Piece], call: TraceEvent) -> dict[str, float]:
     """The part of the call that each name took; 1 at most in all. Work at the same time on several threads or streams
     shares it equally, and a caller that only waits meanwhile takes none of it. Device work may end after the call: then
     the parts are of the time up to its end."""
@@ -302,7 +302,7 @@ def _shares(pieces: Sequence[_Piece], call: Event) -> dict[str, float]:
     return {name: taken / (last_ns - call.start_ns) for name, taken in taken_ns.items()}
 
 
-def _event(item: Mapping[str, Any], base_ns: int) -> Event | None:
+def _event(item: Mapping[str, Any], base_ns: int) -> TraceEvent | None:
     """One event; None if it is of another kind, or malformed."""
     phase, name, category = item.get("ph"), item.get("name"), item.get("cat")
     start_ns, duration_ns = _ns(item.get("ts")), _ns(item.get("dur", 0))
@@ -312,7 +312,7 @@ def _event(item: Mapping[str, Any], base_ns: int) -> Event | None:
     flow = item.get("id", "")
     if phase in FLOWS and (isinstance(flow, bool) or not isinstance(flow, int | str)):
         return None
-    return Event(
+    return TraceEvent(
         phase=phase,
         name=_label(name),
         category=_label(category),
@@ -332,7 +332,7 @@ def _ns(us: object) -> int | None:
 
 
 def _args(item: Mapping[str, Any]) -> dict[str, Any]:
-    """What torch says about an event, each value a number or a text. Empty if that is too much, or not JSON."""
+    """torch's details of an event, each value a number or a text. Empty if they are too long, or not JSON."""
     found = item.get("args")
     if not isinstance(found, dict):
         return {}

@@ -49,8 +49,8 @@ class TrustedExchange(Exchange):
         self.buffers = wire.Buffers(inputs=inputs, outputs=outputs)
 
     def _new_buffer(self, nbytes: int) -> tuple[SharedBuffer, wire.BufferHandle]:
-        """A buffer with room for that much. It is kept until all are renewed, because other ranks may still have it
-        open after it is outgrown."""
+        """A buffer of at least `nbytes`. It is kept until all are renewed, because other ranks may still have it open
+        after it is outgrown."""
         size = nbytes + -nbytes % BUFFER_STEP_BYTES
         self.device.release()
         made = self.device.buffer(size, "")
@@ -67,7 +67,7 @@ class TrustedExchange(Exchange):
         self.made, self.buffers = [], None
 
     def close_opened(self) -> None:
-        """Closes other ranks' memory. What they give back stays taken as long as it is open here."""
+        """Closes other ranks' memory: memory that they free stays allocated as long as it is open here."""
         for memory in self.opened.values():
             memory.close()
         self.opened = {}
@@ -80,7 +80,7 @@ class TrustedExchange(Exchange):
             if name not in self.opened:
                 self.opened[name] = driver.SharedMemory(0, cast(torch.device, self.device.id), name)
             return self.opened[name].bytes
-        except (driver.DriverError, ValueError):  # nobody's handle
+        except (driver.DriverError, ValueError):  # no process has such memory
             return None
 
 
@@ -182,7 +182,7 @@ class Trusted(Program):
         return nullcontext() if self.device.id is None else torch.device(self.device.id)
 
     def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
-        taken = []  # until all are, so that it takes as long whether they are judged or not
+        taken = []  # kept until all are taken, so that it takes as long whether they are judged or not
         for output in command.outputs:
             with self.source() as source:
                 taken.append(self.take(source, described(source) if isinstance(source, FileBuffer) else output))
@@ -192,7 +192,7 @@ class Trusted(Program):
         return wire.Done()
 
     def source(self) -> AbstractContextManager[SharedBuffer]:
-        """Where the next output is."""
+        """The memory or file that holds the next output."""
         return self.exchange.next_file() if self.device.has_files else nullcontext(self.exchange.output_buffer)
 
     def take(self, source: Source, output: wire.Output) -> Any:
@@ -201,7 +201,8 @@ class Trusted(Program):
         return output, strict_check.read(source, output, self.limit)
 
     def serve_call(self, command: wire.Serve) -> wire.Reply:
-        """Whatever may wait for the device comes first: behind the words of a step, the device waits for the parent."""
+        """Queues the steps around a call. Whatever may wait for the device is done first: behind the words of a step,
+        the device waits for the parent."""
         device, exchange = self.device, self.exchange
         if command.put == -1:
             device.await_clearing()
@@ -256,7 +257,7 @@ class Trusted(Program):
         return self.known[1]
 
     def right_result(self, data: Any) -> Any:
-        """What outputs are judged by."""
+        """The result that outputs are judged against."""
         return self.reference.exact_kernel(data)
 
     def nbytes_of(self, expected: Any) -> int:

@@ -27,7 +27,7 @@ class Processes(Protocol):
         """Has all processes of the group stopped."""
 
     def thaw(self, role: wire.Role) -> None:
-        """Lets them go on."""
+        """Continues the processes of that role's group."""
 
     def show_stacks(self, role: wire.Role) -> None:
         """Has each of its ranks write its Python stack into its log."""
@@ -42,14 +42,14 @@ class Processes(Protocol):
         """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
 
 
-class Watch:
+class RanksWatch:
     """The parent's watch over all ranks while it waits for those of one group."""
 
     def __init__(self, processes: Processes, role: wire.Role) -> None:
         self.processes, self.role, self.members = processes, role, processes.ranks[role]
 
     def gather(self, members: Sequence[Rank], reply: type[R], deadline: float) -> list[R]:
-        """The next reply of each of these. Raises RankFailure as Group.gather does."""
+        """The next reply of each of these ranks. Raises RankFailure as Group.gather does."""
         while True:
             waiting = [rank for rank in members if not rank.inbox]
             self.check_all(deadline, waiting)

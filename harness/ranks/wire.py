@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.core.decode import DecodeError
-from harness.core.records import CheckerName, Clock, Params, Verdicts
+from harness.core.records import Clock, Params, Verdicts
 from harness.ranks.output_bounds import Bounded
 
 MAX_FRAME_BYTES = 1 << 20  # a reply larger than this is not one of ours
 KEPT_BYTES = 256 << 20  # of a device, that any rank may keep for later calls while others are on turn
-MAX_TEXT_CHARS = 16_384  # of a traceback; GPU MODE cuts output at the same length
 Role = Literal["trusted", "baseline", "candidate"]  # which the parent alone knows of untrusted groups
 # What other processes know: groups by their start. Which one is the baseline is drawn, so no rank can tell its role.
 GroupName = Literal["trusted", "first", "second"]
-Reason = Literal["", "device_memory", "memory", "module"]  # what it was out of, or lacked
+Reason = Literal["", "device_memory", "memory", "module"]  # out of memory of the device or host, or a missing module
+# The programs of ranks, as module:class: of those that judge by the strict checker, and of untrusted ones.
+TRUSTED, UNTRUSTED = "harness.ranks.trusted:Trusted", "harness.ranks.roles:Untrusted"
 MAX_FILES = 64  # that go with one message
 STEP_EPOCHS = 2  # of a stepped call: its host may begin, its result was copied
 INPUT_MEMORY = "input"  # of an output that lies where its input does
@@ -24,8 +25,9 @@ SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # of a fil
 # ---- what a rank gets at its start -----------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """What joins one group's ranks on several nodes: rank 0's address there, and the interface that this node reaches
-    it by. With `own`, an address, that interface is made, and the group's ranks on this node have no other network."""
+    """The network of one group's ranks on several nodes: rank 0's address there, and the interface by which this node
+    reaches it. With `own`, an address, that interface is made, and the group's ranks on this node have no other
+    network."""
 
     master: str
     interface: str
@@ -34,12 +36,13 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class RankOrder:
-    """Everything that a rank gets at its start. `group` says whether it is trusted. `threads` and `cores` (empty: any)
-    are its share of the machine. The rank starts in `workdir`; its group's compilers keep their files in `cache`. Of
-    the folders in `hidden` the rank sees only what is its own, what Python imports, and those in `shown`. `checker`
-    judges outputs, if they are `judged` at all. With `cuda_is_cpu`, "cuda" means the CPU to the rank. A rank that is
-    not `confined` may do what its user may. Each node runs `local_size` ranks of the group, one after the other; with
-    more than one node there is a `network`. It joins the cgroup `groups`, and keeps `kept_bytes` of its device."""
+    """Everything that a rank gets at its start. `group` says whether it is trusted. `threads` and `cores` (empty:
+    any) are its share of the machine. The rank starts in `workdir`; its group's compilers keep their files in
+    `cache`. Of the folders in `hidden` the rank sees only what is its own, what Python imports, and those in
+    `shown`. Its `program` is named as module:class; outputs are judged if `judged` is set. With `cuda_is_cpu`,
+    "cuda" means the CPU to the rank. A rank that is not `confined` may do what its user may. Each node runs
+    `local_size` ranks of the group, one after the other; with more than one node there is a `network`. It joins the
+    cgroup `groups`, and keeps `kept_bytes` of its device."""
 
     group: GroupName
     rank: int
@@ -53,7 +56,7 @@ class RankOrder:
     cache: str
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
-    checker: CheckerName = "strict"
+    program: str = UNTRUSTED
     judged: bool = True
     cuda_is_cpu: bool = False
     confined: bool = True
@@ -97,7 +100,7 @@ class OpenGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class CloseGroup:
-    """Call destroy_process_group. Answer: Done."""
+    """Leave the process group (torch.distributed.destroy_process_group). Answer: Done."""
 
     type: Literal["close"] = "close"
 
@@ -386,7 +389,8 @@ class Called:
 
 @dataclass(frozen=True, kw_only=True)
 class Stepped:
-    """A stepped call is queued, or has been made: what it returned, and the host's time to queue it, both claims."""
+    """A stepped call is queued, or has been made: its output's description, and the host's time to queue it (us). Both
+    are claims."""
 
     epoch: int
     output: Output
@@ -426,8 +430,7 @@ class PeaksMeasured:
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """The command raised. `message` is the exception's last line, `reason` what it comes down to, where that is one of
-    these."""
+    """The command raised. `message` is the exception's last line; `reason` is its cause where it is one of these."""
 
     message: str
     traceback: str

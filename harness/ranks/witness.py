@@ -48,7 +48,7 @@ class Turn:
 
     @property
     def end_us(self) -> float:
-        """What passed between the end of its last call, as its ranks claim it, and that of the turn; per call."""
+        """The time per call from the claimed end of the turn's last call to the end of the turn, in us."""
         return (self.ended_ns - self.told_ns[-1]) / 1000 / len(self.called) if self.told_ns else 0.0
 
     def unclaimed_us(self, claim: Claim) -> float:
@@ -56,8 +56,8 @@ class Turn:
         return self.seen_us - statistics.fmean(map(claim, self.called))
 
     def each(self) -> list["Turn"]:
-        """Its calls as turns of their own. Whoever says too early that it has finished one still works in the next, or
-        after the last: only the whole turn tells."""
+        """Its calls as turns of their own. A rank that says too early that it has finished a call still works in the
+        next one, or after the last: only the whole turn shows that."""
         if not self.told_ns:
             return [self]
         between = zip(self.told_ns, self.told_ns[1:], self.called, strict=False)
@@ -84,7 +84,7 @@ class Witness(Protocol):
     idle: list[Turn]
 
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
-        """What the calls of submission and baseline count, which claim these times."""
+        """The times that count for the calls of submission and baseline, given the times that they claim (us)."""
 
     def doubt(self, baseline: str, is_baseline: bool = False) -> str:
         """Why the submission's claims, or the opponent's in the baseline's place, cannot be believed at all, or ""."""
@@ -92,10 +92,10 @@ class Witness(Protocol):
 
 @dataclass(kw_only=True)
 class EachCall:
-    """Every turn is one call, of either side in pairs. `idle` are calls without a kernel, of the baseline's ranks or,
-    if an opponent is in the reference's place, of trusted ranks: around them passes what passes around any call. If the
-    submission, or the opponent, would be shown better by its claims than by what was seen, no claim counts, on neither
-    side, and every call counts what was seen of it less what is typical around an idle one."""
+    """Turns of one call each, of both sides in pairs. `idle` are calls without a kernel, of the baseline's ranks or, if
+    an opponent is in the reference's place, of trusted ranks: they show the time that passes around any call. If the
+    submission, or the opponent, would be shown better by its claims than by the observed times, no claim counts, on
+    neither side: every call counts its observed time less what is typical around an idle call."""
 
     claim: Claim
     is_trusted: bool  # the baseline
@@ -106,15 +106,15 @@ class EachCall:
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
         if not self.own:
             return list(own_us), list(ref_us)
-        own, ref = (Seen(turns, self.idle or self.ref, self.claim) for turns in (self.own, self.ref))
+        own, ref = (SeenTurns(turns, self.idle or self.ref, self.claim) for turns in (self.own, self.ref))
         is_borne_out = own.bears_out([(ref.claims_us, ref.counted_us())]) and (
             self.is_trusted or ref.bears_out([(own.claims_us, own.counted_us())])
         )
         return (list(own_us), list(ref_us)) if is_borne_out else (own.counted_us(), ref.counted_us())
 
     def doubt(self, baseline: str, is_baseline: bool = False) -> str:
-        """That most calls claim less than half of what they count, and that it is not chance. What an entry would gain
-        is counted anyway, so that this only has to name the plain lie."""
+        """Evidence that most calls claim less than half of what they count, beyond chance, or "". Times that do not
+        count gain nothing anyway, so this names only the plain lie."""
         times_us = [[self.claim(ranks) for turn in turns for ranks in turn.called] for turns in (self.own, self.ref)]
         claimed_us, counted_us = (
             statistics.median(sides[is_baseline]) for sides in (times_us, self.counted_us(times_us[0], times_us[1]))
@@ -131,8 +131,9 @@ class EachCall:
         )
 
     def _is_longer_outside(self, turns: Sequence[Turn], others: Sequence[Turn]) -> bool:
-        """Whether more passes outside the first turns' calls, by the Mann-Whitney test, because a busy machine adds to
-        some of these times and takes from none. With few turns, every one must be longer than all of the others."""
+        """Whether more time passes outside the first turns' calls than outside the others', by the Mann-Whitney test,
+        because a busy machine adds to some of these times and takes from none. With few turns, every one must be longer
+        than all of the others."""
         own_us, ref_us = ([turn.unclaimed_us(self.claim) for turn in side] for side in (turns, others))
         chance_z = min(UNCLAIMED_Z, 0.99 * _largest_z(len(own_us), len(ref_us)))
         return _larger_z(own_us, ref_us) > chance_z
@@ -155,10 +156,10 @@ class Bursts(EachCall):
 
     def _each_by(self, claims_us: Sequence[float], turns: Sequence[Turn], others: Sequence[Turn]) -> list[float]:
         own, other = ([call for turn in side for call in turn.each()] for side in (turns, others))
-        calls, bursts = (Seen(*sides, self.claim, ERRORS) for sides in ((own, other), (turns, others)))
+        calls, bursts = (SeenTurns(*sides, self.claim, ERRORS) for sides in ((own, other), (turns, others)))
         own_end_us, other_end_us = ([turn.end_us for turn in side] for side in (turns, others))
         ends = Excess(own_end_us, other_end_us, bursts.call_us, ERRORS)
-        beside = Seen(other, other if self.is_trusted else own, self.claim)
+        beside = SeenTurns(other, other if self.is_trusted else own, self.claim)
         may_count = [(us, us) for us in (beside.claims_us, beside.counted_us())]  # of an opponent nobody knows: either
         if self.is_trusted:
             may_count = [(beside.claims_us, beside.counted_us())]
@@ -170,10 +171,10 @@ class Bursts(EachCall):
         return [us for us, turn in zip(each_us, turns, strict=True) for _ in turn.called]
 
 
-class Seen:
-    """What the parent saw of one side's turns, less what is typically outside others. With `errors`, for what may be
-    chance, turns and others are pairs on the same inputs: claims are held against what was seen of a turn less what
-    was outside its pair (`against_us`), in which drift cancels."""
+class SeenTurns:
+    """The observed times of one side's turns, less what typically passes outside other turns. With `errors` turns and
+    others are pairs on the same inputs: claims are held against the observed time of a turn less what passed outside
+    its pair (`against_us`), in which drift cancels."""
 
     def __init__(self, turns: Sequence[Turn], others: Sequence[Turn], claim: Claim, errors: float = 0.0) -> None:
         outside_us, other_us = ([turn.unclaimed_us(claim) for turn in side] for side in (turns, others))
@@ -186,12 +187,13 @@ class Seen:
         self.against_us = self._at_least(turn.seen_us - us for turn, us in zip(turns, beside_us, strict=True))
 
     def bears_out(self, others: Sequence[tuple[Sequence[float], Sequence[float]]]) -> bool:
-        """Whether nothing that is shown of these calls is better by their claims than by what was seen, by more than
-        the slack: their mean, their median, and the median ratio to the other side's times on the same inputs.
-        `others`: what those may count, if claims count here and if they do not.
+        """Whether the claims are borne out: the mean, the median, and the median ratio to the other side's times on the
+        same inputs are no better by claims than by observed times, beyond the slack. `others` are the other side's
+        times by claims and by observation.
 
         The figures themselves are compared, and not the differences call by call: half of the calls may claim less and
-        the other half as much more, which no sum of differences shows, but a ratio does."""
+        the other half as much more, which no sum of differences shows, but a ratio does.
+        """
         slack_us, seen_us = self.excess.slack_us, self.against_us
         return (
             self.excess.mean_us <= slack_us
@@ -204,7 +206,7 @@ class Seen:
         )
 
     def counted_us(self, less_us: float = 0.0) -> list[float]:
-        """What counts of every turn, per call, where claims do not."""
+        """The observed time per call of every turn, less `less_us`, which counts where claims do not."""
         return self._at_least(seen - less_us for seen in self.seen_us)
 
     def _at_least(self, times_us: Iterable[float]) -> list[float]:

@@ -35,13 +35,13 @@ from typing import Any, cast
 
 from harness.core.decode import decode, encode
 from harness.core.files import remove
+from harness.core.processes import PR_SET_PDEATHSIG
 from harness.machine.host import descendants
 from harness.process import cgroup
 from harness.process.freezer import Freezer
 from harness.process.sandbox import (
     MAX_FDS,
     PR_SET_CHILD_SUBREAPER,
-    PR_SET_PDEATHSIG,
     Sandbox,
     die_first,
     hide,
@@ -53,10 +53,10 @@ from harness.ranks.zygote_messages import (
     FDS,
     MAX_MESSAGE_BYTES,
     Confined,
-    Exited,
     Freeze,
-    Frozen,
+    GroupFrozen,
     Over,
+    RankExited,
     ShowStacks,
     Started,
     ZygoteMessage,
@@ -66,7 +66,7 @@ from harness.ranks.zygote_messages import (
 SWEEP_S = 3.0  # how long a fork bomb may outrun the undertaker
 CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 DESCRIPTOR = struct.Struct("i")
-GONE = (BrokenPipeError, ConnectionResetError)  # who is at the other end of a socket
+GONE = (BrokenPipeError, ConnectionResetError)  # the process at the other end of a socket is gone
 
 
 def sweep() -> None:
@@ -91,7 +91,8 @@ class Cell:
 
 
 class Zygote:
-    """With `is_cell` it is confined, and forks the ranks of all its orders itself. Else it has a cell for a group."""
+    """Forks ranks. With `is_cell` it is confined and forks the ranks of all its orders itself. Otherwise it has a cell
+    for each group."""
 
     def __init__(self, control: socket.socket, is_cell: bool = False) -> None:
         self.control, self.is_cell = control, is_cell
@@ -140,7 +141,7 @@ class Zygote:
             self.fork(order, dict(zip(FDS, fds, strict=False)))
         elif isinstance(order, Freeze):
             running = self.freezer.freeze()
-            self.tell(Frozen(group=order.group, number=order.number, running=running, ran=self.freezer.ran))
+            self.tell(GroupFrozen(group=order.group, number=order.number, running=running, ran=self.freezer.ran))
         elif isinstance(order, ShowStacks):
             for pid in self.ranks:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -168,13 +169,13 @@ class Zygote:
         data, sender, fds = receive(cell.control)
         if not data:
             for pid in cell.pids.values():
-                self.tell(Exited(pid=pid, code=-signal.SIGKILL))
+                self.tell(RankExited(pid=pid, code=-signal.SIGKILL))
             return False
         message: ZygoteMessage = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))
         if isinstance(message, Started):
             cell.pids[message.pid] = sender
             message = replace(message, pid=sender)
-        elif isinstance(message, Exited):
+        elif isinstance(message, RankExited):
             message = replace(message, pid=cell.pids.pop(message.pid))
         self.tell(message, fds)
         return True
@@ -189,7 +190,7 @@ class Zygote:
                 return
             if pid in self.ranks:  # else an orphan that a rank left behind
                 self.ranks.remove(pid)
-                self.tell(Exited(pid=pid, code=os.waitstatus_to_exitcode(status)))
+                self.tell(RankExited(pid=pid, code=os.waitstatus_to_exitcode(status)))
 
     def tell(self, message: Any, fds: Sequence[int] = ()) -> None:
         """Sends the message with these descriptors, which are closed here."""
@@ -203,7 +204,7 @@ def receive(control: socket.socket) -> tuple[bytes, int, list[int]]:
     room = socket.CMSG_SPACE(CREDENTIALS.size) + socket.CMSG_SPACE(DESCRIPTOR.size)
     try:
         data, ancillary, _, _ = control.recvmsg(MAX_MESSAGE_BYTES, room)
-    except ConnectionResetError:  # what it was sent was not read any more
+    except ConnectionResetError:  # the other end closed without reading all
         return b"", 0, []
     told = {kind: content for _, kind, content in ancillary}
     sender = CREDENTIALS.unpack(told[socket.SCM_CREDENTIALS])[0] if socket.SCM_CREDENTIALS in told else 0
@@ -243,7 +244,7 @@ def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
         link=order.network.own if order.network else "",
     )
     lacking = sandbox.enter(order.confined)
-    hide(True)  # what it holds is beyond its ranks too
+    hide(True)  # so that its ranks cannot read its memory and descriptors either
     die_with(zygote)
     cell = Zygote(control, is_cell=True)
     cell.tell(Confined(group=order.group, lacking=lacking), sandbox.link_fds)

@@ -50,7 +50,7 @@ ZygoteOrder = RankOrder | Freeze | Thaw | ShowStacks | Over
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frozen:
+class GroupFrozen:
     """The group's processes have stopped, as Freeze `number` wanted. `running` counts those that had not after some
     time; `ran` says what one did while they were frozen before, or is empty."""
 
@@ -73,7 +73,7 @@ class Confined:
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """A rank was forked."""
+    """A rank was forked: its group, number and process id in the zygote's namespace."""
 
     group: GroupName
     rank: int
@@ -82,7 +82,7 @@ class Started:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exited:
+class RankExited:
     """A rank's process has ended. `code` is as subprocess has it: minus the signal's number if a signal ended it."""
 
     pid: int
@@ -98,4 +98,4 @@ class NodeLost:
     type: Literal["node_lost"] = "node_lost"
 
 
-ZygoteMessage = Confined | Started | Exited | Frozen | NodeLost
+ZygoteMessage = Confined | Started | RankExited | GroupFrozen | NodeLost

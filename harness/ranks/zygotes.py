@@ -22,7 +22,7 @@ from harness.machine.host import state
 from harness.process import sandbox
 from harness.process.child import search_path
 from harness.ranks import wire
-from harness.ranks.logs import Log
+from harness.ranks.logs import LogPipe
 from harness.ranks.zygote_messages import Over, ZygoteOrder
 
 ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
@@ -30,7 +30,7 @@ OTHERS: tuple[wire.Role, ...] = ("baseline", "candidate")
 GROUPS: tuple[wire.GroupName, ...] = get_args(wire.GroupName)
 # `python -m MODULE`, without a collection of garbage while it imports torch, which takes a tenth of that time.
 START = "import gc, runpy; gc.disable(); runpy.run_module('{}', run_name='__main__', alter_sys=True)"
-# Above the level at which torch's profiler reports that it began and ended, as lines `USDT:...` of every rank's output.
+# Above the level at which torch's profiler prints `USDT:...` lines at its start and end in every rank's output.
 PROFILER_LOG = {"KINETO_LOG_LEVEL": "6"}
 # glibc moves these with what a process happened to free, so that one group of ranks would get its buffers out of the
 # heap and the other by page faults; fixed at the largest value it takes, all of them reuse memory.
@@ -45,7 +45,7 @@ class Zygotes:
     def __init__(self) -> None:
         self.controls: dict[wire.GroupName, socket.socket] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
-        self.log = Log()
+        self.log = LogPipe()
 
     def __enter__(self) -> "Zygotes":
         return self

@@ -1,39 +1,37 @@
-"""The leaderboard as people and programs read it: table, Markdown, CSV, JSON.
+"""The leaderboard as people and programs read it: a document, CSV, JSON.
 
-Knows how a board looks; who is where, and by which estimates, is board.places' to say. Reads at 80 columns and without
-colour, as terminal does.
+Knows how a board looks; who is where, and by which estimates, is board.places' to say.
 """
 
 import csv
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from harness.board.entries import Board, Entry, HeldEntry, Judged, Standing, short_file
 from harness.board.entries import Group as BoardGroup
 from harness.board.judgements import doubted
 from harness.board.places import MACHINES, By, Ranked, codes_of, groups, held_groups, is_open, machines, ranking
 from harness.core.decode import encode
-from harness.core.metric_words import ratio_name
-from harness.core.words import (
-    clean_line,
-    count_text,
-    literal,
-    name_lines,
-    percent_text,
-    plain_table,
-    print_all,
-    score_text,
-    speedup_text,
+from harness.core.metrics import CLOCKS, label_of, ratio_name, unit_of
+from harness.core.stats import geomean
+from harness.core.words import count_text, percent_text, speedup_text
+from harness.report.document import (
+    Block,
+    Document,
+    Facts,
+    Heading,
+    Styled,
+    Table,
+    Untrusted,
+    Words,
+    column,
+    prose,
 )
-from harness.report.memory import memory_notes
+from harness.report.render import FORMATS
 
 Standings = Mapping[str, Standing]
 Communication = Mapping[str, str]  # how it is shown, by problem
@@ -44,79 +42,67 @@ MARKS = {  # behind an entry's status, with what the legend says of it
     "^": "evaluated, verified or settled outside the sandbox",
     "=": "a copy of another author's earlier entry; comments, blank lines and names of locals do not count",
 }
-NARROW, NARROW_WITHOUT = 72, (">limit %", "file, run")  # columns below which these are left out of it
-WIDE = 120  # columns from which on the leaderboard shows intervals, and run ids in a column of their own
-RUN_CHARS = 22  # of a run id, and of names on a line
+NARROW, WIDE, WIDEST = 72, 120, 140  # columns of a terminal from which on the leaderboard shows more
+NAME_CHARS = 22  # of names on a line
 
 
-def show_board(
+def document_of(
     board: Board,
-    console: Console,
     problem: str | None = None,
     standings: Standings | None = None,
     communication: Communication | None = None,
     by: By = "speedup",
-) -> None:
-    """Prints the leaderboard, or one problem's part of it. `standings` say of run ids, and `communication` of problems,
-    what only the checkout knows. `by` is what places come from."""
-    left_out = () if console.width >= NARROW else NARROW_WITHOUT
-    wide = console.width >= WIDE
-    print_all(console, board_table(board, problem, wide, standings, left_out, communication, by))
-
-
-def board_table(
-    board: Board,
-    problem: str | None = None,
-    wide: bool = True,
-    standings: Standings | None = None,
-    left_out: Sequence[str] = (),
-    communication: Communication | None = None,
-    by: By = "speedup",
-) -> RenderableType:
-    """A table a group: what is ranked together stands together, and what is held below it. Run ids, which begin with
-    the date and which `verify` takes, stand below the file, or beside it where it is `wide`, which also adds the
-    interval; `left_out` are columns for which there is no room."""
-    parts: list[RenderableType] = []
+) -> Document:
+    """The leaderboard, or one problem's part of it: a table a group, of what is ranked together, and what is held below
+    it. `standings` say of run ids, and `communication` of problems, what only the checkout knows. `by` is what places
+    come from. Run ids, which begin with the date and which `verify` takes, stand below the file or beside it."""
+    blocks: list[Block] = []
     used = ""
     for group in sorted({*groups(board), *held_groups(board)}):
         name, suite, machine_class, world_size = group
         if problem not in (None, name):
             continue
-        title = f"  suite {suite}, {count_text(world_size, 'rank')}, {machine_class}{_machines(board, group)}"
-        interval = [">95 % interval", ">runs"] if wide else []
-        where = ("file", "status", "run") if wide else ("file, run", "status")
-        rows = ranking(board, group, by)
-        columns = (">place", ">score", f">{_ratio_name(rows)}", *interval, ">limit %", "author", *where)
-        table = plain_table(*(column for column in columns if column not in left_out))
-        for row in rows:
-            entry = row.entry
-            between = [_interval(row), str(row.launches)] if wide else []
-            figures = (row.place.text, score_text(row.score), _speedup(row), *between, _roof(row))
-            status = _standing(board, row, standings)
-            used += status
-            file = name_lines(short_file(entry), RUN_CHARS)
-            run = clean_line(entry.run_id)
-            words = (file, status, run) if wide else (f"{file}\n{run}", status)
-            cells = map(Text, (*figures, name_lines(entry.author, RUN_CHARS), *words))
-            table.add_row(*(cell for column, cell in zip(columns, cells, strict=True) if column not in left_out))
-        parts.append(Text.assemble((clean_line(name), "bold"), clean_line(title)))
+        where = f", {count_text(world_size, 'rank')}, "
+        title = ("  suite ", Untrusted(suite), where, Untrusted(machine_class), _machines(board, group))
+        blocks.append(Heading((Untrusted(name), Styled(title, ""))))
         if how := (communication or {}).get(name):
-            parts.append(Text(f"communication shown by: {how}", style="dim"))
-        if table.row_count:
-            parts.append(table)
-        parts += [Text(clean_line(line), style="dim") for line in notes(board, group, rows)]
-        held = Table.grid(padding=(0, 2))
-        for one in board.held:
-            if one.group == group:
-                held.add_row(Text("held", style="yellow"), Text(clean_line(held_line(one))))
-        if held.row_count:
-            parts.append(held)
-        parts.append(Text())
-    if not parts:
+            blocks.append(prose(f"communication shown by: {how}", style="dim", close=True))
+        rows = ranking(board, group, by)
+        columns = (
+            ">place", ">score", f">{_ratio_name(rows)}", column(">95 % interval", least=WIDE),
+            column(">runs", least=WIDE), column(">limit %", least=NARROW), column("author", folds=NAME_CHARS),
+            column("file, run", folds=NAME_CHARS, least=NARROW, most=WIDE - 1),
+            column("file", folds=NAME_CHARS, least=WIDE), "status", column("run", least=WIDE),
+            column("date", least=WIDEST),
+        )  # fmt: skip
+        cells: list[list[Words]] = []
+        for row in rows:
+            entry, status = row.entry, _standing(board, row, standings)
+            used += status
+            file, run = Untrusted(short_file(entry)), Untrusted(entry.run_id)
+            figures = [row.place.text, row.score.text, _speedup(row), _interval(row), str(row.launches), _roof(row)]
+            names: list[Words] = [
+                Untrusted(entry.author),
+                (file, "\n", run),
+                file,
+                status,
+                run,
+                Untrusted(entry.date[:10]),
+            ]
+            cells.append([*figures, *names])
+        if cells:
+            blocks.append(Table(columns, cells, close=True))
+        if told := notes(board, group, rows):
+            blocks.append(prose(*told, style="dim", close=True))
+        if held := [one for one in board.held if one.group == group]:
+            lines = ((Styled("held", "yellow"), Untrusted(held_line(one))) for one in held)
+            blocks.append(Facts(tuple(lines), close=True))
+    if not blocks:
         what = f"of {problem} " if problem else ""
-        return Text(f"No evaluation {what}is recorded yet: `make eval PROBLEM={problem or 'a2a'}` makes the first.")
-    legend = [Text(f"{mark} {text}", style="dim") for mark, text in MARKS.items() if mark in used]
-    return Group(*(parts if legend else parts[:-1]), *legend)
+        first = f"`make eval PROBLEM={problem or 'a2a'}` makes the first."
+        return Document(blocks=(prose(Untrusted(f"No evaluation {what}is recorded yet: {first}")),))
+    legend = [f"{mark} {text}" for mark, text in MARKS.items() if mark in used]
+    return Document(blocks=(*blocks, *([prose(*legend, style="dim")] if legend else [])))
 
 
 def board_json(board: Board, problem: str | None = None, standings: Standings | None = None, by: By = "speedup") -> str:
@@ -183,31 +169,8 @@ def _csv_cells(row: Ranked) -> dict[str, Any]:
 def board_markdown(
     board: Board, problem: str | None = None, standings: Standings | None = None, by: By = "speedup"
 ) -> str:
-    """A table a group, as GitHub shows it, and what is held as a list below."""
-    lines: list[str] = []
-    for group in sorted({*groups(board), *held_groups(board)}):
-        if problem not in (None, group[0]):
-            continue
-        name, suite, machine_class, world_size = group
-        where = f"{count_text(world_size, 'rank')}, {machine_class}{_machines(board, group)}"
-        lines += [_cell(f"### {name}: suite {suite}, {where}"), ""]
-        rows = ranking(board, group, by)
-        if group in groups(board):
-            ratio = _ratio_name(rows)
-            lines += [f"| place | score | {ratio} | 95 % interval | of limit | author | file | date | status |"]
-            lines += ["| ---: | ---: | ---: | ---: | ---: | --- | --- | --- | --- |"]
-        for row in rows:
-            entry = row.entry
-            cells = [row.place.text, score_text(row.score), _speedup(row), _interval(row), _roof(row)]
-            cells += map(literal, (entry.author, short_file(entry), _date(entry), entry.status))
-            lines.append(f"| {' | '.join(cells)} |")
-        if told := notes(board, group, rows):
-            lines += ["", *(_cell(line) + "  " for line in told)]
-        held = [f"- held: {literal(held_line(one))}" for one in board.held if one.group == group]
-        if held:
-            lines += ["", *held] if group in groups(board) else held
-        lines.append("")
-    return "\n".join(lines)
+    """As GitHub shows it."""
+    return FORMATS["markdown"](document_of(board, problem, standings, by=by))
 
 
 BOARD_TEXTS: dict[str, Callable[[Board, str | None, Standings | None, By], str]] = {
@@ -217,14 +180,14 @@ BOARD_TEXTS: dict[str, Callable[[Board, str | None, Standings | None, By], str]]
 }
 
 
-def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[str]:
-    """What is said below a group's entries: their memory, which orders were settled head to head, and how the others
-    can be."""
-    told = memory_notes(rows)
+def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[Words]:
+    """What is said below a group's entries: what else was measured, copies, which orders were settled head to head, and
+    how the others can be."""
+    told: list[Words] = [*_further(rows)]
     for row in rows:
         if (first := row.copy_of) is not None:
-            own = f"{short_file(row.entry)} by {row.entry.author}"
-            told.append(f"{own} is a copy of {first.file} by {first.author}, {first.date[:10]}, {first.run_id}")
+            of = f"{first.file} by {first.author}, {first.date[:10]}, {first.run_id}"
+            told.append((_who(row.entry), " is a copy of ", Untrusted(of)))
     used = {row.place.settled for row in rows}
     codes = codes_of(board)
     here = {row.code for row in rows}
@@ -241,7 +204,8 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[str]:
             names = ", ".join(f"{Path(file.file).name} by {file.author} {file.ratio:.3f}x" for file in one.files)
             where = f" on machine {one.machine}" if one.machine else ""
             where += "" if one.confined else ", outside the sandbox"
-            told.append(f"settled {one.date[:10]}{where}, {one.rounds} rounds, resolves {one.resolves:.1%}: {names}")
+            how = f"settled {one.date[:10]}{where}, {one.rounds} rounds, resolves {one.resolves:.1%}: "
+            told.append((how, Untrusted(names)))
     if not is_by_score and machines(board, group) > 1:
         apart = f"{math.expm1(MACHINES):.0%}"
         told.append(f"entries that are not all of one machine are in order only where intervals are {apart} apart")
@@ -251,6 +215,29 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[str]:
     if any(is_open(row, rows) for row in rows):
         told.append(f"ranges of places are not resolved: `make settle PROBLEM={group[0]}` times entries head to head")
     return told
+
+
+def _further(rows: Sequence[Ranked]) -> Iterator[Words]:
+    """What else was measured of each entry in all its cases, beside the metric that ranks and clocks: geometric
+    means of its values, of the reference's, and of the least."""
+    for row in rows:
+        cases = row.entry.cases
+        names = dict.fromkeys(one.metric for case in cases for one in case.series[1:] if one.metric not in CLOCKS)
+        parts = []
+        for name in names:
+            found = [one for case in cases for one in case.series if one.metric == name and one.value]
+            columns = [[getattr(one, column) for one in found] for column in ("value", "baseline", "least")]
+            means = [geomean(values) if len(values) == len(cases) and all(values) else None for values in columns]
+            if (own := means[0]) is not None:
+                text = unit_of(found[0].unit).text
+                words = zip(("", "reference ", "least "), (own, *means[1:]), strict=True)
+                parts.append(f"{label_of(name)} {', '.join(word + text(value) for word, value in words if value)}")
+        if parts:
+            yield "also measured of ", _who(row.entry), f", geometric means: {'; '.join(parts)}"
+
+
+def _who(entry: Entry) -> Words:
+    return Untrusted(f"{short_file(entry)} by {entry.author}")
 
 
 def _machines(board: Board, group: BoardGroup) -> str:
@@ -307,11 +294,3 @@ def held_line(one: HeldEntry) -> str:
 
 def _rows(board: Board, problem: str | None, by: By) -> list[Ranked]:
     return [row for group in groups(board) if problem in (None, group[0]) for row in ranking(board, group, by)]
-
-
-def _date(entry: Entry) -> str:
-    return entry.date[:10]
-
-
-def _cell(text: str) -> str:
-    return clean_line(text).replace("|", "\\|")

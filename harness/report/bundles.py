@@ -1,57 +1,46 @@
-"""What `bundle` made, checked or ran again, on a terminal and as JSON."""
+"""What `bundle` made, checked or ran again, as a document and as JSON."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
-from harness.board.bundle_check import Checked
+from harness.board.bundle_check import CheckedBundle
 from harness.board.bundle_make import Made
 from harness.board.bundles import Claim, Manifest, sha256_of
 from harness.core.decode import encode
 from harness.core.records import EvalReport
-from harness.core.words import clean_line, count_text, plain_table, print_all, score_text, times_text
+from harness.core.words import count_text, times_text
 from harness.evaluation.verify import Decision, Ready
 from harness.report import decision as decisions
+from harness.report.document import Document, Facts, Styled, Table, Untrusted, Words, prose
 
 JSON_SCHEMA = 1  # of --json; 1: first
 WORDS = {"verified": "reproduced", "held": "not reproduced", "undecided": "undecided"}
 STYLES = {"pass": "", "note": "yellow", "fail": "bold red"}
 
 
-def show_made(made: Made, out: str, manifest: bytes, console: Console) -> None:
-    """Prints where the bundle is, what it lacks, and what to do with it."""
-    lines = [f"{out}: run {made.run_id}, {len(made.files)} files", f"sha256     {sha256_of(manifest)}"]
+def made_document(made: Made, out: str, manifest: bytes) -> Document:
+    """Where the bundle is, what it lacks, and what to do with it."""
+    rows: list[tuple[Words, Words]] = [("sha256", sha256_of(manifest))]
     if made.empty:
-        lines.append(f"empty      in system.json: {', '.join(made.empty)}; --system FILE fills them")
-    lines += [f"note       {note}" for note in made.notes]
-    lines += [
-        f"check      python -m harness bundle check {out}",
-        f"reproduce  python -m harness bundle reproduce {out}",
-    ]
-    for line in lines:
-        console.print(Text(clean_line(line)), soft_wrap=True)
+        rows.append(("empty", f"in system.json: {', '.join(made.empty)}; --system FILE fills them"))
+    rows += [("note", Untrusted(note)) for note in made.notes]
+    rows += [(verb, Untrusted(f"python -m harness bundle {verb} {out}")) for verb in ("check", "reproduce")]
+    title = Untrusted(f"{out}: run {made.run_id}, {len(made.files)} files")
+    return Document(blocks=(prose(title, whole=True), Facts(tuple(rows), whole=True, close=True)))
 
 
-def show_checked(found: Checked, console: Console) -> None:
-    """Prints what the bundle claims and a row a finding."""
-    table = plain_table("=part", "status", "=found")
-    for one in found.findings:
-        table.add_row(one.part, Text(one.status, style=STYLES[one.status]), Text(clean_line(one.text)))
-    print_all(console, *_head(found.manifest), "", table, "")
+def checked_document(found: CheckedBundle) -> Document:
+    """What the bundle claims and a row a finding."""
+    rows = [(one.part, Styled(one.status, STYLES[one.status]), Untrusted(one.text)) for one in found.findings]
     word = "whole" if found.is_whole else "not whole: something is missing or altered"
-    console.print(Text(f"The bundle is {word}. Its sha256 is {found.sha256}."), soft_wrap=True)
+    last = prose(f"The bundle is {word}. Its sha256 is {found.sha256}.", whole=True)
+    return Document(blocks=(prose(*_head(found.manifest)), Table(("=part", "status", "=found"), rows), last))
 
 
-def show_launches(ready: Ready, decision: Decision, reports: Sequence[EvalReport], console: Console) -> None:
-    """Prints a row a launch, the Olympic mean, and what the bundle claims."""
-    decisions.show_launches(ready.one, decision, reports, console)
-
-
-def show_word(decision: Decision, console: Console) -> None:
-    """Prints the decision alone."""
-    console.print(Text(clean_line(f"{WORDS[decision.word]}: {decision.why}")), soft_wrap=True)
+def reproduced_document(ready: Ready, decision: Decision, reports: Sequence[EvalReport]) -> Document:
+    """A row a launch, the Olympic mean, what the bundle claims, and the decision."""
+    word = prose(Untrusted(f"{WORDS[decision.word]}: {decision.why}"), whole=True)
+    return Document(blocks=decisions.launch_blocks(ready.one, decision, reports), summary=word)
 
 
 def made_json(made: Made, out: str, manifest: bytes) -> dict[str, Any]:
@@ -67,7 +56,7 @@ def made_json(made: Made, out: str, manifest: bytes) -> dict[str, Any]:
     }
 
 
-def checked_json(found: Checked) -> dict[str, Any]:
+def checked_json(found: CheckedBundle) -> dict[str, Any]:
     """The object that --json writes of `bundle check`."""
     return {
         "schema": JSON_SCHEMA,
@@ -78,17 +67,19 @@ def checked_json(found: Checked) -> dict[str, Any]:
     }
 
 
-def reproduced_json(found: Checked, ready: Ready, decision: Decision, reports: Sequence[EvalReport]) -> dict[str, Any]:
+def reproduced_json(
+    found: CheckedBundle, ready: Ready, decision: Decision, reports: Sequence[EvalReport]
+) -> dict[str, Any]:
     """The object that --json writes of `bundle reproduce`: that of `verify`, the bundle's sha256, and the word."""
     told = decisions.to_json(ready.one, decision, reports)
     return told | {"bundle_sha256": found.sha256, "word": WORDS[decision.word]}
 
 
-def _head(manifest: Manifest) -> list[Text]:
+def _head(manifest: Manifest) -> list[Words]:
     where = f"suite {manifest.suite}, {count_text(manifest.world_size, 'rank')} on {manifest.device}"
     return [
-        Text(clean_line(f"{manifest.problem}  {manifest.file}, run {manifest.run_id} by {manifest.author}")),
-        Text(clean_line(f"{where}, {manifest.started_at}; claims {_claim(manifest.claim)}")),
+        Untrusted(f"{manifest.problem}  {manifest.file}, run {manifest.run_id} by {manifest.author}"),
+        Untrusted(f"{where}, {manifest.started_at}; claims {_claim(manifest.claim)}"),
     ]
 
 
@@ -96,4 +87,4 @@ def _claim(claim: Claim) -> str:
     if claim.score is None:
         return f"nothing: status {claim.status}"
     ratio = f"{times_text(claim.ratio)} the reference, " if claim.ratio is not None else ""
-    return f"{ratio}score {score_text(claim.score)}"
+    return f"{ratio}score {claim.score.text}"

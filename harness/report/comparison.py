@@ -1,113 +1,128 @@
-"""What `compare` found, on a terminal and as JSON."""
+"""What `compare` found, as a document and as JSON."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from harness.core.decode import encode
-from harness.core.metric_words import words_of
+from harness.core.metrics import CLOCKS
 from harness.core.stats import median
-from harness.core.words import clean_line, count_text
+from harness.core.words import count_text
 from harness.evaluation.compare import SCHEMA, Comparison, Ratio, Side, Word, digits_text, ratio_text, rule, shown
 from harness.judging.warnings import text_of
+from harness.report.document import Document, Facts, Heading, Styled, Table, TestCase, Untrusted, Words, prose
 
 STYLES: dict[Word, str] = {"BETTER": "bold green", "WORSE": "bold red", "SAME": "bold", "AMBIGUOUS": "bold yellow"}
 
 
 # ---- how it is shown -------------------------------------------------------------------------------------------------
-def show(found: Comparison, console: Console) -> None:
-    """Prints the comparison; its last line is the summary."""
+def document_of(comparisons: Sequence[Comparison], fail_if: Sequence[str] = ()) -> Document:
+    """The comparisons one after the other. `fail_if` has the words for B that fail a test case."""
+    return Document(
+        blocks=tuple(map(_one, comparisons)),
+        cases=tuple(case for one in comparisons for case in _test_cases(one, fail_if)),
+        said=tuple(f"warning: {text_of(warning, 'A')}" for one in comparisons for warning in one.warnings),
+    )
+
+
+def _one(found: Comparison) -> Document:
+    unit = found.metric.words
+    sides = []
     for label, side in (("A", found.a), ("B", found.b)):
-        head = found.problem if label == "A" else " " * len(found.problem)
         run = f", run {side.run_id}" if side.run_id else ""
-        console.print(Text.assemble((head, "bold"), f"  {label}  {clean_line(side.name + run)}"), soft_wrap=True)
-    words = words_of(found.metric)
-    how = words.in_turn if found.how == "paired" else words.apart
-    where = f"{count_text(found.world_size, 'rank')} on {found.device}, suite {clean_line(found.suite)}"
-    console.print(Text(f"{where}, {how}\n"))
-    console.print(_table(found), highlight=False)
-    console.print()
-    for line in _legend(found):
-        console.print(Text(line, style="dim"), highlight=False)
-    for warning in found.warnings:
-        console.print(
-            Text.assemble(("warning  ", "yellow"), clean_line(text_of(warning, "A"))), highlight=False, soft_wrap=True
-        )
-    console.print()
-    show_summary(found, console)
+        sides.append((label, (Untrusted(side.name), Untrusted(run))))
+    how = f"{unit.measured} in turn on the same {unit.inputs}" if found.how == "paired" else f"{unit.measured} apart"
+    how += "" if found.how == "paired" else ", another time"
+    where = f"{count_text(found.world_size, 'rank')} on {found.device}, suite "
+    rows: list[list[Words]] = [
+        [
+            Untrusted(row.label),
+            unit.value(median(row.a)),
+            unit.value(median(row.b)),
+            ratio_text(one),
+            interval_text(one.ci),
+            shown(one.word, unit),
+        ]
+        for row, one in zip(found.rows, found.ratios, strict=True)
+    ]
+    warnings = tuple((Styled("warning", "yellow"), Untrusted(text_of(one, "A"))) for one in found.warnings)
+    return Document(
+        blocks=(
+            Heading(Untrusted(found.problem)),
+            Facts(tuple(sides), whole=True, close=True),
+            prose((where, Untrusted(found.suite), f", {how}"), close=True),
+            Table((unit.case, f">A {unit.head}", f">B {unit.head}", ">A / B", ">95 % interval", "B is"), rows),
+            prose(*_legend(found), style="dim"),
+            *([Facts(warnings, whole=True, close=True)] if warnings else []),
+        ),
+        summary=summary_of(found),
+    )
 
 
-def show_summary(found: Comparison, console: Console) -> None:
-    """Prints the last line alone."""
-    summary, words = found.summary, words_of(found.metric)
-    word = shown(summary.word, words)
-    rest = summary_text(found).removeprefix(f"B is {word}")
-    last = Text.assemble(("summary  ", "bold"), "B is ", (word, STYLES[summary.word]), rest)
-    console.print(last, highlight=False, soft_wrap=True)
+def summary_of(found: Comparison) -> Facts:
+    """The last line: the word for B over all cases, and the ratio that it follows from."""
+    said = summary_text(found)
+    word = shown(found.summary.word, found.metric.words)
+    rest = said.removeprefix(f"B is {word}")
+    return Facts((("summary", ("B is ", Styled(word, STYLES[found.summary.word]), rest)),), whole=True)
 
 
 def summary_text(found: Comparison) -> str:
-    """The word for B over all cases, and the ratio that it follows from."""
-    summary, words = found.summary, words_of(found.metric)
-    over = f", geometric mean over {len(found.rows)} {words.case}s" if len(found.rows) > 1 else ""
+    """That line as text."""
+    summary, unit = found.summary, found.metric.words
+    over = f", geometric mean over {len(found.rows)} {unit.case}s" if len(found.rows) > 1 else ""
     interval = interval_text(summary.ci)
-    return f"B is {shown(summary.word, words)}  A / B is {ratio_text(summary)} (95 % interval {interval}){over}"
-
-
-def table_of(found: Comparison) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The names of the columns, > before those aligned right, and a row of cells for each case."""
-    words, unit = words_of(found.metric), found.metric.unit
-    columns = (words.case, f">A {unit}", f">B {unit}", ">A / B", ">95 % interval", "B is")
-    rows: list[tuple[str, ...]] = [
-        (
-            clean_line(row.label),
-            words.value(median(row.a)),
-            words.value(median(row.b)),
-            ratio_text(one),
-            interval_text(one.ci),
-            shown(one.word, words),
-        )
-        for row, one in zip(found.rows, found.ratios, strict=True)
-    ]
-    return columns, rows
-
-
-def _table(found: Comparison) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    columns, rows = table_of(found)
-    for name in columns:
-        right = name.startswith(">")
-        table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=name != columns[0])
-    for label, *cells in rows:
-        table.add_row(Text(label), *cells)
-    return table
+    return f"B is {shown(summary.word, unit)}  A / B is {ratio_text(summary)} (95 % interval {interval}){over}"
 
 
 def _legend(found: Comparison) -> list[str]:
-    words = words_of(found.metric)
-    judged = words.judged if found.how == "paired" else ""
-    lines = [f"{words.compared} {judged}".rstrip(), rule(found.margin, words)]
+    unit, metric = found.metric.words, found.metric.name
+    judged = f" {unit.judged}" if found.how == "paired" else ""
+    clock = f" on the {metric} clock" if metric in CLOCKS else ""
+    lines = [f"{unit.values} are medians{clock}, A / B is by pairs of {unit.pairs}.{judged}", rule(found.margin, unit)]
     if len(found.rows) > 1:
-        lines.append(f"The summary is of the geometric mean; a {words.case}'s word is not corrected for their number.")
+        lines.append(f"The summary is of the geometric mean; a {unit.case}'s word is not corrected for their number.")
     if found.how == "unpaired":
         noise = f" Intervals include that launches of one source differ by {found.noise.sd:.0%}." if found.noise else ""
-        lines.append(f"A / B is the ratio of {words.ratio}s, each over its own run's reference.{noise}")
+        lines.append(f"A / B is the ratio of {unit.ratio}s, each over its own run's reference.{noise}")
     elif found.summary.word == "AMBIGUOUS":
-        lines.append(f"Longer measurements narrow an interval: {words.more_samples}.")
+        lines.append(f"Longer measurements narrow an interval: {unit.more}.")
     return lines
 
 
+def _test_cases(found: Comparison, fail_if: Sequence[str]) -> list[TestCase]:
+    """A case for every shape, and one for the summary, which fails where `fail_if` has its word."""
+    suite, unit = f"{found.problem}.{found.suite}.compare", found.metric.words
+    names, said = f"{found.b.name} against {found.a.name}", summary_text(found)
+    failed = found.is_failed(fail_if)
+    return [
+        *(
+            TestCase(
+                suite=suite,
+                name=f"{names}: {row.label}",
+                said=f"{shown(ratio.word, unit)}: A / B is {ratio_text(ratio)}",
+            )
+            for row, ratio in zip(found.rows, found.ratios, strict=True)
+        ),
+        TestCase(
+            suite=suite,
+            name=f"{names}: summary",
+            ending="failure" if failed else "passed",
+            kind=shown(found.summary.word, unit).lower(),
+            message=said if failed else "",
+            said=said,
+        ),
+    ]
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
 def to_json(comparisons: Sequence[Comparison], code: int) -> dict[str, Any]:
     """What --json writes, with all samples: nothing else keeps them."""
     return {"schema": SCHEMA, "exit_code": code, "comparisons": [_json(one) for one in comparisons]}
 
 
 def _json(found: Comparison) -> dict[str, Any]:
-    words, unit = words_of(found.metric), found.metric.unit
+    words, unit = found.metric.words, found.metric.unit
 
     def told(one: Ratio) -> dict[str, Any]:
         between = list(one.ci) if one.ci else None

@@ -1,10 +1,8 @@
-"""A competition's problems and results on a terminal and as JSON."""
+"""A competition's problems and results as documents and as JSON."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
-
-from rich.console import Console
 
 from harness.board.entries import Board, Entry
 from harness.board.places import groups, ranking
@@ -13,26 +11,20 @@ from harness.contest.rules import RANKED_BY, Competition, Evaluated, Listed
 from harness.contest.times import closing, is_late
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
-from harness.core.metric_words import ratio_name
+from harness.core.metrics import ratio_name
 from harness.core.stats import geomean
-from harness.core.words import clean, clean_line, plain_table, score_text, speedup_text
+from harness.core.words import speedup_text
 from harness.judging import verdict
 from harness.kinds.registry import find
+from harness.report.document import Block, Document, Facts, Heading, Styled, Table, Untrusted, Words, prose
 
 
 # ---- how it is shown -------------------------------------------------------------------------------------------------
-def show_list(
-    competition: Competition,
-    chosen: Sequence[Listed],
-    found: Board,
-    console: Console,
-    checkout: Checkout,
-) -> None:
+def list_document(competition: Competition, chosen: Sequence[Listed], found: Board, checkout: Checkout) -> Document:
     """The problems with their deadlines, and who leads each of their boards: scores and speedups of different suites
     and machines do not compare."""
     now = datetime.now(UTC)
-    _headline(competition, console)
-    table = plain_table("problem", "gpus", "closes (UTC)", "state", "leads here", "when")
+    rows: list[list[Words]] = []
     for listed in chosen:
         closes = competition.closes(listed)
         state = "" if closes is None else "closed" if now > closes else _in(closes, now)
@@ -43,40 +35,39 @@ def show_list(
                 late = "late" if is_late(entry.date, closes) else ""
                 where = f"suite {entry.suite}, {entry.machine_class}"
                 leads = [f"{speedup_text(entry.ratio)} {entry.author}, {where}", late]
-            table.add_row(*map(clean_line, [*of_problem, *leads]))
+            rows.append([Untrusted(cell) for cell in (*of_problem, *leads)])
             of_problem = [""] * len(of_problem)  # its further boards
-    console.print(table)
+    columns = ("problem", "gpus", "closes (UTC)", "state", "leads here", "when")
+    return Document(blocks=(*_headline(competition), Table(columns, rows)))
 
 
-def show(competition: Competition, done: Sequence[Evaluated], console: Console) -> None:
+def document_of(competition: Competition, done: Sequence[Evaluated]) -> Document:
     """The summary over the problems; the last lines say how many passed and how much faster they are."""
-    _headline(competition, console)
-    measured = (
+    ratio = ratio_name(
         result.figures.metric.unit for one in done if one.report for result in one.report.results if result.figures
     )
-    ratio = ratio_name(measured)
-    table = plain_table("problem", "submission", "verdict", ">score", f">{ratio}", "place", "when")
+    rows: list[list[Words]] = []
     speedups = []
     for one in done:
         figures = one.report.figures if one.report else None
         status = verdict.status(one.report) if one.report else "error"
         score, speedup = "", ""
         if figures is not None:
-            score = score_text(figures.score)
+            score = figures.score.text
             speedup = f"{figures.ratio.value:.2f}x" if figures.ratio else ""
             speedups += [figures.ratio.value] if figures.ratio else []
         place = f"{one.place.text} of {one.place.of}" if one.place else ""
-        row = [one.listed.name, one.submission, status, score, speedup, place, "late" if one.late else ""]
-        table.add_row(*map(clean_line, row))
-    console.print(table)
-    console.print()
+        names = (Untrusted(one.listed.name), Untrusted(one.submission))
+        rows.append([*names, status, score, speedup, place, "late" if one.late else ""])
     passed = sum(one.exit_code == Exit.OK for one in done)
     late = sum(one.late for one in done)
-    faster = (
-        f"{geomean(speedups):.2f}x the references, geometric mean over {len(speedups)} problems" if speedups else ""
-    )
-    console.print(f"verdict  {passed} of {len(done)} problems passed" + (f", {late} late" if late else ""))
-    console.print(f"{ratio:<9}{faster or 'none: nothing was timed'}")
+    faster = "none: nothing was timed"
+    if speedups:
+        faster = f"{geomean(speedups):.2f}x the references, geometric mean over {len(speedups)} problems"
+    tally = f"{passed} of {len(done)} problems passed" + (f", {late} late" if late else "")
+    columns = ("problem", "submission", "verdict", ">score", f">{ratio}", "place", "when")
+    summary = Facts((("verdict", tally), (ratio, faster)), whole=True)
+    return Document(blocks=(*_headline(competition), Table(columns, rows)), summary=summary)
 
 
 def competition_json(competition: Competition, done: Sequence[Evaluated]) -> dict[str, Any]:
@@ -102,13 +93,13 @@ def competition_json(competition: Competition, done: Sequence[Evaluated]) -> dic
     return {"schema": 1, "name": competition.name, "description": competition.description, "problems": problems}
 
 
-def _headline(competition: Competition, console: Console) -> None:
+def _headline(competition: Competition) -> list[Block]:
     closes = closing(competition.deadline)
     ends = f", ends {closes:%Y-%m-%d %H:%M} UTC" if closes else ""
-    console.print(clean_line(competition.name + ends), markup=False, highlight=False)
+    blocks: list[Block] = [Heading((Styled(Untrusted(competition.name), ""), Styled(ends, "")))]
     if competition.description:
-        console.print(clean(competition.description.strip()), markup=False, highlight=False)
-    console.print()
+        blocks.append(prose(*map(Untrusted, competition.description.strip().splitlines())))
+    return blocks
 
 
 def _leaders(found: Board, listed: Listed, checkout: Checkout) -> list[Entry | None]:

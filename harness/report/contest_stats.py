@@ -1,90 +1,72 @@
-"""A contest's statistics on a terminal. As JSON they are the record itself."""
+"""A contest's statistics as a document. As JSON they are the record itself."""
 
-from collections.abc import Sequence
-
-from rich.console import Console
-from rich.text import Text
+from collections.abc import Iterator
 
 from harness.contest.statistics import Best, Statistics
 from harness.contest.times import read_moment, shown_time
-from harness.core.words import clean_line, count_text, plain_table, times_text, us_text
+from harness.core.metrics import unit_of
+from harness.core.words import count_text, times_text
+from harness.report.document import Block, Document, Heading, Styled, Table, Untrusted, Words, prose
 
 BAR_CHARS = 40  # of the longest bar
 
 
-def show_statistics(found: Statistics, console: Console) -> None:
+def document_of(found: Statistics) -> Document:
     """A table a question: when, how good, how long until the first, what failed, how they spread."""
-    at = shown_time(read_moment(found.at).replace(microsecond=0))
-    frozen = ""
+    return Document(blocks=tuple(_blocks(found)))
+
+
+def _blocks(found: Statistics) -> Iterator[Block]:
+    at = f", {shown_time(read_moment(found.at).replace(microsecond=0))}"
     if found.frozen_at:
-        frozen = f", frozen: as of {shown_time(read_moment(found.frozen_at).replace(microsecond=0))}"
-    console.print(Text.assemble((clean_line(found.contest), "bold"), f", {at}{frozen}"))
+        at += f", frozen: as of {shown_time(read_moment(found.frozen_at).replace(microsecond=0))}"
+    yield Heading((Untrusted(found.contest), Styled(at, "")))
     states = ", ".join(f"{count} {name}" for name, count in found.states.items())
-    console.print(
-        f"{count_text(found.teams, 'team')}, {count_text(found.submissions, 'submission')}"
-        + (f": {states}" if states else ""),
-        highlight=False,
-    )
-    _days(found, console)
+    counts = f"{count_text(found.teams, 'team')}, {count_text(found.submissions, 'submission')}"
+    yield prose(f"{counts}: {states}" if states else counts)
+    if found.days:
+        most = max(day.submitted for day in found.days)
+        bars = ("#" * max(1, round(BAR_CHARS * day.submitted / most)) for day in found.days)
+        rows = [
+            (day.day, *map(str, (day.submitted, day.passed, day.failed, day.held)), bar)
+            for day, bar in zip(found.days, bars, strict=True)
+        ]
+        yield Table(("day (UTC)", ">submitted", ">passed", ">failed", ">held", ""), rows)
     if found.is_hidden:
-        console.print("\nFigures are private until the contest ends; organisers see them with --full.")
+        yield prose("Figures are private until the contest ends; organisers see them with --full.")
         return
-    _best(found.best, console)
-    _first_valid(found, console)
+    if found.best:
+        columns = ("best so far: problem", "when", "team", ">entry", ">speedup", ">from the limit")
+        yield Table(columns, list(map(_best, found.best)))
+    if any(one.submissions for one in found.first_valid):
+        last = float("inf")
+        ordered = sorted(found.first_valid, key=lambda one: (one.problem, last if one.seconds is None else one.seconds))
+        afters = ("none yet" if one.seconds is None else duration_text(one.seconds) for one in ordered)
+        valid = [
+            _cells(one.problem, one.team, after, str(one.submissions))
+            for one, after in zip(ordered, afters, strict=True)
+        ]
+        yield Table(("first valid: problem", "team", ">after", ">submissions"), valid)
     if found.failures:
-        table = plain_table("failures: problem", "kind", ">count")
-        for failure in found.failures:
-            table.add_row(*_cells(failure.problem, failure.kind.replace("_", " "), str(failure.count)))
-        _print(table, console)
+        kinds = [_cells(one.problem, one.kind.replace("_", " "), str(one.count)) for one in found.failures]
+        yield Table(("failures: problem", "kind", ">count"), kinds)
     if found.shapes:
-        table = plain_table(
+        names = (
             "shapes: problem", "shape", "unit", ">n", ">least", ">quartile", ">median", ">quartile", ">most", ">best"
-        )
+        )  # fmt: skip
+        shapes = []
         for one in found.shapes:
             values = (one.low, one.first_quartile, one.median, one.third_quartile, one.high)
+            texts = map(unit_of(one.unit).value, values)
             speedup = times_text(one.speedup) if one.speedup else "-"
-            table.add_row(
-                *_cells(
-                    one.problem, one.shape, one.unit, str(one.count), *(us_text(value) for value in values), speedup
-                )
-            )
-        _print(table, console)
+            shapes.append(_cells(one.problem, one.shape, one.unit, str(one.count), *texts, speedup))
+        yield Table(names, shapes)
 
 
-def _days(found: Statistics, console: Console) -> None:
-    if not found.days:
-        return
-    most = max(day.submitted for day in found.days)
-    table = plain_table("day (UTC)", ">submitted", ">passed", ">failed", ">held", "")
-    for day in found.days:
-        bar = "#" * max(1, round(BAR_CHARS * day.submitted / most))
-        table.add_row(day.day, str(day.submitted), str(day.passed), str(day.failed), str(day.held), bar)
-    _print(table, console)
-
-
-def _best(best: Sequence[Best], console: Console) -> None:
-    if not best:
-        return
-    table = plain_table("best so far: problem", "when", "team", ">entry", ">speedup", ">from the limit")
-    for one in best:
-        distance = times_text(1 / one.of_limit) if one.of_limit else "-"
-        when = shown_time(read_moment(one.at).replace(second=0, microsecond=0))
-        table.add_row(*_cells(one.problem, when, one.team, str(one.entry), times_text(one.speedup), distance))
-    _print(table, console)
-
-
-def _first_valid(found: Statistics, console: Console) -> None:
-    tried = [one for one in found.first_valid if one.submissions]
-    if not tried:
-        return
-    table = plain_table("first valid: problem", "team", ">after", ">submissions")
-    slowest = float("inf")
-    for one in sorted(
-        found.first_valid, key=lambda one: (one.problem, slowest if one.seconds is None else one.seconds)
-    ):
-        after = "none yet" if one.seconds is None else duration_text(one.seconds)
-        table.add_row(*_cells(one.problem, one.team, after, str(one.submissions)))
-    _print(table, console)
+def _best(one: Best) -> list[Words]:
+    distance = times_text(1 / one.of_limit) if one.of_limit else "-"
+    when = shown_time(read_moment(one.at).replace(second=0, microsecond=0))
+    return _cells(one.problem, when, one.team, str(one.entry), times_text(one.speedup), distance)
 
 
 def duration_text(seconds: float) -> str:
@@ -94,10 +76,5 @@ def duration_text(seconds: float) -> str:
     return f"{days} d {clock}" if days else clock
 
 
-def _cells(*texts: str) -> list[Text]:
-    return [Text(clean_line(text)) for text in texts]
-
-
-def _print(table: object, console: Console) -> None:
-    console.print()
-    console.print(table)
+def _cells(*texts: str) -> list[Words]:
+    return [Untrusted(text) for text in texts]

@@ -1,14 +1,8 @@
-"""A contest on a terminal and as JSON: what it is, its standings, an entry's history. Statistics are contest_stats'.
-
-Team, member and file names are whatever somebody wrote: they are shown as one line without control characters.
-"""
+"""A contest as documents and as JSON: what it is, its standings, an entry's history. Statistics are contest_stats'."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
-
-from rich.console import Console
-from rich.text import Text
 
 from harness.contest import standings
 from harness.contest.acts import Contest
@@ -20,24 +14,24 @@ from harness.contest.rules import Competition, Listed
 from harness.contest.standings import ProblemStandings, Standings
 from harness.contest.state import ContestEntry, ContestState
 from harness.contest.statistics import board_text
-from harness.contest.times import closing, shown_time, written
+from harness.contest.times import closing, read_moment, shown_time, written
 from harness.core.decode import encode
 from harness.core.records import param_text
-from harness.core.words import clean, clean_line, count_text, percent_text, plain_table, speedup_text, times_text
+from harness.core.words import clean_line, count_text, percent_text, speedup_text, times_text
+from harness.report.document import Block, Document, Heading, Styled, Table, Untrusted, prose
 
 SCHEMA = 1  # of the JSON objects here; 1: first
 
 
 # ---- several contests ------------------------------------------------------------------------------------------------
-def show_contests(found: Sequence[Contest], now: datetime, console: Console) -> None:
+def contests_document(found: Sequence[Contest], now: datetime) -> Document:
     """A line a contest."""
-    table = plain_table("contest", "name", ">teams", ">entries", "now", "ends")
-    for one in found:
-        state, ends = one.state(), one.rules.ends
-        counts = str(len(state.teams)), str(len(state.entries))
-        row = (one.key, one.rules.name, *counts, phase(one.rules, state, now), shown_time(ends) if ends else "never")
-        table.add_row(*(Text(clean_line(cell)) for cell in row))
-    console.print(table)
+    rows = []
+    for one in contests_json(found, now)["contests"]:
+        ends = shown_time(read_moment(one["ends"])) if one["ends"] else "never"
+        row = (one["contest"], one["name"], str(one["teams"]), str(one["entries"]), one["phase"], ends)
+        rows.append([Untrusted(cell) for cell in row])
+    return Document(blocks=(Table(("contest", "name", ">teams", ">entries", "now", "ends"), rows),))
 
 
 def phase(contest: Competition, state: ContestState, now: datetime) -> str:
@@ -77,34 +71,27 @@ def contests_json(found: Sequence[Contest], now: datetime) -> dict[str, Any]:
 
 
 # ---- one contest -----------------------------------------------------------------------------------------------------
-def show_contest(found: Contest, now: datetime, console: Console) -> None:
+def contest_document(found: Contest, now: datetime) -> Document:
     """Its rules, problems with targets, awards, and teams."""
     rules, state = found.rules, found.state()
-    console.print(Text.assemble((clean_line(rules.name), "bold"), f", {shown_time(now)}: {phase(rules, state, now)}"))
+    title = (Untrusted(rules.name), Styled(f", {shown_time(now)}: {phase(rules, state, now)}", ""))
+    blocks: list[Block] = [Heading(title)]
     if rules.description:
-        console.print(Text(clean(rules.description.strip())))
-    console.print()
-    table = plain_table("rule", "")
-    for name, text in _rules(rules):
-        table.add_row(name, Text(clean_line(text)))
-    console.print(table)
-    console.print()
-    table = plain_table("problem", "opens", "closes", "targets")
+        blocks.append(prose(*map(Untrusted, rules.description.strip().splitlines())))
+    blocks.append(Table(("rule", ""), [(name, Untrusted(text)) for name, text in _rules(rules)]))
+    rows = []
     for listed in rules.problems:
         opens, closes = rules.opening(listed), rules.closes(listed)
         times = shown_time(opens) if opens else "always", shown_time(closes) if closes else "never"
-        cells = listed.name, *times, "; ".join(_targets(listed)) or "none"
-        table.add_row(*(Text(clean_line(cell)) for cell in cells))
-    console.print(table)
+        rows.append([Untrusted(cell) for cell in (listed.name, *times, "; ".join(_targets(listed)) or "none")])
+    blocks.append(Table(("problem", "opens", "closes", "targets"), rows))
     if state.teams:
-        console.print()
-        table = plain_table("team", "members", ">entries", ">today")
-        for team in state.teams.values():
-            count = sum(one.team == team.name for one in state.entries.values())
-            cells = team.name, ", ".join(team.members), str(count), str(used_today(state, team.name, now))
-            table.add_row(*(Text(clean_line(cell)) for cell in cells))
-        console.print(table)
-    show_torn(found, console)
+        of_teams = [
+            (Untrusted(one["name"]), Untrusted(", ".join(one["members"])), str(one["entries"]), str(one["today"]))
+            for one in _teams(state, now)
+        ]
+        blocks.append(Table(("team", "members", ">entries", ">today"), of_teams))
+    return Document(blocks=(*blocks, *_torn(found)))
 
 
 def _rules(rules: Competition) -> list[tuple[str, str]]:
@@ -143,16 +130,13 @@ def _targets(listed: Listed) -> list[str]:
     return found
 
 
-def show_torn(found: Contest, console: Console) -> None:
+def _torn(found: Contest) -> list[Block]:
     """Says that the log's last line was cut off, if it was."""
-    if told := found.log.torn:
-        console.print(Text(f"warning: {told}", style="yellow"), soft_wrap=True)
+    return [prose(Untrusted(f"warning: {found.log.torn}"), style="yellow", whole=True)] if found.log.torn else []
 
 
-def contest_json(found: Contest, now: datetime) -> dict[str, Any]:
-    """The contest's rules and teams as JSON."""
-    state = found.state()
-    teams = [
+def _teams(state: ContestState, now: datetime) -> list[dict[str, Any]]:
+    return [
         {
             "name": team.name,
             "registered_at": written(team.registered_at),
@@ -162,30 +146,33 @@ def contest_json(found: Contest, now: datetime) -> dict[str, Any]:
         }
         for team in state.teams.values()
     ]
+
+
+def contest_json(found: Contest, now: datetime) -> dict[str, Any]:
+    """The contest's rules and teams as JSON."""
+    state = found.state()
     return {
         "schema": SCHEMA,
         "at": written(now),
         "contest": found.key,
         "phase": phase(found.rules, state, now),
         "rules": encode(found.rules),
-        "teams": teams,
+        "teams": _teams(state, now),
         "torn": found.log.torn or None,
     }
 
 
 # ---- an entry, and the log -------------------------------------------------------------------------------------------
-def show_entry(found: Contest, number: int, console: Console) -> None:
+def entry_document(found: Contest, number: int) -> Document:
     """What the entry is, and its history, a line a record."""
-    records = found.log.records()
     one = found.state().entry(number)
-    console.print(Text(entry_line(one)), soft_wrap=True)
-    console.print(Text(clean_line(f"{one.file}, sha256 {one.sha256[:16]}, by {one.member}")), soft_wrap=True)
+    lines = [entry_line(one), f"{one.file}, sha256 {one.sha256[:16]}, by {one.member}"]
     if one.evaluation is not None:
-        console.print(Text(f"run {one.evaluation.run_id}, source in runs/sources/{one.sha256}/"), soft_wrap=True)
-        for told in missed(found.rules.problem(one.problem), one.evaluation.cases):
-            console.print(Text(clean_line(f"below its target: {told}")), soft_wrap=True)
-    console.print()
-    show_log([one for one in records if isinstance(one.event, OfEntry) and one.event.entry == number], console)
+        lines.append(f"run {one.evaluation.run_id}, source in runs/sources/{one.sha256}/")
+        below = missed(found.rules.problem(one.problem), one.evaluation.cases)
+        lines += [f"below its target: {told}" for told in below]
+    records = [one for one in found.log.records() if isinstance(one.event, OfEntry) and one.event.entry == number]
+    return Document(blocks=(prose(*map(Untrusted, lines), whole=True), _log(records)))
 
 
 def entry_line(one: ContestEntry) -> str:
@@ -204,13 +191,17 @@ def _why(one: ContestEntry) -> str:
     return f" ({one.why})" if one.why else ""
 
 
-def show_log(records: Sequence[Record], console: Console) -> None:
+def log_document(found: Contest) -> Document:
     """Who did what when, a line a record."""
-    table = plain_table(">n", "when", "who", "what", "")
+    return Document(blocks=(_log(found.log.records()), *_torn(found)))
+
+
+def _log(records: Sequence[Record]) -> Table:
+    rows = []
     for record in records:
         cells = (str(record.n), shown_time(record.moment.replace(microsecond=0)), record.by, record.event.type)
-        table.add_row(*(Text(clean_line(cell)) for cell in (*cells, _what(record))))
-    console.print(table)
+        rows.append([Untrusted(cell) for cell in (*cells, _what(record))])
+    return Table((">n", "when", "who", "what", ""), rows)
 
 
 def _what(record: Record) -> str:
@@ -224,26 +215,23 @@ def _what(record: Record) -> str:
 
 
 # ---- standings -------------------------------------------------------------------------------------------------------
-def show_standings(found: Contest, shown: Standings, problem: str | None, console: Console) -> None:
+def standings_document(found: Contest, shown: Standings, problem: str | None) -> Document:
     """A table a problem and machine class: places, speedups, teams, and how far their entries are."""
-    console.print(
-        Text.assemble((clean_line(found.rules.name), "bold"), f", {shown_time(shown.at)}{_headline(found, shown)}")
-    )
+    blocks: list[Block] = [
+        Heading((Untrusted(found.rules.name), Styled(f", {shown_time(shown.at)}{_headline(found, shown)}", "")))
+    ]
+    keys = ("place", "speedup_text", "limit_text", "team", "entry", "state", "targets")
     for one in shown.problems:
         if problem not in (None, one.problem) or shown.is_hidden:
             continue
-        console.print()
         where = f"  {board_text(one.group)}" if one.group else ""
-        console.print(Text.assemble((clean_line(one.problem), "bold"), clean_line(where)))
+        blocks.append(Heading((Untrusted(one.problem), Styled(Untrusted(where), ""))))
         if not one.teams:
-            console.print("no entry passed yet")
+            blocks.append(prose("no entry passed yet"))
             continue
-        table = plain_table(">place", ">speedup", ">limit %", "team", ">entry", "state", "targets")
-        for row in standing_rows(found.rules, one):
-            keys = ("place", "speedup_text", "limit_text", "team", "entry", "state", "targets")
-            table.add_row(*(Text(clean_line(str(row[key]))) for key in keys))
-        console.print(table)
-    show_torn(found, console)
+        rows = [[Untrusted(str(row[key])) for key in keys] for row in standing_rows(found.rules, one)]
+        blocks.append(Table((">place", ">speedup", ">limit %", "team", ">entry", "state", "targets"), rows, close=True))
+    return Document(blocks=(*blocks, *_torn(found)))
 
 
 def _headline(found: Contest, shown: Standings) -> str:

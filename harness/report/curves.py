@@ -1,20 +1,15 @@
-"""How values improved while a submission ran: as a table for terminals, and as a panel of a figure.
+"""How values improved while a submission ran: as a table, and as a panel of a figure.
 
 Knows curves; draws on whatever axes it is given. A figure needs matplotlib, which the caller has imported.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
-
 from harness.core.curve import Curve, Point
-from harness.core.metric_words import words_of
 from harness.core.records import CaseResult, Measured
-from harness.core.words import case_label, plain_table
+from harness.report.document import Table, Untrusted, Words, column
 
 PARTS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of the limit, at which the table says what was reached
 
@@ -29,30 +24,25 @@ def has_curves(results: Sequence[CaseResult]) -> bool:
     return any(isinstance(one.outcome, Measured) and one.outcome.curves for one in results)
 
 
-def curve_table(results: Sequence[CaseResult], console: Console) -> Table:
-    """The first run of each case: what either side had reached at PARTS of the limit, of the last of them where the
-    console has no room for all. Late answers count at the limit's end."""
-    for parts in (PARTS[number:] for number in range(len(PARTS))):
-        table = _table(results, parts)
-        if Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width:
-            break
-    return table
-
-
-def _table(results: Sequence[CaseResult], parts: Sequence[float]) -> Table:
-    table = plain_table("reached by", "of", *(f">{part:.0%}" for part in parts))
+def curve_table(results: Sequence[CaseResult]) -> Iterator[Table]:
+    """The first run of each case: what either side had reached at PARTS of the limit, of the last of them where there
+    is no room for all. Late answers count at the limit's end. No table without curves."""
+    rows: list[list[Words]] = []
     for result in results:
         if not isinstance(result.outcome, Measured) or not result.outcome.curves:
             continue
-        curve, words = result.outcome.curves[0], words_of(result.outcome.ranked.metric)
+        curve, unit = result.outcome.curves[0], result.outcome.ranked.metric.words
+        ends = [part * curve.limit_s if part < 1 else math.inf for part in PARTS]
         for side, points in (("submission", curve.own), ("reference", curve.baseline)):
-            cells = ["-" if found is None else words.value(found) for found in _reached(points, parts, curve.limit_s)]
-            label = case_label(result) if side == "submission" else ""
-            table.add_row(Text(label), side, *cells)
+            reached = [value_at(points, end_s) for end_s in ends]
+            label = Untrusted(result.case.title) if side == "submission" else ""
+            rows.append([label, side, *("-" if value is None else unit.value(value) for value in reached)])
         if curve.known is not None:
-            reached = _reached(curve.own, parts, curve.limit_s)
-            table.add_row("", "best / own", *("-" if one is None else f"{curve.known / one:.4f}" for one in reached))
-    return table
+            reached = [value_at(curve.own, end_s) for end_s in ends]
+            rows.append(["", "best / own", *("-" if one is None else f"{curve.known / one:.4f}" for one in reached)])
+    if rows:
+        parts = [column(f">{part:.0%}", drop=index if part < 1 else 0) for index, part in enumerate(PARTS, start=1)]
+        yield Table(("=reached by", "of", *parts), rows)
 
 
 def _reached(points: Sequence[Point], parts: Sequence[float], limit_s: float) -> list[float | None]:

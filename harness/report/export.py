@@ -34,7 +34,7 @@ from harness.board.runs import FOLDER
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import read_text
-from harness.core.records import CaseResult, EvalReport, Measured
+from harness.core.records import CaseResult, EvalReport, Measured, Series
 from harness.core.stats import median
 from harness.gpumode import result_lines
 from harness.judging import verdict
@@ -100,6 +100,7 @@ COLUMNS: dict[str, Type] = {
     "case_ref": "float",
     "case_bound": "float",
     "case_best": "float",  # known from elsewhere
+    "case_series": "json",  # every metric's unit, and the medians of either side, by its name
 }
 LEADERBOARDS: dict[str, Type] = {  # the columns of GPU MODE's leaderboards file
     "id": "int",
@@ -205,7 +206,13 @@ def _of_case(result: CaseResult, index: int, count: int, run_passed: bool) -> Ro
         "case_ref": figures.baseline if figures else None,
         "case_bound": result.bound.value if result.bound else None,
         "case_best": measured.best if measured else None,
+        "case_series": {name: _series(one) for name, one in samples.items()} or None,
     }
+
+
+def _series(one: Series) -> dict[str, str | float | None]:
+    sides = {name: median(side) if side else None for name, side in (("value", one.own), ("ref", one.baseline))}
+    return {"unit": one.metric.unit, **sides}
 
 
 def _result(result: CaseResult, index: int, count: int, run_passed: bool) -> dict[str, str]:

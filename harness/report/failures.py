@@ -2,21 +2,11 @@
 
 import re
 
-from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
-
 from harness.core.records import CaseResult, Crashed, EvalReport, Outcome, Raised, TimedOut, Wrong
-from harness.core.words import (
-    EXCERPT_LINES,
-    case_label,
-    clean,
-    clean_line,
-    excerpt,
-    print_all,
-)
+from harness.core.words import EXCERPT_LINES, clean, clean_line
 from harness.judging import verdict
-from harness.judging.checkers import CHECKERS
+from harness.kinds.checkers import CHECKERS
+from harness.report.document import Block, Evidence, Heading, Styled, Untrusted, prose
 
 NEXT = {  # what to try after each failure
     "wrong": "`python -m harness check {problem} {path}` runs the tests alone, in seconds.",
@@ -47,24 +37,23 @@ CRASHES = (  # the first that is found in the message
 )
 
 
-def show_failure(report: EvalReport, result: CaseResult, console: Console, logs_at: str = "--json FILE") -> None:
+def failure(report: EvalReport, result: CaseResult, logs_at: str) -> list[Block]:
     """What happened and where; the failure that decides the verdict in full, others in a line. `logs_at` says where
     the logs of all ranks are."""
     outcome = result.outcome
     where = f" on rank {outcome.rank}" if isinstance(outcome, Raised | Crashed) else ""
-    title = f"{result.case.kind} {case_label(result)}: {outcome.type.replace('_', ' ')}{where}"
-    console.print(Text(title, style="bold red"), soft_wrap=True)
-    first, *more = excerpt(verdict.message(outcome), 1) or [""]
-    console.print(Text("\n".join([f"  {first}", *(f"  | {line}" for line in more)])), soft_wrap=True)
+    title = (f"{result.case.kind} ", Untrusted(result.case.title), f": {verdict.word(outcome)}{where}")
+    message = Evidence("", verdict.message(outcome), 1)
+    first, *more = message.lines or [""]
+    blocks: list[Block] = [Heading(Styled(title, "bold red")), prose(Untrusted(first), whole=True, indent=2)]
+    blocks += [Evidence("", "\n".join(more))] if more else []
     if result is verdict.first_failure(report):
-        for heading, text in evidence(report, result):
-            console.print(Text(f"  {heading}:"), soft_wrap=True)
-            console.print(Text("\n".join(f"  | {line}" for line in text), style="dim"), soft_wrap=True)
+        blocks += evidence(report, result)
         if any(text.strip() for text in report.logs.values()):
-            console.print(Text(f"  {all_logs(report)}: {logs_at}"), soft_wrap=True)
+            blocks.append(prose(f"{all_logs(report)}: {logs_at}", whole=True, close=True, indent=2))
         path = clean_line(report.submission.name)
-        print_all(console, Padding(Text(f"Next: {_advice(report, outcome, path)}"), (0, 0, 0, 2), expand=False))
-    console.print()
+        blocks.append(prose(Untrusted(f"Next: {_advice(report, outcome, path)}"), close=True, indent=2))
+    return blocks
 
 
 def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
@@ -82,22 +71,21 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
     return said[outcome.type].format(problem=report.problem, path=path)
 
 
-def evidence(report: EvalReport, result: CaseResult) -> list[tuple[str, list[str]]]:
-    """Headings with the lines that a failure left behind."""
-    shown: list[tuple[str, list[str]]] = []
+def evidence(report: EvalReport, result: CaseResult) -> list[Evidence]:
+    """What a failure left behind."""
+    shown: list[Evidence] = []
     outcome = result.outcome
     if isinstance(outcome, Raised):
-        shown.append((f"traceback of rank {outcome.rank}", excerpt(outcome.traceback, EXCERPT_LINES // 3)))
+        shown.append(Evidence(f"traceback of rank {outcome.rank}", outcome.traceback, EXCERPT_LINES // 3))
     if isinstance(outcome, Raised | Crashed):
         log = outcome.log_tail if isinstance(outcome, Crashed) else report.printed(result, outcome.rank)
-        shown.append((log_heading(report, outcome.rank), excerpt(log)))
+        shown.append(Evidence(log_heading(report, outcome.rank), log))
     if isinstance(outcome, TimedOut):
         for stack, ranks in _alike(outcome):
-            shown.append((f"{_ranks_text(ranks)} in {_place(stack)}", excerpt(stack, EXCERPT_LINES * 2 // 3)))
+            shown.append(Evidence(Untrusted(f"{_ranks_text(ranks)} in {_place(stack)}"), stack, EXCERPT_LINES * 2 // 3))
     if not isinstance(outcome, Raised | Crashed):
-        log = report.printed(result)
-        shown.append((log_heading(report), excerpt(STACKS.split(log)[0])))
-    return [(heading, lines) for heading, lines in shown if lines]
+        shown.append(Evidence(log_heading(report), STACKS.split(report.printed(result))[0]))
+    return [one for one in shown if one.lines]
 
 
 def log_heading(report: EvalReport, rank: int = 0) -> str:

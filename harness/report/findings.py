@@ -1,18 +1,15 @@
-"""What `doctor` found, on a terminal and as JSON."""
+"""What `doctor` found, as a document and as JSON."""
 
 import platform
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from harness.core.decode import encode
 from harness.machine.doctor import DOCTOR_SCHEMA, Finding
 from harness.machine.findings import NO_GPU
 from harness.machine.readings import Gpus, Readings, Unread
+from harness.report.document import Document, Styled, Table, Untrusted, Words, prose
 
 
 # ---- what people and programs read -------------------------------------------------------------------------------
@@ -31,23 +28,19 @@ def to_json(found: Readings, findings: Sequence[Finding]) -> dict[str, Any]:
     return {"schema": DOCTOR_SCHEMA, "machine": machine, "findings": encode(tuple(findings))}
 
 
-def show(findings: Sequence[Finding], console: Console) -> None:
-    """Prints a table, its fixes under what was found, and a last line that sums up. What needs a GPU is one line
-    where there is none."""
+def document_of(findings: Sequence[Finding]) -> Document:
+    """A table, its fixes under what was found, and a last line that sums up. What needs a GPU is one line where there
+    is none."""
     away = [one for one in findings if (one.status, one.found) == (NO_GPU.status, NO_GPU.found)]
     shown = [one for one in findings if one not in away]
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name, folds in (("check", False), ("status", False), ("found, and what to do", True)):
-        table.add_column(name, no_wrap=not folds, overflow="fold")
+    rows: list[list[Words]] = []
     for one in shown:
         style = {"fail": "bold red", "warn": "yellow", "unknown": "dim"}.get(one.status, "")
-        text = Text(one.found + (f"\nfix: {one.fix}" if one.fix else ""))
-        table.add_row(Text(one.check), Text(one.status, style=style), text)
-    console.print(table, highlight=False)
-    console.print()
-    if away:
-        console.print(Text(f"No GPU, so these do not apply: {', '.join(one.check for one in away)}."))
-    console.print(Text(summary(shown)), soft_wrap=True)
+        text = (Untrusted(one.found), *(("\nfix: ", Untrusted(one.fix)) if one.fix else ()))
+        rows.append([one.check, Styled(one.status, style), text])
+    lines = [f"No GPU, so these do not apply: {', '.join(one.check for one in away)}."] if away else []
+    found = Table(("=check", "=status", "found, and what to do"), rows)
+    return Document(blocks=(found, prose(*lines, summary(shown))))
 
 
 def summary(findings: Sequence[Finding]) -> str:

@@ -9,16 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rich.console import Console
-from rich.text import Text
-
 from harness.board.entries import Board, Earlier, Entry, Group
 from harness.core.decode import did_you_mean
 from harness.core.errors import UsageError
-from harness.core.metric_words import words_of_unit
+from harness.core.metrics import unit_of
 from harness.core.records import EvalReport, Score
-from harness.core.words import PlainTable, clean_line, count_text, plain_table, print_all, score_text
+from harness.core.words import clean_line, count_text
 from harness.judging import verdict
+from harness.report.document import Block, Document, Heading, Styled, Table, Untrusted, Words, column, prose
 
 BAR_CHARS = 24
 BAR_WIDTH = 76 + BAR_CHARS  # columns from which on there is room for a bar
@@ -62,7 +60,7 @@ class Line:
 
     def text(self, score: float) -> str:
         """A score with its unit."""
-        return score_text(Score(value=score, unit=self.score_unit, better=self.better))
+        return Score(value=score, unit=self.score_unit, better=self.better).text
 
 
 def lines(found: Board, recorded: Iterable[EvalReport]) -> tuple[Line, ...]:
@@ -123,20 +121,20 @@ def change(earlier: float, later: float) -> float:
     return later / earlier - 1
 
 
-def show(found: Sequence[Line], console: Console) -> None:
-    """Prints each line: what became of its score in a sentence, then a row a run."""
+def document_of(found: Sequence[Line], unread: Sequence[str] = ()) -> Document:
+    """Each line: what became of its score in a sentence, then a row a run; and what could not be read."""
+    blocks: list[Block] = []
     if not found:
-        console.print("No such run is recorded yet: `make eval PROBLEM=a2a` makes the first.", highlight=False)
-    for index, line in enumerate(found):
+        blocks.append(prose("No such run is recorded yet: `make eval PROBLEM=a2a` makes the first."))
+    for line in found:
         problem, suite, machine_class, world_size = line.group
         name = f"  {line.file.removeprefix(f'submissions/{problem}/')} by {line.author}"
-        console.print(Text.assemble("\n" if index else "", (problem, "bold"), clean_line(name)), soft_wrap=True)
-        console.print(
-            Text(clean_line(f"suite {suite}, {count_text(world_size, 'rank')}, {machine_class}")), soft_wrap=True
-        )
-        console.print(Text(summary(line)), soft_wrap=True)
-        console.print()
-        print_all(console, _table(line, wide=console.width >= BAR_WIDTH))
+        where = Untrusted(f"suite {suite}, {count_text(world_size, 'rank')}, {machine_class}")
+        blocks += [Heading((Untrusted(problem), Styled(Untrusted(name), ""))), prose(where, summary(line), whole=True)]
+        blocks.append(_table(line))
+    if unread:
+        blocks.append(prose(*(Untrusted(f"left out: {message}") for message in unread), whole=True))
+    return Document(blocks=tuple(blocks))
 
 
 def summary(line: Line) -> str:
@@ -152,24 +150,26 @@ def summary(line: Line) -> str:
     return f"{len(scores)} scores: {moved}, {best}"
 
 
-def _table(line: Line, wide: bool) -> PlainTable:
-    ratio, bars = words_of_unit(line.unit).ratio, ["score, from 0"] if wide else []
-    table = plain_table("=date", ">score", ">change", f">{ratio}", "=source", "=run", *bars)
+def _table(line: Line) -> Table:
+    bars = column("score, from 0", least=BAR_WIDTH)
+    columns = ("=date", ">score", ">change", f">{unit_of(line.unit).ratio}", "=source", "=run", bars)
     most = max(line.scores, default=0.0)
     before: float | None = None
     source: str | None = None
+    rows: list[list[Words]] = []
+    styles = {}
     for run in line.runs:
-        cells = [run.date[:16].replace("T", " "), run.status, "", ""]
+        cells = [run.status, "", ""]
         bar = ""
         if run.score is not None:
             moved = f"{change(before, run.score):+.1%}" if before is not None else ""
             speedup = f"{run.ratio:.3g}x" if run.ratio is not None else ""
-            cells[1:] = [line.text(run.score), moved, speedup]
+            cells = [line.text(run.score), moved, speedup]
             bar = "#" * max(1, round(BAR_CHARS * run.score / most))
             before = run.score
         same = "same" if run.sha256 == source else run.sha256[:7]
         source = run.sha256
-        cells += [same, run.run_id, *([bar] if wide else [])]
-        best = run.score is not None and run.score == line.best
-        table.add_row(*(Text(clean_line(cell)) for cell in cells), style="bold" if best else "")
-    return table
+        if run.score is not None and run.score == line.best:
+            styles[len(rows)] = "bold"
+        rows.append([Untrusted(run.date[:16].replace("T", " ")), *cells, Untrusted(same), Untrusted(run.run_id), bar])
+    return Table(columns, rows, styles=styles)

@@ -1,39 +1,28 @@
-"""Scored results of MLPerf Training: on a terminal, as Markdown and as JSON."""
+"""Scored results of MLPerf Training, as a document and as JSON."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
 from harness.core.checkout import shown
 from harness.core.decode import encode
-from harness.core.words import clean_line, literal, plain_table, print_all
 from harness.evaluation.mlperf import Scored
-from harness.judging.mlperf import Result, Run
-from harness.report.markdown import table_lines
+from harness.judging.mlperf import LoggedRun, Result
+from harness.report.document import Document, Facts, Heading, Table, Untrusted, Words
 
 JSON_SCHEMA = 1  # of --json; 1: first
-COLUMNS = ("run", ">minutes", ">samples", ">quality", ">seed", "")
+COLUMNS = ("=run", ">minutes", ">samples", ">quality", ">seed", "")
 
 
-def show(found: Sequence[Scored], console: Console) -> None:
-    """Prints a table of runs and the score of each result."""
-    for number, one in enumerate(found):
-        table = plain_table("=run", *COLUMNS[1:])
-        for cells in _rows(one.result):
-            table.add_row(*map(Text, cells))
-        lines = [Text(line) for line in _sums(one.result)]
-        print_all(console, *([""] if number else []), Text(_title(one)), "", table, "", *lines)
-
-
-def to_markdown(found: Sequence[Scored]) -> str:
-    """The same as Markdown."""
-    lines: list[str] = []
-    for one in found:
-        lines += [f"### {literal(_title(one))}", "", *table_lines(COLUMNS, _rows(one.result)), ""]
-        lines += [*(f"- {literal(line)}" for line in _sums(one.result)), ""]
-    return "\n".join(lines)
+def document_of(found: Sequence[Scored]) -> Document:
+    """A table of runs and the score of each result."""
+    return Document(
+        blocks=tuple(
+            Document(
+                blocks=(Heading(Untrusted(_title(one))), Table(COLUMNS, _rows(one.result)), Facts(_sums(one.result)))
+            )
+            for one in found
+        )
+    )
 
 
 def to_json(found: Sequence[Scored]) -> dict[str, Any]:
@@ -55,14 +44,14 @@ def _title(one: Scored) -> str:
     first = one.result.runs[0]
     what = [first.benchmark, first.platform, first.org, first.division]
     named = ", ".join(word for word in what if word) or "unnamed"
-    return clean_line(f"{named}: {shown(one.folder / one.name)}")
+    return f"{named}: {shown(one.folder / one.name)}"
 
 
-def _rows(result: Result) -> list[list[str]]:
+def _rows(result: Result) -> list[list[Words]]:
     dropped = _dropped(result)
     return [
         [
-            clean_line(run.file),
+            Untrusted(run.file),
             _minutes(run.seconds),
             "-" if run.samples is None else f"{run.samples:,.10g}",
             "-" if run.quality is None else f"{run.quality:.4f}",
@@ -82,21 +71,21 @@ def _dropped(result: Result) -> dict[str, str]:
     return {ordered[0].file: "fastest, left out", ordered[-1].file: slowest}
 
 
-def _rank(run: Run) -> tuple[bool, float]:
+def _rank(run: LoggedRun) -> tuple[bool, float]:
     return (not run.converged, run.seconds)
 
 
-def _sums(result: Result) -> list[str]:
+def _sums(result: Result) -> tuple[tuple[Words, Words], ...]:
     """The mean, the factor, the score, and why MLPerf would refuse the result."""
-    lines = []
+    rows: list[tuple[Words, Words]] = []
     if result.mean_s is not None and result.score_s is not None:
-        lines += [
-            f"Olympic mean    {_minutes(result.mean_s)} min over {len(result.runs)} runs, of which "
-            f"{len(result.runs) - 2} count",
-            f"scaling factor  {result.factor:.6f} ({result.factor_from})",
-            f"score           {result.score_s / 60:.3f} min",
+        count = len(result.runs)
+        rows += [
+            ("Olympic mean", f"{_minutes(result.mean_s)} min over {count} runs, of which {count - 2} count"),
+            ("scaling factor", (f"{result.factor:.6f} (", Untrusted(result.factor_from), ")")),
+            ("score", f"{result.score_s / 60:.3f} min"),
         ]
-    return lines + [clean_line(f"refused         {why}") for why in result.refused]
+    return (*rows, *(("refused", Untrusted(why)) for why in result.refused))
 
 
 def _minutes(seconds: float) -> str:

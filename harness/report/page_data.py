@@ -20,7 +20,6 @@ from harness.core.checkout import Checkout
 from harness.core.curve import Curve
 from harness.core.errors import HarnessError
 from harness.core.records import Case, Cost, EvalReport, Measured
-from harness.core.words import letters_text
 from harness.evaluation.board_limit import board_limit
 from harness.judging.scoring import SCORINGS, Scoring
 from harness.judging.verdict import first_failure, measured_cases, message, status
@@ -29,8 +28,10 @@ from harness.problems.problem import Problem
 from harness.problems.shape_file import communication_words, find, short_names
 from harness.report import history
 from harness.report.board_view import held_line, notes
+from harness.report.document import plain
+from harness.report.evaluation import letters_text
 from harness.report.failures import evidence
-from harness.report.summary import summary_lines
+from harness.report.summary import verdict_text
 
 # Of the data in the page. 1: first, with records of its own. 2: the board's entries, and parts of the reports. 3: all
 # figures are the entries'; one limit a board. 4: places as ranges, and what a board is ranked by. 5: `failed`, curves.
@@ -189,7 +190,7 @@ def page_of(
                 id=_slug(group, used),
                 by=rows[0].by,
                 machines=machines(found, group),
-                notes=tuple(notes(found, group, rows)),
+                notes=tuple(map(plain, notes(found, group, rows))),
                 limit=limit,
                 communication=how,
                 entries=tuple(entries),
@@ -217,12 +218,11 @@ def _failed_run(report: EvalReport, lines: Lines, root: Path, folder: Path) -> F
     machine_class = report.environment.machine_class if report.environment else history.UNKNOWN_MACHINE
     group = (report.problem, report.suite, machine_class, report.world_size)
     line = lines.get((group, report.author, report.submission.name))
-    (_, verdict), *_ = summary_lines(report, None, None)
     told: list[str] = []
     if (failure := first_failure(report)) is not None:
         told += message(failure.outcome).splitlines()
-        for heading, text in evidence(report, failure):
-            told += ["", f"{heading}:", *text]
+        for one in evidence(report, failure):
+            told += ["", f"{plain(one.heading)}:", *one.lines]
     return FailedRun(
         run_id=report.run_id,
         date=report.started_at,
@@ -231,7 +231,7 @@ def _failed_run(report: EvalReport, lines: Lines, root: Path, folder: Path) -> F
         machine_class=machine_class,
         author=report.author,
         file=report.submission.name.removeprefix(f"submissions/{report.problem}/"),
-        verdict=verdict,
+        verdict=verdict_text(report),
         lines=tuple(told[:FAILED_LINES]),
         history=line.runs[-FAILED_HISTORY:] if line else (),
         links=_links(report, root, folder),

@@ -8,10 +8,9 @@ axis, as the page has it.
 from typing import TYPE_CHECKING
 
 from harness.core.errors import UsageError
-from harness.core.metric_words import words_of
 from harness.core.records import CaseFigures, CaseResult, EvalReport, Measured
 from harness.core.stats import quartiles
-from harness.core.words import case_label, clean_line
+from harness.core.words import clean_line
 from harness.judging.verdict import measured_cases, status
 from harness.report.curves import draw, has_curves
 
@@ -69,9 +68,11 @@ def figure(report: EvalReport) -> "Figure":
         fraction = f"{figures.fraction.value:.1%} of limit" if figures.fraction else ""
         text = ", ".join(filter(None, (ratio, fraction)))
         axes.annotate(text, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9, color=TEXT)
-    axes.set_yticks(range(len(cases)), [_plain(case_label(result)) for result, _, _ in cases], fontsize=9)
+    axes.set_yticks(range(len(cases)), [_plain(result.case.title) for result, _, _ in cases], fontsize=9)
     axes.set_ylim(len(cases) - 0.4, -0.6)  # the first shape on top
-    axes.set_xlabel(words_of(cases[0][2].metric).axis, fontsize=9)
+    metric = cases[0][2].metric
+    better = "left" if metric.better == "less" else "right"
+    axes.set_xlabel(f"{metric.words.values}, {metric.unit}: median (logarithmic; {better} is better)", fontsize=9)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     axes.grid(axis="x", color="#d5d9e0", linewidth=0.7)
     axes.set_axisbelow(True)
@@ -94,7 +95,7 @@ def _over_time(
     panels = made.subplots(len(cases), squeeze=False)[:, 0]
     for axes, (result, measured, figures) in zip(panels, cases, strict=True):
         draw(axes, result, measured, {"own": OWN, "ref": REF, "limit": LIMIT})
-        axes.set_title(_plain(case_label(result)), loc="left", fontsize=9)
+        axes.set_title(_plain(result.case.title), loc="left", fontsize=9)
         axes.set_ylabel(figures.metric.name, fontsize=9)
         axes.grid(color="#d5d9e0", linewidth=0.7)
         axes.spines[["top", "right"]].set_visible(False)

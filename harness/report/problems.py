@@ -1,33 +1,29 @@
-"""The list of problems on a terminal."""
+"""The list of problems."""
 
 import re
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.text import Text
-
-from harness.core.words import clean_line, cut_line, plain_table, print_all
+from harness.core.words import clean_line, cut_line
 from harness.problems.problem import Problem
+from harness.report.document import Block, Document, Table, Untrusted, column, prose
 
 WIDE = 120  # columns from which on there is room for more than a line a problem
 SHOWN_CHARS = 200  # of a description: those of KernelBot's folders are pages
 FIRST = re.compile(r"\S.*?\.(?=\s|$)")  # sentence
 
 
-def show(problems: Sequence[Problem], console: Console) -> None:
-    """Prints what there is: where it is narrow, a line each."""
-    if console.width < WIDE:
-        chars = max(len(one.name) for one in problems)
-        for one in problems:
-            name = clean_line(one.name).ljust(chars)
-            print_all(console, Text(f"{name}  {cut_line(first_sentence(one.description), console.width - chars - 2)}"))
-        return
-    table = plain_table("=problem", "leaderboard", "suites", "what it is")
+def document_of(problems: Sequence[Problem], bad: Sequence[Exception] = ()) -> Document:
+    """What there is: where it is narrow, a line each; and what is wrong with others."""
+    columns = ("=problem", column("|what it is", most=WIDE - 1), column("leaderboard", least=WIDE),
+               column("suites", least=WIDE), column("what it is", least=WIDE))  # fmt: skip
+    rows = []
     for one in problems:
         what = cut_line(one.description, SHOWN_CHARS)
-        cells = (one.name, one.leaderboard, ", ".join(one.suites), what)
-        table.add_row(*(Text(clean_line(text)) for text in cells))
-    print_all(console, table)
+        texts = (one.name, first_sentence(one.description), one.leaderboard, ", ".join(one.suites), what)
+        rows.append([Untrusted(text) for text in texts])
+    blocks: list[Block] = [Table(columns, rows)] if rows else []
+    blocks += [prose(*(Untrusted(f"bad      {wrong}") for wrong in bad), whole=True)] if bad else []
+    return Document(blocks=tuple(blocks))
 
 
 def first_sentence(text: str) -> str:

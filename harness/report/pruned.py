@@ -1,4 +1,4 @@
-"""What `prune` found or deleted, on a terminal and as JSON."""
+"""What `prune` found or deleted, as a document and as JSON."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rich.console import Console
-from rich.text import Text
-
-from harness.board.prune import Piece, Plan
+from harness.board.prune import Piece, PrunePlan
 from harness.core.checkout import shown
-from harness.core.words import count_text, plain_table, size_text
+from harness.core.words import count_text, size_text
+from harness.report.document import Document, Table, prose
 
 JSON_SCHEMA = 1  # of --json; 1: first
 
@@ -40,7 +38,7 @@ class Queue(Protocol):
 class Found:
     """What can go, or went where `applied`. `caches` are compile caches by their names, with their sizes."""
 
-    plan: Plan
+    plan: PrunePlan
     pieces: tuple[Piece, ...]
     caches: Mapping[str, int]
     service: Queue
@@ -70,33 +68,26 @@ def to_json(found: Found, root: Path) -> dict[str, Any]:
     }
 
 
-def show(found: Found, console: Console) -> None:
-    """Prints a row for each kind of thing, and a last line that sums up."""
-    table = plain_table("what", ">goes", ">size", "why")
+def document_of(found: Found) -> Document:
+    """A row for each kind of thing, and a last line that sums up."""
     runs = [piece for piece in found.pieces if piece.what == "run"]
     sources = [piece for piece in found.pieces if piece.what == "source"]
-    submissions = found.service.stored
-    _add(table, "runs", len(runs), sum(one.nbytes for one in runs), _reasons([one.why for one in runs]))
-    _add(table, "stored sources", len(sources), sum(one.nbytes for one in sources), "no entry or run has them")
-    _add(table, "compile caches", len(found.caches), sum(found.caches.values()), "not used for long")
-    size = sum(one.nbytes for one in submissions)
-    _add(table, "submissions", len(submissions), size, _reasons([one.why for one in submissions]))
-    if table.row_count:
-        console.print(table, highlight=False)
-        console.print()
+    stored = found.service.stored
+    kinds = [
+        ("runs", [one.nbytes for one in runs], _reasons([one.why for one in runs])),
+        ("stored sources", [one.nbytes for one in sources], "no entry or run has them"),
+        ("compile caches", [*found.caches.values()], "not used for long"),
+        ("submissions", [one.nbytes for one in stored], _reasons([one.why for one in stored])),
+    ]
+    rows = [(what, str(len(sizes)), size_text(sum(sizes)), why) for what, sizes, why in kinds if sizes]
     stay = f"{count_text(found.plan.runs, 'run')} and {count_text(found.plan.sources, 'stored source')} stay"
-    if not table.row_count:
-        last = f"Nothing can go: {stay}."
-    elif found.applied:
+    if not rows:
+        return Document(blocks=(prose(f"Nothing can go: {stay}.", whole=True),))
+    if found.applied:
         last = f"{size_text(found.freed)} freed; {stay}."
     else:
         last = f"{size_text(found.freed)} would be freed; {stay}. `python -m harness prune --apply` deletes it."
-    console.print(Text(last), soft_wrap=True)
-
-
-def _add(table: Any, what: str, count: int, nbytes: int, why: str) -> None:
-    if count:
-        table.add_row(what, str(count), size_text(nbytes), why)
+    return Document(blocks=(Table(("what", ">goes", ">size", "why"), rows), prose(last, whole=True)))
 
 
 def _reasons(words: Sequence[str]) -> str:

@@ -1,16 +1,14 @@
-"""What `rejudge` would change, on a terminal and as JSON."""
+"""What `rejudge` would change, as a document and as JSON."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
 from harness.board.entries import Entry, HeldEntry, Judged, short_file
 from harness.core.decode import encode
-from harness.core.metric_words import ratio_name
-from harness.core.words import clean_line, plain_table, speedup_text
+from harness.core.metrics import ratio_name
+from harness.core.words import speedup_text
 from harness.evaluation.rejudge import JSON_SCHEMA, Left, Rejudged, Row
+from harness.report.document import Document, Table, Untrusted, Words, prose
 
 
 def to_json(rows: Sequence[Row], apply: bool) -> dict[str, Any]:
@@ -29,33 +27,30 @@ def to_json(rows: Sequence[Row], apply: bool) -> dict[str, Any]:
     }
 
 
-def show(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool, console: Console) -> None:
-    """Prints a row an entry with its speedup and status then and now, why, and what became of it."""
+def document_of(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool) -> Document:
+    """A row an entry with its speedup and status then and now, why, and what became of it."""
     if not rows:
-        console.print("Every entry was judged under today's problem: nothing is stale.")
-        return
+        return Document(blocks=(prose("Every entry was judged under today's problem: nothing is stale."),))
     ratio = ratio_name(row.old.cases[0].unit for row in rows if isinstance(row.old, Entry) and row.old.cases)
-    table = plain_table("problem", "entry", f">{ratio}", "status", ">now", "status")
+    cells: list[list[Words]] = []
+    whys: list[Words] = []
     for row in rows:
-        old = row.old
-        name = f"{short_file(old)} by {old.author}"
+        old, said = row.old, row.why
+        name = Untrusted(f"{short_file(old)} by {old.author}")
         now = ("-", "left") if isinstance(row, Left) else (_speedup(row.new), _status(row.new, row.old))
-        cells = (old.problem, name, _speedup(old), old.status, *now)
-        table.add_row(*(Text(clean_line(cell)) for cell in cells))
-    console.print(table)
-    console.print()
-    for row in rows:
-        said = row.why
+        cells.append([Untrusted(old.problem), name, _speedup(old), old.status, *now])
         if isinstance(row, Rejudged) and isinstance(row.new, HeldEntry):
             said = f"{row.new.check}: {row.new.evidence}"
-        console.print(Text(clean_line(f"{row.old.run_id}: {said}")), soft_wrap=True)
+        whys.append(Untrusted(f"{old.run_id}: {said}"))
     count = f"{len(changes)} of {len(rows)} entries"
     if not changes:
-        console.print("\nNothing changes.")
+        last = "Nothing changes."
     elif apply:
-        console.print(f"\nApplied: {count} changed in leaderboard.yaml; the old judgements are in their history.")
+        last = f"Applied: {count} changed in leaderboard.yaml; the old judgements are in their history."
     else:
-        console.print(f"\n{count} would change; --apply judges them again and changes leaderboard.yaml.")
+        last = f"{count} would change; --apply judges them again and changes leaderboard.yaml."
+    columns = ("problem", "entry", f">{ratio}", "status", ">now", "status")
+    return Document(blocks=(Table(columns, cells), prose(*whys, whole=True), prose(last)))
 
 
 def _speedup(one: Judged) -> str:

@@ -1,17 +1,15 @@
-"""What `settle` found, on a terminal and as JSON."""
+"""What `settle` found, as a document and as JSON."""
 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
 from harness.board.entries import Settlement
 from harness.core.decode import encode
-from harness.core.words import clean_line, count_text, plain_table
+from harness.core.words import count_text
 from harness.evaluation.settle import Contenders, Meeting
+from harness.report.document import Document, Table, Untrusted, Words, prose
 
 JSON_SCHEMA = 1  # of --json; 1: first
 
@@ -26,18 +24,17 @@ def spans(found: Settlement) -> list[tuple[int, int]]:
     ]
 
 
-def show(found: Settlement, console: Console) -> None:
-    """Prints a row a file, fastest first, and what could be told apart."""
-    table = plain_table(">place", ">ratio", "author", "file")
+def document_of(found: Settlement) -> Document:
+    """A row a file, fastest first, and what could be told apart."""
+    rows: list[list[Words]] = []
     for file, (place, last) in zip(found.files, spans(found), strict=True):
         text = str(place) if place == last else f"{place}-{last}"
-        table.add_row(*(Text(clean_line(cell)) for cell in (text, f"{file.ratio:.4f}x", file.author, file.file)))
-    console.print(table)
+        rows.append([text, f"{file.ratio:.4f}x", Untrusted(file.author), Untrusted(file.file)])
     open_ = sum(a.ratio <= b.ratio * (1 + found.resolves) for a, b in pairwise(found.files))
     told = f"{found.rounds} rounds tell files apart that differ by more than {found.resolves:.2%}"
     left = f"{count_text(open_, 'pair')} of neighbours not resolved: call it again to go on, or take more --seconds"
-    more = f"; {left if open_ else 'the order is settled'}"
-    console.print(Text(f"\nratio is to the slowest of them; {told}{more}."), soft_wrap=True)
+    more = f"ratio is to the slowest of them; {told}; {left if open_ else 'the order is settled'}."
+    return Document(blocks=(Table((">place", ">ratio", "author", "file"), rows), prose(more, whole=True)))
 
 
 def to_json(found: Settlement, who: Contenders, launches: Sequence[Meeting]) -> dict[str, Any]:

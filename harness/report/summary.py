@@ -1,53 +1,42 @@
 """The three lines that matter alone, for people: the verdict, the speedup (a solver's ratio) and the place on the
-leaderboard.
-
-What a submission wrote is shown as in the rest of the report: one line, without control characters.
-"""
-
-from rich.console import Console
-from rich.text import Text
+leaderboard."""
 
 from harness.board.entries import Board, HeldEntry, short_file
 from harness.board.judgements import doubted
 from harness.board.places import By, Place, Ranked, is_open, noise_of, one_launch, ranking
-from harness.core.metric_words import words_of_results
-from harness.core.records import Crashed, Estimate, EvalReport, Held, Outcome, Raised, TimedOut
-from harness.core.words import case_label, clean_line, count_text, cut_line, score_text, times_text
+from harness.core.records import Estimate, EvalReport, Outcome, TimedOut
+from harness.core.words import count_text, cut_line, times_text
 from harness.judging import verdict
-from harness.judging.figures import ASKED, POWER, Resolution
+from harness.judging.figures import ASKED, POWER, Resolution, unit_of_results
+from harness.report.document import Facts, Styled, Untrusted
 from harness.report.failures import stood
 
-KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape"}
+KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape", "drawn": "drawn shape"}
 WHY_CHARS = 160  # of the reason in the verdict
 
 
-def show_summary(
+def summary_of(
     report: EvalReport,
     board: Board | None,
     place: Place | None,
-    console: Console,
     entry: str = "",
     by: By = "speedup",
-) -> None:
-    """Prints the three lines. `place` is None for a run that was not recorded; `board` is what the place is on, and
-    `by` what it comes from. Where `entry` says what became of it in a contest, that stands in place of the place."""
-    style = "bold green" if verdict.status(report) == "pass" else "bold red"
-    for label, text in summary_lines(report, board, place, entry, by):
-        line = Text.assemble((f"{label:<9}", "bold"), (text, style if label == "verdict" else ""))
-        console.print(line, soft_wrap=True)
-
-
-def summary_lines(
-    report: EvalReport, board: Board | None, place: Place | None, entry: str = "", by: By = "speedup"
-) -> list[tuple[str, str]]:
-    """The three lines, each with its label; the text is safe to print."""
+    met: str = "",
+) -> Facts:
+    """The three lines. `place` is None for a run that was not recorded; `board` is what the place is on, and `by` what
+    it comes from. Where `entry` says what became of it in a contest, that stands in place of the place; `met` says how
+    it did beside another entry."""
     rows = _rows(report, board, by)
-    lines = (
-        ("verdict", _verdict(report)),
-        (words_of_results(report.results).ratio, _ratio(report, board, rows)),
-        ("entry", entry) if entry else ("place", _place(report, board, place, rows)),
+    style = "bold green" if verdict.status(report) == "pass" else "bold red"
+    return Facts(
+        (
+            ("verdict", Styled(Untrusted(verdict_text(report)), style)),
+            (unit_of_results(report.results).ratio, Untrusted(_ratio(report, board, rows))),
+            ("entry", Untrusted(entry)) if entry else ("place", Untrusted(_place(report, board, place, rows))),
+            *([("beside", Untrusted(met))] if met else []),
+        ),
+        whole=True,
     )
-    return [(label, clean_line(text)) for label, text in lines]
 
 
 def _rows(report: EvalReport, board: Board | None, by: By) -> tuple[Ranked, ...]:
@@ -62,12 +51,13 @@ def _own(report: EvalReport, rows: tuple[Ranked, ...]) -> Ranked | None:
     return next((row for row in rows if (row.entry.run_id, row.entry.sha256) == of), None)
 
 
-def _verdict(report: EvalReport) -> str:
+def verdict_text(report: EvalReport) -> str:
+    """Whether it passed, or what failed first, where and why."""
     status, code = verdict.status(report), int(verdict.exit_code(report))
     failed = verdict.first_failure(report)
     if failed is not None:
-        what = failed.outcome.type.replace("_", " ")
-        return f"fail: {what} in {failed.case.kind} {case_label(failed)}{_why(failed.outcome)} (exit {code})"
+        what = verdict.word(failed.outcome)
+        return f"fail: {what} in {failed.case.kind} {failed.case.title}{_why(failed.outcome)} (exit {code})"
     if status == "error":
         return f"error: ended before every shape was run (exit {code})"
     kinds = [result.case.kind for result in report.results]
@@ -77,15 +67,9 @@ def _verdict(report: EvalReport) -> str:
 
 def _why(outcome: Outcome) -> str:
     """The reason in a few words, for the line that --quiet prints alone too."""
-    if isinstance(outcome, TimedOut):
-        where = stood(outcome)
-    elif isinstance(outcome, Raised | Crashed):
-        where = f"rank {outcome.rank}: {outcome.message}"
-    elif isinstance(outcome, Held):
-        where = outcome.check
-    else:
-        return ""
-    return f": {cut_line(where, WHY_CHARS)}"
+    said = verdict.OUTCOMES[outcome.type].short.format_map(vars(outcome))
+    where = stood(outcome) if isinstance(outcome, TimedOut) else said
+    return f": {cut_line(where, WHY_CHARS)}" if where else ""
 
 
 def resolution_text(found: Resolution) -> str:
@@ -94,6 +78,17 @@ def resolution_text(found: Resolution) -> str:
     if found.difference <= ASKED:
         return text
     return f"{text}; for {ASKED:.0%} `--launches {found.launches}`, or `settle`, which times two files in turn"
+
+
+def drawn_text(report: EvalReport) -> str:
+    """How many times as good as the reference on shapes that the run drew, and on the benchmarks near them; "" where it
+    drew none."""
+    found = report.figures
+    if found is None or found.drawn is None or found.near_drawn is None:
+        return ""
+    drawn = [(one, one.figures) for one in report.results if one.case.kind == "drawn"]
+    at = [f"{times_text(its.ratio.value)} at {one.case.label}" for one, its in drawn if its and its.ratio]
+    return f"published shapes {times_text(found.near_drawn)}, drawn shapes {times_text(found.drawn)}: {'; '.join(at)}"
 
 
 def _ratio(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) -> str:
@@ -153,9 +148,9 @@ def _behind(report: EvalReport, own: Ranked | None, first: Ranked) -> str:
         gap, figure = first.ratio.value / ratio.value, times_text(first.ratio.value)
     elif report.figures is not None:
         times = (own or report.figures).score.value / first.score.value
-        gap, figure = times if first.score.better == "less" else 1 / times, score_text(first.score)
+        gap, figure = times if first.score.better == "less" else 1 / times, first.score.text
     else:
-        return f"; first: {score_text(first.score)}, {whose}"
+        return f"; first: {first.score.text}, {whose}"
     return f", {times_text(gap)} behind the first: {figure}, {whose}"
 
 

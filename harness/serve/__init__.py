@@ -5,7 +5,7 @@ in runs/serve/), worker (evaluations, as jobs of an engine), results (theirs out
 which puts them together. FastAPI and uvicorn come with the extra `serve`.
 """
 
-from harness.serve.offers import Options
+from harness.serve.offers import ServeOptions
 from harness.serve.server import run_server
 
-__all__ = ["Options", "run_server"]
+__all__ = ["ServeOptions", "run_server"]

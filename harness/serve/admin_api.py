@@ -24,7 +24,7 @@ from harness.serve.schemas import (
     LeaderboardHistory,
     PastSubmission,
     SetVisibility,
-    Statistics,
+    StatisticsAnswer,
     SubmissionForOrganisers,
     Switched,
     UpdatedProblems,
@@ -52,7 +52,7 @@ routes = APIRouter(prefix="/admin", dependencies=[Depends(organiser)])
 
 @routes.post("/start", responses=refusals())
 async def start(service: Here) -> Switched:
-    """Submissions are taken again."""
+    """Accepts submissions again."""
     service.accepts_jobs = True
     return Switched(status="ok", accepts_jobs=True)
 
@@ -65,16 +65,16 @@ async def stop(service: Here) -> Switched:
 
 
 @routes.get("/stats", responses=refusals(404))
-def stats(service: Here, last_day_only: bool = False, leaderboard_name: str | None = None) -> Statistics:
+def stats(service: Here, last_day_only: bool = False, leaderboard_name: str | None = None) -> StatisticsAnswer:
     """How many submissions, users and runs there were; for the last day also whose runs took longest."""
     name = leaderboard_of(service, leaderboard_name).name if leaderboard_name else None
     rows = service.store.listed(None, name)
     if not last_day_only:
         codes = len({service.store.code(row.id) for row in rows})
-        return Statistics(status="ok", stats=statistics.of_queue(rows) | {"num_unique_codes": codes})
+        return StatisticsAnswer(status="ok", stats=statistics.of_queue(rows) | {"num_unique_codes": codes})
     since = datetime.now(UTC) - DAY
     rows = [row for row in rows if datetime.fromisoformat(row.submitted_at) >= since]
-    return Statistics(status="ok", stats=statistics.of_queue(rows) | statistics.longest(rows))
+    return StatisticsAnswer(status="ok", stats=statistics.of_queue(rows) | statistics.longest(rows))
 
 
 @routes.post("/ban/{user_id}", responses=refusals(404))

@@ -1,16 +1,16 @@
 """The answers' bodies, made of rows of the queue."""
 
 from harness.serve.schemas import (
-    Job,
+    JobAnswer,
     LeaderboardItem,
     QueuePlace,
     RankedEntry,
-    Run,
+    RunAnswer,
     RunnerBacklog,
     RunnerQueue,
     ShortRun,
     ShortSubmission,
-    Submission,
+    SubmissionAnswer,
 )
 from harness.serve.service import Leaderboard, Service
 from harness.serve.store import Row
@@ -59,10 +59,10 @@ def short_answer(row: Row) -> ShortSubmission:
     )
 
 
-def submission_answer(service: Service, row: Row) -> Submission:
+def submission_answer(service: Service, row: Row) -> SubmissionAnswer:
     ahead = 0 if row.done else service.store.ahead(row)
     leaderboard = service.find(row.leaderboard)
-    return Submission(
+    return SubmissionAnswer(
         id=row.id,
         leaderboard_id=leaderboard.id if leaderboard else 0,  # 0: its problem is not here any more
         leaderboard_name=row.leaderboard,
@@ -71,8 +71,8 @@ def submission_answer(service: Service, row: Row) -> Submission:
         submission_time=row.submitted_at,
         done=row.done,
         code=service.store.code(row.id),
-        runs=[Run(**run) for run in row.runs],
-        job=Job(
+        runs=[RunAnswer(**run) for run in row.runs],
+        job=JobAnswer(
             status=row.state,
             error=row.error,
             last_heartbeat=row.ended_at or row.started_at or row.submitted_at,

@@ -48,7 +48,7 @@ from harness.serve.schemas import (
     RunnerBacklog,
     RunnerQueue,
     ShortSubmission,
-    Submission,
+    SubmissionAnswer,
 )
 from harness.serve.service import Leaderboard, Service
 from harness.serve.store import Row
@@ -185,7 +185,7 @@ def own(
 
 
 @routes.get("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
-def show(service: Here, submission_id: Id, secret: EitherSecret) -> Submission:
+def show(service: Here, submission_id: Id, secret: EitherSecret) -> SubmissionAnswer:
     return submission_answer(service, _own(service, submission_id, secret, "view"))
 
 
@@ -353,7 +353,7 @@ def _completed(schema: dict[str, Any], leaderboards: Sequence[Leaderboard]) -> d
 
 # ---- what there is -----------------------------------------------------------------------------------------------
 def _own(service: Service, submission_id: int, secret: str, what: str) -> Row:
-    """The user's own submission."""
+    """The user's own submission. Raises HTTPException (404, 403)."""
     if (row := service.store.get(submission_id)) is None:
         raise HTTPException(404, "Submission not found")
     user: User | None = service.store.users.known(secret)

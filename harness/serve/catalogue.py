@@ -10,19 +10,22 @@ from harness.contest import rules
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.kinds import settings
-from harness.ranks.launch import START_S
-from harness.serve.offers import Offer, Options, eval_command, finder, leaderboards, offered
+from harness.serve.offers import Offer, ServeOptions, eval_command, finder, leaderboards, offered
 from harness.serve.service import Changes, Leaderboard
 from harness.serve.store import Row
 from harness.serve.worker import Files
 
+GONE_S = 120.0  # for an evaluation whose leaderboard is no more
+
 
 class Catalogue:
-    """What a server offers now. May be read from any thread; a reader gets the problems of one moment.
+    """The problems that a server offers now. May be read from any thread; a reader gets the problems of one moment. The
+    constructor raises UsageError and BadFileError where nothing can be offered.
 
-    The constructor raises UsageError and BadFileError where nothing can be offered."""
+    The constructor raises UsageError and BadFileError where nothing can be offered.
+    """
 
-    def __init__(self, options: Options, checkout: Checkout) -> None:
+    def __init__(self, options: ServeOptions, checkout: Checkout) -> None:
         self._options, self._checkout = options, checkout
         self._lock = threading.Lock()
         self._in_contests = self._problems_of_contests()
@@ -72,7 +75,7 @@ class Catalogue:
 
     def deadline_s(self, row: Row) -> float:
         """How long an evaluation of the submission may take."""
-        return next((one.deadline_s for one in self.leaderboards if one.problem == row.problem), START_S)
+        return next((one.deadline_s for one in self.leaderboards if one.problem == row.problem), GONE_S)
 
     def unit(self, problem: str) -> str:
         """The unit of a problem's scores."""

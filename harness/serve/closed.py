@@ -4,13 +4,13 @@ from harness.serve.queue_file import QueueFile
 
 
 class Closed:
-    """Those of one queue, by the problems' names: a problem has one leaderboard."""
+    """The closed leaderboards of one queue, by the problems' names: a problem has one leaderboard."""
 
     def __init__(self, file: QueueFile) -> None:
         self._file, self._db = file, file.db
 
     def all(self) -> frozenset[str]:
-        """All that are closed."""
+        """The names of all closed leaderboards."""
         with self._file.lock:
             return frozenset(row["problem"] for row in self._db.execute("SELECT problem FROM closed"))
 

@@ -17,7 +17,7 @@ from harness.board import reports, runs
 from harness.board.entries import Board
 from harness.contest import acts, admission
 from harness.contest.acts import Contest, Outcome
-from harness.contest.lifecycle import Failed
+from harness.contest.lifecycle import EvaluationFailed
 from harness.contest.rules import Competition, Quota
 from harness.contest.standings import frozen_since
 from harness.contest.state import ContestEntry, ContestState
@@ -142,10 +142,10 @@ class Contests:
                 acts.settle(contest, self._outcome(entry, row, is_own), self.now(), BY)
 
     def _outcome(self, entry: ContestEntry, row: Row, is_own: bool) -> Outcome:
-        """What the queue's row makes of the entry. `is_own`: it could not be evaluated by its own fault."""
+        """The entry's outcome by the queue's row. `is_own`: it could not be evaluated by its own fault."""
         if row.run_id is None:
             if row.state == "timed_out":
-                return Failed(entry=entry.number, kind="timed_out", why=row.error or "")
+                return EvaluationFailed(entry=entry.number, kind="timed_out", why=row.error or "")
             lost = acts.not_run(entry.number, row.error or row.state)
             return replace(lost, kind="rejected", counts=True) if is_own else lost
         path = self._checkout.runs / row.run_id / reports.FILE
@@ -158,7 +158,7 @@ class Contests:
     # ---- what is seen, and what is not to be seen yet
 
     def data(self, contest: Contest, board: Board, is_full: bool) -> dict[str, Any]:
-        """What the contest's page shows, to organisers or to everybody."""
+        """The content of the contest's page, for organisers or for everybody."""
         with self._lock:
             return contest_page.data(contest, board, self.now(), is_full)
 

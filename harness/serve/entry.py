@@ -14,7 +14,7 @@ from harness.problems.submission import MAX_BYTES, SUFFIXES, directives
 from harness.serve.contests import Placement
 from harness.serve.guard import TOO_LARGE
 from harness.serve.service import Leaderboard, Service
-from harness.serve.store import Asked, QueueFullError, Row
+from harness.serve.store import NewSubmission, QueueFullError, Row
 from harness.serve.users import BannedError, UnknownUserError
 
 RETRY_S = "30"
@@ -49,7 +49,7 @@ async def accepted(
     if not file_name.endswith(suffixes):
         raise HTTPException(400, f"Please provide a {LANGUAGES[leaderboard.lang]} ({' / '.join(suffixes)}) file")
     _check_directives(service, code, leaderboard)
-    asked = Asked(
+    asked = NewSubmission(
         problem=leaderboard.problem,
         leaderboard=leaderboard.name,
         gpu=gpu,

@@ -40,8 +40,9 @@ class Kept:
 
 
 def kept(folder: Path, limits: Limits, now: float, ranks_most: RanksMost = lambda problem: False) -> Kept:
-    """Of the queue in the folder; nothing where there is none. Submissions that are done go by the limits. Raises
-    BadFileError for a file that is no queue, and what `ranks_most` raises."""
+    """The submissions of the queue in the folder that `prune` keeps and drops; nothing where there is no queue.
+    Submissions that are done go by the limits. Raises BadFileError for a file that is no queue, and what `ranks_most`
+    raises."""
     with _opened(folder) as db:
         if db is None:
             return Kept()

@@ -21,7 +21,7 @@ from harness.report.page_data import Page, page_of
 from harness.serve.contests import Contests
 from harness.serve.queue_file import now
 from harness.serve.store import Row, Store
-from harness.serve.worker import Worker
+from harness.serve.worker import QueueWorker
 
 WAITING = 20  # that are shown, of those that wait
 LATEST = 5
@@ -45,7 +45,7 @@ class Shown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Queue:
+class QueueState:
     """The submissions that run, wait and were done last. `version` changes whenever the boards do."""
 
     version: str
@@ -61,7 +61,7 @@ class Live:
     `unit` gives that of a problem's scores. What is closed is not on it."""
 
     def __init__(
-        self, store: Store, worker: Worker, checkout: Checkout, contests: Contests, unit: Callable[[str], str]
+        self, store: Store, worker: QueueWorker, checkout: Checkout, contests: Contests, unit: Callable[[str], str]
     ) -> None:
         self._store, self._worker, self._checkout, self._contests = store, worker, checkout, contests
         self._unit = unit
@@ -110,7 +110,7 @@ class Live:
     def queue(self) -> dict[str, Any]:
         """The submissions that run, wait and were done last, as JSON."""
         waiting, count = self._store.waiting(WAITING)
-        found = Queue(
+        found = QueueState(
             version=self.version(),
             now=now(),
             running=self._all_shown(self._store.running()),

@@ -15,7 +15,6 @@ from harness.core.errors import HarnessError, UsageError
 from harness.core.records import Mode, Submission
 from harness.engine.registry import LOCAL
 from harness.gpumode.task_folder import task_of, unfit
-from harness.judging.checkers import CHECKERS
 from harness.judging.scoring import SCORINGS
 from harness.kinds import settings
 from harness.kinds.kind import Order, Setting
@@ -24,8 +23,6 @@ from harness.kinds.registry import kind_of
 from harness.kinds.settings import Asked
 from harness.problems.problem import Problem, folded
 from harness.problems.shape_file import problem_names
-from harness.process import compile_cache
-from harness.ranks.launch import START_S
 from harness.serve.service import Leaderboard
 from harness.serve.store import Row
 from harness.serve.worker import Command, Files
@@ -39,7 +36,7 @@ def _said(why: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ServeOptions:
     """How the server was started. `token` is the file with what requests must show; `asked` holds for every submission,
     but for its problem and file; `gpus` are names that clients may ask for beside this machine's own. `folders` are
     problem folders of KernelBot, and `competitions` its competition files, that are offered beside the checkout's
@@ -70,7 +67,7 @@ class Offer:
     closes: datetime | None = None
 
 
-def offered(options: Options, checkout: Checkout, refuse: Callable[[str], None] = _said) -> tuple[Offer, ...]:
+def offered(options: ServeOptions, checkout: Checkout, refuse: Callable[[str], None] = _said) -> tuple[Offer, ...]:
     """The checkout's problems, then those of the folders and competitions. A problem that cannot be read is left out,
     and `refuse` is told why; without it standard error is. Raises UsageError where two have one name, BadFileError for
     a bad competition file, and the first problem's error where there is no other."""
@@ -137,7 +134,7 @@ def _fitting(asked: Asked, problem: Problem) -> Asked:
 
 
 def leaderboards(
-    offers: Sequence[Offer], options: Options, checkout: Checkout, refuse: Callable[[str], None] = _said
+    offers: Sequence[Offer], options: ServeOptions, checkout: Checkout, refuse: Callable[[str], None] = _said
 ) -> tuple[Leaderboard, ...]:
     """The problems that can be evaluated with these options; `refuse` is told why others cannot. Raises the first
     problem's UsageError where none can."""
@@ -151,10 +148,7 @@ def leaderboards(
             refused.append(error)
             continue
         gpu = "CPU" if setting.device == "cpu" else f"{setting.device.upper()}x{setting.world_size}"
-        suite = setting.suite
         scoring = SCORINGS[setting.problem.ranking_by]
-        limits_s = suite.test_timeout_s + max(suite.benchmark_timeout_s, suite.ranked_timeout_s)
-        limits_s *= CHECKERS[setting.problem.checker].longest
         found.append(
             Leaderboard(
                 id=number,
@@ -163,7 +157,7 @@ def leaderboards(
                 description=setting.problem.description,
                 gpus=tuple(dict.fromkeys((gpu, *options.gpus))),
                 task=_task(setting),
-                deadline_s=START_S + compile_cache.COMPILE_S + limits_s,
+                deadline_s=settings.longest_s(setting),
                 closes=offer.closes.isoformat() if offer.closes else None,
                 score_unit=scoring.unit,
                 more_is_better=scoring.better == "more",

@@ -25,13 +25,12 @@ from harness.core.records import (
     Outcome,
     Profile,
 )
-from harness.core.words import clean
+from harness.core.words import SHOWN_CHARS, clean
 from harness.gpumode import result_lines
 from harness.judging import verdict
 from harness.report.export import RUNTIMES
-from harness.serve.store import Ended, Row, State
+from harness.serve.store import AttemptEnded, Row, State
 
-TEXT_CHARS = 16_384  # what KernelBot keeps of what is printed
 TRACE_BYTES = 64 << 20  # of a zipped profile that is sent
 DETAILS = "ncu-details.csv"  # what clients take for the figures of a report
 RAN = (Exit.OK, Exit.INVALID)  # the exit codes that KernelBot counts as a run that came to a verdict
@@ -39,13 +38,13 @@ KINDS: tuple[Kind, ...] = ("test", "benchmark", "profile")  # in the order that 
 Json = dict[str, Any]  # that is sent
 
 
-def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> Ended:
+def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> AttemptEnded:
     """The end of a submission whose evaluation wrote the JSON object `found`. `printed` is its report as people read
     it. Raises DecodeError where `found` is not what `eval --json` writes."""
     code, error = Exit(decode(int, found.get("exit_code"), "$.exit_code")), found.get("error")
     if error is not None and code != Exit.INVALID:
         state: State = "timed_out" if code == Exit.TIMED_OUT else "failed"
-        return Ended(state=state, error=clean(str(error)))
+        return AttemptEnded(state=state, error=clean(str(error)))
     if found.get("run_id") is None and error is not None:  # it ended before the ranks started: bad syntax, no kernel
         return _refused(row, code, str(error), printed, command)
     report = from_json(found)
@@ -54,7 +53,7 @@ def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> 
     results = _results(row, report, command)
     why = None if status == "pass" else _why(report)
     where = report.environment.machine_class if report.environment else "this machine"
-    return Ended(
+    return AttemptEnded(
         state="succeeded" if status == "pass" else "failed",
         passed=status == "pass",
         score_s=score,
@@ -65,7 +64,7 @@ def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> 
     )
 
 
-def _refused(row: Row, code: Exit, error: str, printed: str, command: str) -> Ended:
+def _refused(row: Row, code: Exit, error: str, printed: str, command: str) -> AttemptEnded:
     """The end of a submission that could not be evaluated, which is its own fault."""
     began, now = datetime.fromisoformat(row.started_at or row.submitted_at), datetime.now(UTC)
     is_profile = row.mode == "profile"
@@ -76,7 +75,7 @@ def _refused(row: Row, code: Exit, error: str, printed: str, command: str) -> En
     results: Json = {key: _of_run(row, began, now, run, profile)}
     nothing = {"gpu": "", "device_count": 0, "cpu": "", "runtime": "", "platform": "", "torch": "", "hostname": ""}
     why = result_lines.one_line(error)
-    return Ended(
+    return AttemptEnded(
         state="failed",
         passed=False,
         error=why,
@@ -119,7 +118,9 @@ def _of_run(row: Row, start: datetime, end: datetime, run: Json, profile: Json |
 
 
 def _of_kind(report: EvalReport, kind: Kind) -> list[CaseResult]:
-    return [result for result in report.results if result.case.kind == kind]
+    """The cases of that kind. Drawn ones, which KernelBot does not know, are benchmarks where they failed."""
+    failed = [one for one in report.results if one.case.kind == "drawn" and verdict.case_status(one) == "fail"]
+    return [one for one in report.results if one.case.kind == kind] + (failed if kind == "benchmark" else [])
 
 
 def _run_of(report: EvalReport, cases: Sequence[CaseResult], command: str, duration_s: float) -> Json:
@@ -191,7 +192,7 @@ def _why(report: EvalReport) -> str:
 
 
 def _said(outcome: Outcome) -> str:
-    return verdict.message(outcome) or outcome.type.replace("_", " ")
+    return verdict.message(outcome) or verdict.word(outcome)
 
 
 def _profile(profile: Profile | None, tool: str | None) -> Json | None:
@@ -244,6 +245,6 @@ def _iso(at: datetime) -> str:
 
 def _cut(text: str) -> str:
     cleaned = clean(text)
-    if len(cleaned) <= TEXT_CHARS:
+    if len(cleaned) <= SHOWN_CHARS:
         return cleaned
-    return f"{cleaned[: TEXT_CHARS - 100]}\n[...] {len(cleaned) - TEXT_CHARS + 100} characters omitted"
+    return f"{cleaned[: SHOWN_CHARS - 100]}\n[...] {len(cleaned) - SHOWN_CHARS + 100} characters omitted"

@@ -101,7 +101,7 @@ class ShortSubmission(BaseModel):
     runs: list[ShortRun]
 
 
-class Run(BaseModel):
+class RunAnswer(BaseModel):
     start_time: str | None
     end_time: str | None
     mode: str
@@ -113,7 +113,7 @@ class Run(BaseModel):
     diagnostics: dict[str, Any] | None
 
 
-class Job(BaseModel):
+class JobAnswer(BaseModel):
     """`progress` is the running evaluation's phase and case."""
 
     status: Literal["pending", "running", "succeeded", "failed", "timed_out"]
@@ -122,7 +122,7 @@ class Job(BaseModel):
     progress: str | None
 
 
-class Submission(BaseModel):
+class SubmissionAnswer(BaseModel):
     id: int
     leaderboard_id: int
     leaderboard_name: str
@@ -131,8 +131,8 @@ class Submission(BaseModel):
     submission_time: str
     done: bool
     code: str
-    runs: list[Run]
-    job: Job
+    runs: list[RunAnswer]
+    job: JobAnswer
     queue: QueuePlace
     runner_queue: RunnerQueue
 
@@ -151,7 +151,7 @@ class Switched(BaseModel):
     accepts_jobs: bool
 
 
-class Statistics(BaseModel):
+class StatisticsAnswer(BaseModel):
     """Counts, and times in seconds."""
 
     status: Literal["ok"]
@@ -198,7 +198,7 @@ class LeaderboardHistory(BaseModel):
 
 class SubmissionForOrganisers(BaseModel):
     status: Literal["ok"]
-    submission: Submission
+    submission: SubmissionAnswer
 
 
 class DeletedOfUser(BaseModel):

@@ -19,11 +19,11 @@ from harness.serve.contests import Contests
 from harness.serve.contests import opened as opened_contests
 from harness.serve.guard import LOOPBACK_NAMES, ORGANISER_VARIABLE, TOKEN_VARIABLE, Guard, is_loopback, read_token
 from harness.serve.live import Live
-from harness.serve.offers import Options
+from harness.serve.offers import ServeOptions
 from harness.serve.queue_file import FILE
 from harness.serve.service import Service
-from harness.serve.store import Limits, Store
-from harness.serve.worker import Command, Worker, engine_of
+from harness.serve.store import QueueLimits, Store
+from harness.serve.worker import Command, QueueWorker, engine_of
 
 if TYPE_CHECKING:
     import socket
@@ -34,7 +34,7 @@ NEEDED = ("fastapi", "uvicorn", "python_multipart")
 INSTALL = "`.venv/bin/python -m pip install -e '.[serve]'`"
 
 
-def run_server(options: Options, checkout: Checkout) -> None:
+def run_server(options: ServeOptions, checkout: Checkout) -> None:
     """Answers until a signal ends it. Raises UsageError for options that cannot be followed."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -108,7 +108,7 @@ def make_server(
 
 
 def make_service(
-    options: Options,
+    options: ServeOptions,
     folder: Path,
     command: Command,
     checkout: Checkout,
@@ -123,7 +123,7 @@ def make_service(
     contests = Contests(opened_contests(options.contests), checkout, clock, catalogue.version_of)
     for contest in contests.all:
         keep_unseen(contest.log.path, checkout)
-    worker = Worker(
+    worker = QueueWorker(
         store,
         engine or engine_of(options.engine, folder, checkout.root),
         folder,
@@ -140,7 +140,7 @@ def make_service(
         find=catalogue.find,
         refresh=catalogue.refresh,
         login=host.login(),
-        limits=Limits(),
+        limits=QueueLimits(),
     )
 
 

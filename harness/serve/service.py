@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from harness.serve.contests import Contests
 from harness.serve.live import Live
-from harness.serve.store import Limits, Row, Store
-from harness.serve.worker import Worker
+from harness.serve.store import QueueLimits, Row, Store
+from harness.serve.worker import QueueWorker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,8 @@ class Leaderboard:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What reading the problems again has changed, by leaderboards' names; `leaderboards` are those of now. `errors`
-    say which problems cannot be offered, and why."""
+    """The changes by reading the problems again, by leaderboards' names; `leaderboards` are those of now. `errors` say
+    which problems cannot be offered, and why."""
 
     leaderboards: tuple[Leaderboard, ...]
     created: tuple[str, ...]
@@ -51,14 +51,14 @@ class Service:
     files again; `stopping` is true once the server is shutting down. Without `accepts_jobs` no submission is taken."""
 
     store: Store
-    worker: Worker
+    worker: QueueWorker
     live: Live
     contests: Contests
     leaderboards: tuple[Leaderboard, ...]
     find: Callable[[str], Leaderboard | None]
     refresh: Callable[[], Changes]
     login: str
-    limits: Limits
+    limits: QueueLimits
     accepts_jobs: bool = True
     stopping: Callable[[], bool] = lambda: False
     streams: Counter[str] = field(default_factory=Counter)  # open ones, in all and by who opened them

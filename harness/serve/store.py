@@ -41,7 +41,7 @@ class QueueFullError(HarnessError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class NewSubmission:
     """A submission that is to be queued. Where it is a contest's: its key, the team, and in leaderboard mode the
     entry's number there. Where it is to be profiled by a vendor's tool: which, the only benchmark, if one is meant, and
     how many launches of a call, if that was said."""
@@ -96,7 +96,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class AttemptEnded:
     """The outcome of an attempt. `result` is sent to the client: GPU MODE's results and reports."""
 
     state: State
@@ -109,7 +109,7 @@ class Ended:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class QueueLimits:
     """How many submissions may wait or run, of one user and in all."""
 
     of_user: int = 20
@@ -131,8 +131,8 @@ class Store:
 
     # ---- the queue
 
-    def add(self, user: User, asked: Asked, limits: Limits) -> Row:
-        """Queues it. Raises QueueFullError."""
+    def add(self, user: User, asked: NewSubmission, limits: QueueLimits) -> Row:
+        """Queues a submission. Raises QueueFullError."""
         with self._file.transaction():
             waiting = "SELECT count(*) FROM submissions WHERE state IN ('pending', 'running')"
             if self._db.execute(f"{waiting} AND user_id = ?", (user.id,)).fetchone()[0] >= limits.of_user:
@@ -166,7 +166,7 @@ class Store:
             )
             return self._one("s.id = ?", first.id)
 
-    def finish(self, id_: int, attempt: int, ended: Ended) -> bool:
+    def finish(self, id_: int, attempt: int, ended: AttemptEnded) -> bool:
         """Writes the outcome of the attempt; False where the attempt was abandoned or deleted in the meantime, and
         nothing is written."""
         with self._file.transaction():
@@ -205,7 +205,7 @@ class Store:
     def recover(self, id_: int, attempt: int) -> None:
         """Queues a submission that ran when the server died once more, or marks it as failed."""
         if attempt >= ATTEMPTS:
-            self.finish(id_, attempt, Ended(state="failed", error=INTERRUPTED))
+            self.finish(id_, attempt, AttemptEnded(state="failed", error=INTERRUPTED))
             return
         with self._file.transaction():
             self._db.execute(

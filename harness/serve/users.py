@@ -31,7 +31,7 @@ class User:
 
 
 class Users:
-    """Those of one queue."""
+    """The users of one queue."""
 
     def __init__(self, file: QueueFile) -> None:
         self._file, self._db = file, file.db

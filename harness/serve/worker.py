@@ -24,9 +24,9 @@ from harness.engine.base import (
     FOLDER,
     RESULT,
     Cancelled,
-    Done,
     Engine,
     Job,
+    JobDone,
     Lost,
     Running,
     Ticket,
@@ -35,7 +35,7 @@ from harness.engine.base import (
 from harness.problems.submission import SUFFIXES
 from harness.serve import outcomes
 from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
-from harness.serve.store import Ended, Row, Store
+from harness.serve.store import AttemptEnded, Row, Store
 
 IDLE_S = 5.0  # at most, between two looks at the queue
 POLL_S = 0.05  # between two looks at a job, for each job that there is: files on a network are not read at will
@@ -59,13 +59,13 @@ Command = Callable[[Row, Files], Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class RunningStage:
     """How far a running evaluation is, for those who wait: its phase and case."""
 
     phase: str = "start"
     case: str = ""
 
-    def after(self, event: Event) -> "Stage":
+    def after(self, event: Event) -> "RunningStage":
         """The stage that begins with the event."""
         match event:
             case PhaseBegan():
@@ -97,7 +97,7 @@ class _Evaluation:
     row: Row
     looked_s: float
     is_cut_off: bool = False
-    stage: Stage = Stage()
+    stage: RunningStage = RunningStage()
     seen: int = 0
     began_s: float | None = None
     is_given_up: bool = False
@@ -115,7 +115,7 @@ class _Evaluation:
         self.seen = len(lines)
 
 
-class Worker(threading.Thread):
+class QueueWorker(threading.Thread):
     """Moves submissions between the store and the engine. `folder` is the queue's, for the submissions' files;
     `deadline_s` is how long an evaluation may take in all; `settled` is called when submissions are done; `clock` tells
     seconds."""
@@ -161,7 +161,7 @@ class Worker(threading.Thread):
             self.join(STOP_S)
 
     def run(self) -> None:
-        """The thread."""
+        """Takes up and follows submissions until the service ends: the worker's thread."""
         recovered = False
         while not self._ending.is_set():
             try:
@@ -243,15 +243,15 @@ class Worker(threading.Thread):
 
     def _look_at(self, one: _Evaluation) -> None:
         state, now_s = self._engine.poll(one.ticket), self._clock()
-        if isinstance(state, Done | Lost):
+        if isinstance(state, JobDone | Lost):
             outcome = self._outcome(one, state)
-            self._settle(one, outcome, is_released=self._ending.is_set() and isinstance(state, Done))
+            self._settle(one, outcome, is_released=self._ending.is_set() and isinstance(state, JobDone))
             return
         if isinstance(state, Running):
             one.began_s = now_s if one.began_s is None else one.began_s
             one.follow(state.events)
         else:
-            one.stage = Stage(phase=WAITS)
+            one.stage = RunningStage(phase=WAITS)
         is_wanted = not self._is_overdue(one, now_s)
         if now_s - one.looked_s > WANTED_S:
             one.looked_s = now_s
@@ -264,7 +264,7 @@ class Worker(threading.Thread):
         """Whether a job from before resists its end: it ends with the server that started it, or at its deadline."""
         return one.is_cut_off and one.began_s is not None and now_s - one.began_s > self._deadline_s(one.row)
 
-    def _outcome(self, one: _Evaluation, state: Done | Lost) -> Ended | None:
+    def _outcome(self, one: _Evaluation, state: JobDone | Lost) -> AttemptEnded | None:
         """What its end comes to; None where it is to run once more, if it is still wanted. What is cut off may
         leave anything, so that this does not count against the submission."""
         if isinstance(state, Lost) or (not state.has_result and (one.is_cut_off or isinstance(state.end, Cancelled))):
@@ -274,7 +274,7 @@ class Worker(threading.Thread):
         except Exception as error:
             return None if one.is_cut_off else outcomes.not_run(one.row, error)
 
-    def _settle(self, one: _Evaluation, outcome: Ended | None, is_released: bool = False) -> None:
+    def _settle(self, one: _Evaluation, outcome: AttemptEnded | None, is_released: bool = False) -> None:
         """Writes what became of it, and removes what was kept of it. `is_released`: without an outcome it is as if it
         had not been started. Nothing is written of a submission that was deleted."""
         row = one.row

@@ -27,9 +27,9 @@ import torch
 from harness.judging import correctness
 from harness.ranks.strict_check import parts_of
 from harness.tuning import inputs, records, search, table
-from harness.tuning.clock import DEVICE, Call, DeviceClock
-from harness.tuning.records import CaseFound, Finalist, Kept, Order
-from harness.tuning.search import Candidate, Found, Rates, Tried
+from harness.tuning.clock import DEVICE, DeviceClock, TimedCall
+from harness.tuning.records import CaseFound, Finalist, KeptRow, TuneOrder
+from harness.tuning.search import PredictedRow, Rates, SearchResult, Tried
 
 WARM, CALLS = 2, 9
 LEAST_ROUNDS, MOST_ROUNDS = 4, 24  # of finalists in turn
@@ -41,7 +41,7 @@ FOUND = "{us:.1f} us, {ratio}best of {measured} measured of {count} ({ended}), {
 
 
 class Modules:
-    """A problem's files, imported."""
+    """A problem's tuning files and reference, imported."""
 
     def __init__(self, root: Path, problem: str) -> None:
         folders = (f"reference/{problem}", "reference/common", f"submissions/{problem}", "submissions")
@@ -53,7 +53,7 @@ class Modules:
         texts = [path.read_bytes() for path in files if path.name not in ("tuning.py", "space.py")]
         self.digest = hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
 
-    def chip(self, order: Order) -> Any:
+    def chip(self, order: TuneOrder) -> Any:
         """The chip of the order, or the one at hand."""
         if order.chip:
             return self.chips.Chip(order.chip, order.multiprocessors, self.chips.CHIPS.get(order.chip, 1))
@@ -67,7 +67,7 @@ class Modules:
         return dict(zip(self.tuning.Row.__annotations__, row, strict=True))
 
 
-def candidates(modules: Modules, chip: Any, params: dict[str, Any], rates: Rates) -> list[Candidate]:
+def candidates(modules: Modules, chip: Any, params: dict[str, Any], rates: Rates) -> list[PredictedRow]:
     """The table's rows for the case's place or nearest to it, then those of the space, each once."""
     place = modules.space.place(params)
     same = {name: value for name, value in place.items() if name != "shape"}
@@ -76,7 +76,7 @@ def candidates(modules: Modules, chip: Any, params: dict[str, Any], rates: Rates
     own = [modules.chips.nearest(rows, chip.name, place["shape"])] if rows else []
     all_rows = [*own, *modules.space.rows(chip.name, params)]
     found = dict.fromkeys(modules.row({**modules.fields(row), **place, "found": ""}.values()) for row in all_rows)
-    return [Candidate(row=tuple(row), predicted_us=predicted(modules, row, params, rates)) for row in found]
+    return [PredictedRow(row=tuple(row), predicted_us=predicted(modules, row, params, rates)) for row in found]
 
 
 def predicted(modules: Modules, row: Any, params: dict[str, Any], rates: Rates) -> float:
@@ -84,7 +84,7 @@ def predicted(modules: Modules, row: Any, params: dict[str, Any], rates: Rates) 
     return search.predicted_us(need.flops, need.hbm_bytes, need.read_bytes, need.tiles, need.fit, rates)
 
 
-def precompile(job: tuple[str, str, Order, tuple[tuple[dict[str, Any], tuple[object, ...]], ...]]) -> None:
+def precompile(job: tuple[str, str, TuneOrder, tuple[tuple[dict[str, Any], tuple[object, ...]], ...]]) -> None:
     """Fills Triton's cache, in a process of its own."""
     root, problem, order, work = job
     modules = Modules(Path(root), problem)
@@ -94,7 +94,7 @@ def precompile(job: tuple[str, str, Order, tuple[tuple[dict[str, Any], tuple[obj
             modules.space.compile_row(modules.row(fields), chip, params)
 
 
-def compile_ahead(order: Order, work: list[tuple[dict[str, Any], tuple[object, ...]]]) -> None:
+def compile_ahead(order: TuneOrder, work: list[tuple[dict[str, Any], tuple[object, ...]]]) -> None:
     """Compiles by as many processes as help, and goes on when COMPILE_SHARE of the time is spent: what is missing then
     is compiled when its turn comes."""
     count = min(MOST_PROCESSES, multiprocessing.cpu_count(), len(work))
@@ -139,7 +139,7 @@ class CaseBench:
                 return Tried(row=fields, us=None, note="not for this shape")
             if note := self.judged(fields):
                 return Tried(row=fields, us=None, note=note)
-            times = self.clock.times_us([Call(timed, self.restore)] * (WARM + CALLS))
+            times = self.clock.times_us([TimedCall(timed, self.restore)] * (WARM + CALLS))
             # Again, as a call may leave something behind that the next ones take for theirs.
             note = self.judged(fields)
             return Tried(row=fields, us=None if note else statistics.median(times[WARM:]), note=note)
@@ -147,7 +147,7 @@ class CaseBench:
             return Tried(row=fields, us=None, note=f"{type(error).__name__}: {str(error).splitlines()[0][:120]}")
 
     def judged(self, fields: tuple[object, ...]) -> str:
-        """What is wrong with a row's result on a hardened input; "" where nothing is."""
+        """The fault of a row's result on a hardened input; "" where there is none."""
         call = self.call(fields, self.hardened())
         assert call is not None, "the row can do the shape"
         output = call()
@@ -156,23 +156,23 @@ class CaseBench:
         verdicts = (correctness.strict(one, right) for one, right in pairs)
         return next((f"wrong: {one.message}" for one in verdicts if not one.passed), "")
 
-    def reference(self) -> Call | None:
+    def reference(self) -> TimedCall | None:
         """The problem's reference on the timed input, called before; None where it fails."""
-        call = Call(lambda: self.modules.reference.ref_kernel(self.timed), self.restore)
+        call = TimedCall(lambda: self.modules.reference.ref_kernel(self.timed), self.restore)
         try:
             self.clock.times_us([call] * WARM)
         except Exception:  # too little memory, say
             return None
         return call
 
-    def in_turn(self, found: Found, until: float) -> tuple[tuple[Finalist, ...], float | None]:
+    def in_turn(self, found: SearchResult, until: float) -> tuple[tuple[Finalist, ...], float | None]:
         """The best rows with their medians, the fastest first, and the reference's: all measured in turn, every second
         round in reverse, until that moment of the monotonic clock."""
         best = [one.row for one in found.tried if one.us is not None][: search.FINALISTS]
-        calls: dict[tuple[object, ...] | None, Call] = {}
+        calls: dict[tuple[object, ...] | None, TimedCall] = {}
         for row in best:
             if run := self.call(row, self.timed):
-                calls[row] = Call(run, self.restore)
+                calls[row] = TimedCall(run, self.restore)
         if best and (reference := self.reference()):
             calls[None] = reference
         times: dict[tuple[object, ...] | None, list[float]] = {row: [] for row in calls}
@@ -188,7 +188,7 @@ class CaseBench:
         return tuple(sorted(finalists, key=lambda one: one.us)), reference_us
 
 
-def tuned(modules: Modules, order: Order, rates: Rates) -> Iterator[CaseFound]:
+def tuned(modules: Modules, order: TuneOrder, rates: Rates) -> Iterator[CaseFound]:
     """Each case in turn. What time one leaves is for the next ones."""
     end, chip, gpu = order.began + order.seconds, modules.chip(order), torch.cuda.get_device_name(0)
     kept = records.load(Path(order.kept))
@@ -212,7 +212,7 @@ def tuned(modules: Modules, order: Order, rates: Rates) -> Iterator[CaseFound]:
             one = case.measure(fields)
             print(line_of(one), flush=True)
             row = (*fields[:-1], "")
-            kept = Kept(
+            kept = KeptRow(
                 gpu=gpu,
                 digest=modules.digest,
                 pause=order.pause,
@@ -237,7 +237,7 @@ def line_of(one: Tried) -> str:
     return f"{took}  {', '.join(map(str, one.row[2:-1]))}"
 
 
-Job = tuple[dict[str, Any], list[Candidate], list[Tried]]  # a case, its candidates, what is known of them
+Job = tuple[dict[str, Any], list[PredictedRow], list[Tried]]  # a case, its candidates, what is known of them
 
 
 def to_compile(jobs: list[Job], at_most: int) -> list[tuple[dict[str, Any], tuple[object, ...]]]:
@@ -250,7 +250,7 @@ def to_compile(jobs: list[Job], at_most: int) -> list[tuple[dict[str, Any], tupl
     return [job for turn in itertools.zip_longest(*ahead) for job in turn if job]
 
 
-def case_found(case: CaseBench, rows: list[Candidate], found: Found, until: float) -> CaseFound:
+def case_found(case: CaseBench, rows: list[PredictedRow], found: SearchResult, until: float) -> CaseFound:
     """The case's result: the best of the finalists, measured in turn until then."""
     finalists, reference_us = case.in_turn(found, until)
     best = finalists[0] if finalists else None
@@ -279,8 +279,8 @@ def case_found(case: CaseBench, rows: list[Candidate], found: Found, until: floa
     )
 
 
-def only_predicted(modules: Modules, order: Order, rates: Rates) -> Iterator[CaseFound]:
-    """What would be measured."""
+def only_predicted(modules: Modules, order: TuneOrder, rates: Rates) -> Iterator[CaseFound]:
+    """The row with the least predicted time of each case; nothing is measured."""
     chip = modules.chip(order)
     for params in order.cases:
         rows = candidates(modules, chip, params, rates)
@@ -330,7 +330,7 @@ def main(path: str) -> None:
         found.append(one)
         gpu = order.chip or torch.cuda.get_device_name(0)
         lines = () if order.chip else new_table(modules, found)
-        records.write(Path(order.out), records.Result(gpu=gpu, cases=tuple(found), table=lines))
+        records.write(Path(order.out), records.TuneResult(gpu=gpu, cases=tuple(found), table=lines))
         print(f"{len(found)} of {len(order.cases)}", flush=True)
 
 

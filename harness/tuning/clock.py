@@ -21,7 +21,7 @@ LEAST_PAUSE_S = 0.002
 AHEAD_CYCLES = 2_000_000  # about a millisecond, in which the host submits a call
 
 
-class Call(NamedTuple):
+class TimedCall(NamedTuple):
     """A call, and what gives it its input back."""
 
     run: Callable[[], Any]
@@ -36,7 +36,7 @@ class DeviceClock:
         self.pause, self.last_s = pause, 0.0
         self.scratch = flush_scratch(torch.cuda.get_device_properties(0), DEVICE)
 
-    def times_us(self, calls: Iterable[Call]) -> list[float]:
+    def times_us(self, calls: Iterable[TimedCall]) -> list[float]:
         """The microseconds of these calls, made in this order."""
         new: Callable[..., Any] = torch.cuda.Event
         events = []

@@ -15,7 +15,7 @@ PAUSE = 3.0  # before a call, in times of the call before
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class TuneOrder:
     """What the child is to do: the cases of a problem, on the chip at hand or, where `chip` is named, only to predict.
     It has so many `seconds` from `began` on (monotonic clock). `pause`: see clock.DeviceClock. Rates are of the chip;
     `multiprocessors` is 0 where the child is to ask it. `in_place`: the problem's calls may overwrite their input."""
@@ -63,7 +63,7 @@ class CaseFound:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class TuneResult:
     """All that the child found. `table` has the lines of the whole new table."""
 
     gpu: str
@@ -72,7 +72,7 @@ class Result:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class KeptRow:
     """A measured row, kept between runs. It counts for the same GPU, kernels (`digest`), pause and case only."""
 
     gpu: str
@@ -84,27 +84,27 @@ class Kept:
     note: str
 
 
-def load(path: Path) -> list[Kept]:
-    """What was kept there; [] where nothing was. A line that is none, of a run that was cut off, is left out."""
+def load(path: Path) -> list[KeptRow]:
+    """The rows kept there; [] where there are none. Malformed lines, of a run that was cut off, are ignored."""
     found = []
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
             data = json.loads(line)
-            found.append(Kept(**{**data, "row": _tuples(data["row"])}))
+            found.append(KeptRow(**{**data, "row": _tuples(data["row"])}))
         except (ValueError, TypeError, KeyError):
             continue
     return found
 
 
-def keep(path: Path, one: Kept) -> None:
-    """Appends it."""
+def keep(path: Path, one: KeptRow) -> None:
+    """Appends the row to the file of measured rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(asdict(one)) + "\n")
 
 
-def tried(kept: Sequence[Kept], gpu: str, digest: str, pause: float, params: Mapping[str, object]) -> list[Tried]:
-    """What of that counts for a case."""
+def tried(kept: Sequence[KeptRow], gpu: str, digest: str, pause: float, params: Mapping[str, object]) -> list[Tried]:
+    """The kept rows that count for a case."""
     return [
         Tried(row=one.row, us=one.us, note=one.note)
         for one in kept
@@ -112,21 +112,21 @@ def tried(kept: Sequence[Kept], gpu: str, digest: str, pause: float, params: Map
     ]
 
 
-def write(path: Path, record: Order | Result) -> None:
+def write(path: Path, record: TuneOrder | TuneResult) -> None:
     replace_file(path, json.dumps(asdict(record)).encode())
 
 
-def read_order(path: Path) -> Order:
+def read_order(path: Path) -> TuneOrder:
     data = json.loads(path.read_text())
-    return Order(**{**data, "cases": tuple(data["cases"])})
+    return TuneOrder(**{**data, "cases": tuple(data["cases"])})
 
 
-def read_result(path: Path) -> Result:
+def read_result(path: Path) -> TuneResult:
     """Raises DecodeError where the file is none."""
     try:
         data = json.loads(path.read_text())
         cases = tuple(map(_case, data["cases"]))
-        return Result(gpu=str(data["gpu"]), cases=cases, table=tuple(map(str, data["table"])))
+        return TuneResult(gpu=str(data["gpu"]), cases=cases, table=tuple(map(str, data["table"])))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise DecodeError("", f"not what the tuner's child writes ({error})") from None
 

@@ -19,7 +19,7 @@ Ended = Literal["all measured", "nothing better in a while", "as many as asked",
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What a chip can do in a second at best, and on how many multiprocessors."""
+    """The best rates of a chip, per second, and its number of multiprocessors."""
 
     flops_per_s: float
     hbm_bytes_per_s: float
@@ -27,7 +27,7 @@ class Rates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class PredictedRow:
     """A row with the time that it is predicted to take at least; infinite where it does not fit."""
 
     row: tuple[object, ...]
@@ -44,7 +44,7 @@ class Tried:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class SearchResult:
     """How a search ended. `tried`: all measured rows, the best first. `pruned`: how many were not worth measuring."""
 
     tried: tuple[Tried, ...]
@@ -68,29 +68,29 @@ def predicted_us(flops: float, hbm_bytes: float, read_bytes: float, tiles: int, 
     return 1e6 * max(flops * rounds / rates.flops_per_s, seconds)
 
 
-def hopeless(candidates: Sequence[Candidate]) -> int:
+def hopeless(candidates: Sequence[PredictedRow]) -> int:
     """How many the predictions alone prune."""
     most_us = _most_us(candidates)
     return sum(_is_hopeless(one, most_us) for one in candidates)
 
 
-def _most_us(candidates: Sequence[Candidate]) -> float:
+def _most_us(candidates: Sequence[PredictedRow]) -> float:
     """The prediction from which on a row is not worth measuring."""
     return MARGIN * min((one.predicted_us for one in candidates), default=math.inf)
 
 
-def _is_hopeless(candidate: Candidate, most_us: float) -> bool:
+def _is_hopeless(candidate: PredictedRow, most_us: float) -> bool:
     """Whether its prediction is above that, or it does not fit."""
     return math.isinf(candidate.predicted_us) or candidate.predicted_us > most_us
 
 
 def search(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[PredictedRow],
     known: Sequence[Tried],
     measure: Callable[[tuple[object, ...]], Tried],
     at_most: int,
     is_over: Callable[[], bool],
-) -> Found:
+) -> SearchResult:
     """Measures candidates, those predicted to be the fastest first (of equals in the order given). Rows in `known` are
     not measured again. A row is pruned if its prediction is above what the best measured row takes, or more than MARGIN
     times the best prediction. At most `at_most` are measured. `is_over` says when the time is spent."""
@@ -117,4 +117,4 @@ def search(
             ended = "nothing better in a while"
             break
     ordered = sorted(tried.values(), key=lambda one: math.inf if one.us is None else one.us)
-    return Found(tried=tuple(ordered), pruned=pruned, ended=ended)
+    return SearchResult(tried=tuple(ordered), pruned=pruned, ended=ended)

@@ -14,12 +14,12 @@ from harness.core.decode import DecodeError
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import replace_file
 from harness.core.machine_records import Peaks
+from harness.core.processes import end_tree
 from harness.machine import hardware
 from harness.machine.gpus import gpu_names
-from harness.machine.processes import end_tree
 from harness.problems.problem import Problem
 from harness.tuning import records, table
-from harness.tuning.records import Order, Result
+from harness.tuning.records import TuneOrder, TuneResult
 
 GRACE_S = 30.0  # for the kernel under way, and for the last comparison
 # The GPU whose rates a prediction without one takes, and its multiprocessors (compute units); white papers.
@@ -27,8 +27,8 @@ PREDICTED = {"sm_90": ("H200", 132), "gfx942": ("MI300X", 304)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What to tune: the benchmarks of a suite, or those at these places in it. `pause`: see clock.DeviceClock. `chip`:
+class TuneRequest:
+    """The benchmarks to tune: those of a suite, or those at these places in it. `pause`: see clock.DeviceClock. `chip`:
     only predict, for that one."""
 
     suite: str
@@ -40,7 +40,7 @@ class Asked:
     write: bool
 
 
-def tune(problem: Problem, asked: Asked, checkout: Checkout, progress: Callable[[str], None]) -> Result:
+def tune(problem: Problem, asked: TuneRequest, checkout: Checkout, progress: Callable[[str], None]) -> TuneResult:
     """Measures rows and, if asked to, writes the best into the table. What was measured is kept under .cache/tune, so
     the next run goes on where this one ended. Raises UsageError where the problem cannot be tuned here."""
     folder = problem.submissions_folder
@@ -53,7 +53,7 @@ def tune(problem: Problem, asked: Asked, checkout: Checkout, progress: Callable[
         raise UsageError(f"--shapes {wrong[0]}: suite {asked.suite} has the benchmarks 0 to {len(cases) - 1}")
     chosen = [cases[place] for place in asked.places] if asked.places else cases
     peaks, units = rates(asked.chip)
-    order = Order(
+    order = TuneOrder(
         root=str(checkout.root),
         problem=problem.name,
         in_place=problem.in_place,
@@ -92,7 +92,7 @@ def rates(chip: str) -> tuple[Peaks, int]:
     return peaks, 0
 
 
-def by_child(order: Order, progress: Callable[[str], None]) -> Result:
+def by_child(order: TuneOrder, progress: Callable[[str], None]) -> TuneResult:
     """Runs the child. What it found before it failed or ran out of time counts."""
     with tempfile.TemporaryDirectory(prefix="kernel-tune-") as name:
         folder = Path(name)

@@ -3,105 +3,60 @@
 Legend: E num_experts, k experts_per_token, H hidden_dim, M max_num_tokens, W world_size, T a rank's num_tokens.
 """
 
-from dataclasses import dataclass
-from math import comb
+from collections.abc import Callable
+from dataclasses import replace
 
-from harness.core.decode import DecodeError
 from harness.core.records import Cost
+from harness.problems.routing import RoutedParams as Params
+from harness.problems.routing import is_empty, load
 
-MOST = {"num_experts": 1 << 14, "max_num_tokens": 1 << 18}  # beyond, what `cost` sums up would take it minutes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Params:
-    """The arguments of generate_input without rank, world_size and seed."""
-
-    num_experts: int
-    experts_per_token: int
-    hidden_dim: int
-    max_num_tokens: int
-
-    def __post_init__(self) -> None:
-        for name in ("num_experts", "experts_per_token", "hidden_dim"):
-            if getattr(self, name) < 1:
-                raise DecodeError(f".{name}", f"expected 1 or more, found {getattr(self, name)}")
-        for name, most in MOST.items():
-            if getattr(self, name) > most:
-                raise DecodeError(f".{name}", f"expected at most {most}, found {getattr(self, name)}")
-        if self.experts_per_token > self.num_experts:
-            raise DecodeError(
-                ".experts_per_token",
-                f"a token's experts are distinct, so {self.experts_per_token} do not fit into "
-                f"{self.num_experts}; choose at most num_experts",
-            )
-        if self.max_num_tokens < 2:
-            raise DecodeError(
-                ".max_num_tokens",
-                f"expected 2 or more, found {self.max_num_tokens}: a rank has 1 to max_num_tokens - 1 tokens",
-            )
-
-    def check_world_size(self, world_size: int) -> None:
-        """Raises DecodeError where the case cannot be split over `world_size` ranks."""
-        if self.num_experts % world_size:
-            raise DecodeError(
-                ".num_experts",
-                f"{self.num_experts} is not divisible by the world size {world_size}; choose a multiple of "
-                f"{world_size}, or a world size that divides {self.num_experts}",
-            )
-
-
-def expected_max_tokens(max_num_tokens: int, world_size: int) -> float:
-    """The expectation of the largest of W independent T, each uniform on 1 to M - 1.
-
-    E[max] = sum over t = 1..M-1 of P(max >= t) = sum of 1 - ((t - 1) / (M - 1))^W.
-    Anchors: M = 2 gives 1 for any W; W = 1 gives M / 2; M = 256, W = 8 gives 227.164.
-    """
-    most = max_num_tokens - 1
-    return sum(1 - ((t - 1) / most) ** world_size for t in range(1, most + 1))
-
-
-def chance_of_a_rank(params: Params, world_size: int) -> float:
-    """The probability that one given rank holds at least one of a token's k distinct experts.
-
-    q = 1 - C(E - E/W, k) / C(E, k). Anchors at W = 8: (E 8, k 2) 0.25; (256, 8) 0.66183.
-    """
-    experts, chosen = params.num_experts, params.experts_per_token
-    return 1 - comb(experts - experts // world_size, chosen) / comb(experts, chosen)
+__all__ = ["Params", "cost", "depends_on", "near"]
 
 
 def cost(params: Params, world_size: int) -> Cost:
-    """What the rank with the most tokens must do at least, in expectation over seeds.
+    """What the busiest rank must do at least, in expectation over seeds.
 
     link_bytes, one direction: in dispatch each of its tokens (2H bytes) leaves once to every other rank that holds
-    one of its experts, (W - 1) q of them; in combine it sends one partial sum (2H bytes) for each token that
-    another rank sent to it, q per token elsewhere. Incoming is the mirror image, so no direction is busier:
+    one of its experts; in combine it sends one partial sum (2H bytes) for each token that another rank sent to it.
+    Where all experts have the same chance, a rank holds one of a token's with q = 1 - C(E - E/W, k) / C(E, k), and the
+    busiest rank is the one with the most tokens:
         2 H q ((W - 1) Tmax + sum of the other ranks' T), in expectation 2 H q ((W - 2) E[max T] + W M / 2).
     Not twice the dispatch of Tmax: a rank's dispatch goes out and its combine comes in, and links are full duplex.
+    With a skewed routing it may also be the rank whose experts are chosen most: harness.problems.routing has the sums.
     Assumed: data goes straight from rank to rank; neither a third rank nor the fabric copies or adds on the way.
     A single draw of tokens can cost less than this expectation; compare it with a mean over seeds.
 
     hbm_bytes: x, indices and weights read once, the result written once: E[max T] (4H + 8k). What comes from peers
     may stay out of this rank's memory, so it is not counted.
-    flops: one multiply and one add per element of each token that a rank's experts see, averaged over ranks:
-        H M W q.
+    flops: one multiply and one add per element of each token that the experts of the rank which most tokens need see:
+    2 H q times all tokens; H M W q where all ranks are alike.
 
     Anchors, official benchmarks (W = 8) on MI300X's 448 GB/s: 1.01 1.54 6.40 29.13 50.55 us, all bound by the link.
     """
-    tokens = expected_max_tokens(params.max_num_tokens, world_size)
-    chance = chance_of_a_rank(params, world_size)
-    per_direction = (world_size - 2) * tokens + world_size * params.max_num_tokens / 2
-    if world_size == 1:
-        per_direction = 0.0  # what the formula gives, without its rounding
+    expected = load(params, world_size)
+    busiest, average = expected.rows()
     return Cost(
-        flops=params.hidden_dim * params.max_num_tokens * world_size * chance,
-        hbm_bytes=tokens * (4 * params.hidden_dim + 8 * params.experts_per_token),
-        link_bytes=2 * params.hidden_dim * chance * per_direction,
+        flops=2 * params.hidden_dim * expected.total * max(expected.chances),
+        hbm_bytes=expected.most * (4 * params.hidden_dim + 8 * params.experts_per_token),
+        link_bytes=2 * params.hidden_dim * busiest,
+        mean_link_bytes=2 * params.hidden_dim * average if params.routing else None,
     )
 
 
 def depends_on(params: Params, rank: int, world_size: int) -> frozenset[int]:
     """The other ranks whose data this rank's result on a hardened input needs.
 
-    `harden` gives token 0 of every rank an expert on the next rank.
+    `harden` gives token 0 of every rank an expert on the next rank, if it has a token.
     """
-    return frozenset({(rank + 1) % world_size} - {rank})
+    return frozenset() if is_empty(params, rank, world_size) else frozenset({(rank + 1) % world_size} - {rank})
+
+
+def near(params: Params, world_size: int, draw: Callable[..., int]) -> Params:
+    """A shape near that one, of sizes that `draw` draws (harness.problems.drawn)."""
+    return replace(
+        params,
+        num_experts=draw(params.num_experts, world_size),
+        experts_per_token=draw(params.experts_per_token),
+        hidden_dim=draw(params.hidden_dim),
+        max_num_tokens=draw(params.max_num_tokens),
+    )

@@ -11,12 +11,14 @@ import dataclasses
 
 import torch
 import torch.distributed as dist
+from params import Params
 from params import cost as cost
 from task import MoEConfig, RankTestData, input_t, output_t
 from torch import Tensor
-from utils import rank_device, seeded, within_tolerance
+from utils import chosen_by_weight, rank_device, seeded, within_tolerance
 
 from harness.judging.correctness import Expected, rounding_noise
+from harness.problems.routing import tokens_of, weights
 
 RTOL, ATOL = 1e-2, 5e-3  # published
 
@@ -40,6 +42,7 @@ def generate_input(
     seed: int,
     rank: int,
     world_size: int,
+    routing: str = "",
 ) -> input_t:
     """This rank's (config, data, rank, world_size), drawn from seed + rank: number of tokens, experts, weights, x."""
     if num_experts % world_size:
@@ -49,8 +52,19 @@ def generate_input(
     generator = seeded(seed + rank, device)
     on = {"generator": generator, "device": device}
     tokens = int(torch.randint(1, max_num_tokens, (1,), **on))
-    orders = [torch.randperm(num_experts, **on)[:experts_per_token] for _ in range(tokens)]
-    indices_Tk = torch.stack(orders).to(torch.int32)
+    if routing:
+        params = Params(
+            num_experts=num_experts,
+            experts_per_token=experts_per_token,
+            hidden_dim=hidden_dim,
+            max_num_tokens=max_num_tokens,
+            routing=routing,
+        )
+        tokens = tokens_of(params, tokens, rank, world_size)
+        indices_Tk = chosen_by_weight(weights(params, world_size, seed), tokens, experts_per_token, generator)
+    else:
+        orders = [torch.randperm(num_experts, **on)[:experts_per_token] for _ in range(tokens)]
+        indices_Tk = torch.stack(orders).to(torch.int32)
     weights_Tk = torch.rand(tokens, experts_per_token, dtype=torch.float32, **on)
     x_TH = torch.randn(tokens, hidden_dim, dtype=config.in_dtype, **on)
     return config, RankTestData(tokens, indices_Tk, weights_Tk, x_TH), rank, world_size
@@ -60,14 +74,15 @@ def harden(data: input_t, seed: int) -> input_t:
     """The inputs of the strict checker: no weight is near 0 (nor 1), and every rank's experts are needed.
 
     Weights become 0.25 + 0.5 w. Each rank's token 0 gets an expert on the next rank in place of one of its own
-    where it has none there: with one or two tokens a rank, an unused rank would otherwise be likely.
+    where it has none there: with one or two tokens a rank, an unused rank would otherwise be likely. That is so
+    whatever the routing is; the published inputs follow it to the letter.
     """
     config, rank_data, rank, world_size = data
     per_rank, target = config.num_experts // world_size, (rank + 1) % world_size
     device = rank_data.indices.device
     expert = target * per_rank + torch.randint(per_rank, (1,), generator=seeded(seed + rank, device), device=device)
     indices_Tk = rank_data.indices.clone()
-    if not bool((indices_Tk[0] // per_rank == target).any()):
+    if rank_data.num_tokens and not bool((indices_Tk[0] // per_rank == target).any()):
         indices_Tk[0, 0] = expert  # distinct: the token had no expert on that rank
     hardened = dataclasses.replace(rank_data, indices=indices_Tk, weights=0.25 + 0.5 * rank_data.weights)
     return config, hardened, rank, world_size

@@ -23,7 +23,7 @@ class MoEConfig:
 
 @dataclass
 class RankTestData:
-    """One rank's tokens: num_tokens (T) in [1, max_num_tokens), indices [T, k] int32, weights [T, k] float32 in
+    """One rank's tokens: num_tokens (T) in [0, max_num_tokens), indices [T, k] int32, weights [T, k] float32 in
     [0, 1), x [T, H] of in_dtype, all on the rank's device. A token's experts are distinct."""
 
     num_tokens: int

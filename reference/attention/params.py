@@ -1,6 +1,7 @@
 """attention's parameters and what a case costs. No torch: the harness's parent process reads this file."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from harness.core.decode import DecodeError
 from harness.core.records import Cost
@@ -41,3 +42,10 @@ def cost(params: Params, world_size: int) -> Cost:
     if params.backward:
         return Cost(flops=5 * b * h * s * s * d, hbm_bytes=8 * b * s * d * (h + g) + 4 * b * h * s, link_bytes=0)
     return Cost(flops=2 * b * h * s * s * d, hbm_bytes=4 * b * s * d * (h + g), link_bytes=0)
+
+
+def near(params: Params, world_size: int, draw: Callable[..., int]) -> Params:
+    """A shape near that one, of sizes that `draw` draws (harness.problems.drawn). The width of a head stays."""
+    kv_heads = draw(params.kv_heads)
+    heads = kv_heads * (params.heads // params.kv_heads)
+    return replace(params, heads=heads, kv_heads=kv_heads, seq=draw(params.seq))

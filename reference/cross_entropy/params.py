@@ -1,6 +1,7 @@
 """What a case of cross_entropy is made of, and what it costs. Knows no tensors, so the parent process can import it."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from harness.core.decode import DecodeError
 from harness.core.records import Cost
@@ -51,3 +52,10 @@ def cost(params: Params, world_size: int) -> Cost:
         link_bytes=0,
         held_bytes=2 * params.vocab * params.tokens + 12 * params.tokens,  # the gradient lies where the logits lay
     )
+
+
+def near(params: Params, world_size: int, draw: Callable[..., int]) -> Params:
+    """A shape near that one, of sizes that `draw` draws (harness.problems.drawn). Gaps between rows stay."""
+    vocab = draw(params.vocab)
+    gap = params.row_stride - params.vocab
+    return replace(params, tokens=draw(params.tokens), vocab=vocab, row_stride=vocab + gap)

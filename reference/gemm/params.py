@@ -1,6 +1,7 @@
 """gemm's parameters and what a case costs. No torch: the harness's parent process reads this file."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from harness.core.decode import DecodeError
 from harness.core.records import Cost
@@ -30,3 +31,8 @@ def cost(params: Params, world_size: int) -> Cost:
     """
     m, n, k = params.m, params.n, params.k
     return Cost(flops=2 * m * n * k, hbm_bytes=2 * (m * k + n * k + m * n), link_bytes=0)
+
+
+def near(params: Params, world_size: int, draw: Callable[..., int]) -> Params:
+    """A shape near that one, of sizes that `draw` draws (harness.problems.drawn)."""
+    return replace(params, m=draw(params.m), n=draw(params.n), k=draw(params.k))

@@ -1,6 +1,7 @@
 """What a case of gemm_rs is made of, and what it costs. Knows no tensors, so the parent process can import it."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from harness.core.decode import DecodeError
 from harness.core.records import Cost
@@ -58,3 +59,8 @@ def depends_on(params: Params, rank: int, world_size: int) -> frozenset[int]:
     Each rank has a slice of K, and so a part of every sum.
     """
     return frozenset(range(world_size)) - {rank}
+
+
+def near(params: Params, world_size: int, draw: Callable[..., int]) -> Params:
+    """A shape near that one, of sizes that `draw` draws (harness.problems.drawn)."""
+    return replace(params, m=draw(params.m, world_size), n=draw(params.n), k=draw(params.k, world_size))

@@ -12,12 +12,14 @@ import dataclasses
 
 import torch
 import torch.distributed as dist
+from params import Params
 from params import cost as cost
 from task import MoEConfig, RankTestData, input_t, output_t
 from torch import Tensor
-from utils import all_gather_single, rank_device, seeded, within_tolerance
+from utils import all_gather_single, chosen_by_weight, rank_device, seeded, within_tolerance
 
 from harness.judging.correctness import Expected, accumulation_variance, rounding_noise
+from harness.problems.routing import tokens_of, weights
 
 RTOL, ATOL = 1e-2, 5e-3  # a2a's; the results of both have a spread of about 1
 
@@ -41,6 +43,7 @@ def generate_input(
     seed: int,
     rank: int,
     world_size: int,
+    routing: str = "",
 ) -> input_t:
     """This rank's (config, data, rank, world_size), drawn from seed + rank: number of tokens, experts, weights, x, as
     a2a's are, then up and down. These are normal and scaled so that up @ x and y have a spread of 1, as x has."""
@@ -51,8 +54,19 @@ def generate_input(
     generator = seeded(seed + rank, device)
     on = {"generator": generator, "device": device}
     tokens = int(torch.randint(1, max_num_tokens, (1,), **on))
-    orders = [torch.randperm(num_experts, **on)[:experts_per_token] for _ in range(tokens)]
-    indices_Tk = torch.stack(orders).to(torch.int32)
+    if routing:
+        params = Params(
+            num_experts=num_experts,
+            experts_per_token=experts_per_token,
+            hidden_dim=hidden_dim,
+            max_num_tokens=max_num_tokens,
+            routing=routing,
+        )
+        tokens = tokens_of(params, tokens, rank, world_size)
+        indices_Tk = chosen_by_weight(weights(params, world_size, seed), tokens, experts_per_token, generator)
+    else:
+        orders = [torch.randperm(num_experts, **on)[:experts_per_token] for _ in range(tokens)]
+        indices_Tk = torch.stack(orders).to(torch.int32)
     weights_Tk = torch.rand(tokens, experts_per_token, dtype=torch.float32, **on)
     x_TH = torch.randn(tokens, hidden_dim, dtype=config.in_dtype, **on)
     up_LIH = torch.randn(per_rank, intermediate, hidden_dim, dtype=config.in_dtype, **on).mul_(hidden_dim**-0.5)
@@ -64,14 +78,15 @@ def harden(data: input_t, seed: int) -> input_t:
     """The inputs of the strict checker: no weight is near 0 (nor 1), and every rank's experts are needed.
 
     Weights become 0.25 + 0.5 w. Each rank's token 0 gets an expert on the next rank in place of one of its own
-    where it has none there: with one or two tokens a rank, an unused rank would otherwise be likely.
+    where it has none there: with one or two tokens a rank, an unused rank would otherwise be likely. That is so
+    whatever the routing is; the published inputs follow it to the letter.
     """
     config, rank_data, rank, world_size = data
     per_rank, target = config.num_experts // world_size, (rank + 1) % world_size
     device = rank_data.indices.device
     expert = target * per_rank + torch.randint(per_rank, (1,), generator=seeded(seed + rank, device), device=device)
     indices_Tk = rank_data.indices.clone()
-    if not bool((indices_Tk[0] // per_rank == target).any()):
+    if rank_data.num_tokens and not bool((indices_Tk[0] // per_rank == target).any()):
         indices_Tk[0, 0] = expert  # distinct: the token had no expert on that rank
     hardened = dataclasses.replace(rank_data, indices=indices_Tk, weights=0.25 + 0.5 * rank_data.weights)
     return config, hardened, rank, world_size

@@ -27,7 +27,7 @@ class MoEConfig:
 class RankTestData:
     """One rank's tokens and experts, all on the rank's device.
 
-    Tokens: num_tokens (T) in [1, max_num_tokens), indices [T, k] int32, weights [T, k] float32 in [0, 1), x [T, H] of
+    Tokens: num_tokens (T) in [0, max_num_tokens), indices [T, k] int32, weights [T, k] float32 in [0, 1), x [T, H] of
     in_dtype. A token's experts are distinct.
     Experts: up [E / W, I, H] and down [E / W, H, I] of in_dtype, laid out as torch.nn.Linear's weights. Expert
     rank * E / W + j is y = down[j] @ (up[j] @ x). No other rank has these matrices, and every call has new ones.

@@ -1,6 +1,7 @@
 """What a case of rms_norm is made of, and what it costs. Knows no tensors, so the parent process can import it."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from harness.core.decode import DecodeError
 from harness.core.records import Cost
@@ -31,3 +32,8 @@ def cost(params: Params, world_size: int) -> Cost:
     elements = params.rows * params.hidden
     weights = 2 if params.backward else 1
     return Cost(flops=5 * elements, hbm_bytes=8 * elements + 2 * weights * params.hidden, link_bytes=0)
+
+
+def near(params: Params, world_size: int, draw: Callable[..., int]) -> Params:
+    """A shape near that one, of sizes that `draw` draws (harness.problems.drawn)."""
+    return replace(params, rows=draw(params.rows), hidden=draw(params.hidden))

@@ -1,6 +1,7 @@
 """What a case of swiglu is made of, and what it costs. Knows no tensors, so the parent process can import it."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from harness.core.decode import DecodeError
 from harness.core.records import Cost
@@ -29,3 +30,8 @@ def cost(params: Params, world_size: int) -> Cost:
     """
     elements = params.rows * params.ffn
     return Cost(flops=4 * elements, hbm_bytes=(10 if params.backward else 6) * elements, link_bytes=0)
+
+
+def near(params: Params, world_size: int, draw: Callable[..., int]) -> Params:
+    """A shape near that one, of sizes that `draw` draws (harness.problems.drawn)."""
+    return replace(params, rows=draw(params.rows), ffn=draw(params.ffn))

@@ -24,6 +24,8 @@ busiest rank sends about 204 tokens to 2.7 ranks each, 7.9 MB, and answers 4.9 M
 writes, H200), and some 10 us as above.
 What it costs: memory, 2 W max_num_tokens rows on every rank, twice; on the links a flag, some 32 bytes, also for each
 piece that a rank does not need.
+Skewed routing: a place belongs to a source rank and one of its C tokens, and not to an expert, so there is one for
+every token wherever all of them go (T < C). A rank without tokens sends flags alone. No loop's end depends on the data.
 Known techniques in it: a symmetric heap, flags a token, and expert and combine in the kernel that sends (winners of
 the AMD Developer Challenge 2025, Yotta Labs' among them); epochs in place of resets. Its own: flags that say "nothing
 for you", and two sets of them in turn.

@@ -34,9 +34,10 @@ def custom_kernel(data: input_t) -> output_t:
             notes[expert // per_rank].append((token, slot, expert))
     send = [len(part) for part in rows]
     receive = exchanged_counts(send, mine.x.device)
-    x_QH = exchanged(torch.stack([row for part in rows for row in part]), send, receive)
-    sent_notes_P3 = torch.tensor([note for part in notes for note in part], device=mine.x.device)
-    notes_Q3 = exchanged(sent_notes_P3, send, receive)
+    x_PH = torch.stack([row for part in rows for row in part]) if mine.num_tokens else mine.x
+    x_QH = exchanged(x_PH, send, receive)
+    sent_notes_P3 = torch.tensor([note for part in notes for note in part], dtype=torch.int64, device=mine.x.device)
+    notes_Q3 = exchanged(sent_notes_P3.view(-1, 3), send, receive)
 
     # The experts of this rank
     y_QH = torch.empty_like(x_QH)

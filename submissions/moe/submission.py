@@ -14,6 +14,8 @@ as then the time of a call is latency: collectives cost three exchanges, a sort 
 its experts' matrices by itself, 4 I H bytes an expert, out of the L2: with many tokens an expert a grouped product,
 which reads them once a tile of tokens, will be faster. In the largest official shape, 8 ranks, a rank answers some 1024
 pairs, 470 MB.
+Skewed routing: a place belongs to a source rank and one of its C tokens, and not to an expert, so there is one for
+every token wherever all of them go (T < C). A rank without tokens sends flags alone. No loop's end depends on the data.
 
 CPU ranks lay tokens out in memory that all map, with a barrier after dispatch and one before combine; an expert's
 tokens are multiplied together. Where memory cannot be shared it is two collectives of fixed size.
@@ -469,9 +471,9 @@ def answered(
 ) -> tuple[Tensor, Tensor]:
     """The numbers of the (token, expert) pairs that have an expert here, [B], and their weighted outputs, [B, H].
 
-    All experts multiply at once, so each gets as many rows as the busiest has: B = L * most. Rows that stand for
-    nothing have the number of the pair behind the last. CPUs multiply in float32, as fp16 takes them several times as
-    long; on GPUs w (up @ x) and each product are fp16.
+    All experts multiply at once, so each gets as many rows as the busiest has: B = L * most, at most L N. Rows that
+    stand for nothing have the number of the pair behind the last. CPUs multiply in float32, as fp16 takes them several
+    times as long; on GPUs w (up @ x) and each product are fp16.
     """
     places, top_k = indices_Nk.shape
     per_rank, hidden = len(mine.up), config.hidden_dim

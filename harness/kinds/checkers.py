@@ -1,0 +1,81 @@
+"""By which rule outputs are judged, and what a report says of each rule: one entry of CHECKERS a rule."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.core.records import Verdicts
+from harness.ranks.wire import TRUSTED
+
+
+@dataclass(frozen=True)
+class Checker:
+    """`note` says what the rule is, where that is not the strict one; `needs_path` whether the problem is named by the
+    path of its folder, `longest` how many times its limit a phase may take: if it is more than 1, the time in which
+    inputs are made and outputs judged does not count towards the limit. `trusted` is the program of the ranks that
+    judge, as `module:class`, where ranks do; `unit` that of the metric which ranks what they judge.
+    `after_wrong` is what to try once a test has shown that an output is wrong. `tally` puts verdicts into words."""
+
+    name: str
+    trusted: str = ""
+    note: str = ""
+    needs_path: bool = False
+    unit: str = "us"
+    has_published: bool = False  # whether the published tolerance is judged beside it
+    none: str = "none: no output was judged"
+    longest: float = 1.0
+    judges_baseline: bool = False  # whether what the reference, or the opponent, returns is judged too
+    after_wrong: str = (
+        "compare with `ref_kernel` on this shape in the problem's reference.py; --json FILE has every verdict."
+    )
+
+    def tally(self, verdicts: Sequence[Verdicts]) -> str:
+        """How many outputs each verdict passed."""
+        if not verdicts:
+            return self.none
+        text = f"{self.name} (the checker) {sum(one.strict.passed for one in verdicts)}/{len(verdicts)}"
+        if not self.has_published:
+            return text
+        passed = sum(one.gpumode.passed for one in verdicts)
+        return f"{text}, gpumode (published tolerance) {passed}/{len(verdicts)}"
+
+
+CHECKERS = {
+    "strict": Checker(name="strict", trusted=TRUSTED, has_published=True),
+    "folder": Checker(
+        name="folder",
+        trusted="harness.kinds.folder.rank:FolderTrusted",
+        longest=4.0,
+        needs_path=True,
+        note="the folder's own check_implementation; looser than the strict checker: its tolerance, no hardened inputs",
+    ),
+    "theirs": Checker(
+        name="theirs",
+        needs_path=True,
+        note="the folder's own eval.py, which times as well; no reference is timed, so there is no speedup",
+        none="eval.py's own",
+        after_wrong="compare with the folder's reference on this shape; --json FILE has all that eval.py printed.",
+    ),
+    "exact": Checker(
+        name="exact",
+        unit="cost",
+        note="the problem's own checker: recomputes every answer's value from the instance, in whole numbers",
+        after_wrong="run it by itself on the instance: what counts is the last line that it prints within the limit.",
+    ),
+    "quality": Checker(
+        name="quality",
+        trusted="harness.kinds.train.rank:QualityTrusted",
+        unit="s",
+        judges_baseline=True,
+        note="trusted ranks evaluate the weights of every run on held-out data, which no submission gets",
+        none="no test was run; every run's weights were evaluated",
+        after_wrong="compare with the problem's reference.py, which reaches the target. docs/training.md has rules.",
+    ),
+    "logits": Checker(
+        name="logits",
+        trusted="harness.kinds.model.rank:LogitsTrusted",
+        unit="tokens/s",
+        has_published=True,
+        note="logits of every step against a more precise model that follows the same tokens; greedy tokens",
+        after_wrong="compare the logits with those of the problem's reference.py; --json FILE has every verdict.",
+    ),
+}

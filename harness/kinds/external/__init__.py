@@ -1,0 +1,1 @@
+"""Problem folders under their own eval.py, whose result is taken as it is."""

@@ -1,0 +1,161 @@
+"""What is run as a problem folder's own evaluator: a script in Python, or a program that nvcc compiles; one entry of
+LANGUAGES a language (after gpu-mode/kernelbot src/libkernelbot/run_eval.py and consts.py, read 2026-11).
+
+Differs from KernelBot's runner: a CUDA program is compiled once and not for each mode, and `libraries` and
+`compile_flags` of task.yml are used, which that runner leaves out.
+"""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from harness.core.checkout import shown
+from harness.core.errors import UsageError
+from harness.core.records import Crashed, Submission
+from harness.core.words import TAIL_CHARS
+from harness.gpumode.folder import CudaConfig, PythonConfig, TaskProblem
+from harness.process import compile_cache
+from harness.process.child import Ended, search_path, signal_name
+
+NVCC_FOLDERS = ("/usr/local/cuda",)  # where toolkits lie that are not on PATH
+NVCC_FLAGS = (  # KernelBot's, 2026-11
+    *("--std=c++20", "-DNDEBUG", "-O3", "-Xcompiler=-Wno-psabi", "-Xcompiler=-fno-strict-aliasing"),
+    *("--expt-extended-lambda", "--expt-relaxed-constexpr", "-forward-unknown-to-host-compiler"),
+    *("-Xnvlink=--verbose", "-Xptxas=--verbose", "-Xptxas=--warn-on-spills"),
+)
+BINARY = "eval.out"
+ERROR = re.compile(r"^.*\b(?:error|undefined reference)\b.*$", re.MULTILINE)
+FATAL = re.compile(r"^nvcc fatal *: *(.*)$", re.MULTILINE)  # it never came to the source
+
+Run = Callable[[list[str]], Ended]  # a command in the folder where a program is built, with a deadline
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatorProgram:
+    """What one run of the evaluator needs: its files, staged anew for each run, and its command without the mode."""
+
+    files: Mapping[str, bytes]
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A program, or why the submission did not become one; `log` is what compilers printed."""
+
+    program: EvaluatorProgram | Crashed
+    log: str = ""
+
+
+class Language(Protocol):
+    """How evaluators in one language are built."""
+
+    def check(self, problem: TaskProblem, is_cpu_asked: bool) -> None:
+        """Raises UsageError where this machine cannot build or run them."""
+        ...
+
+    def compiles(self, submission: Submission) -> bool:
+        """Whether building takes a compiler, and so a while."""
+        ...
+
+    def build(self, problem: TaskProblem, files: Mapping[str, bytes], submission: Submission, run: Run) -> Built:
+        """Builds it of the staged `files`, which lie in the folder that `run` runs in."""
+        ...
+
+
+class Python:
+    """eval.py, which imports the submission. Code that the submission compiles at its import is compiled ahead, by
+    running the submission alone."""
+
+    def check(self, problem: TaskProblem, is_cpu_asked: bool) -> None:
+        """Python runs wherever this does."""
+
+    def compiles(self, submission: Submission) -> bool:
+        """Whether the submission's text says that it compiles something."""
+        return compile_cache.compiles(submission)
+
+    def build(self, problem: TaskProblem, files: Mapping[str, bytes], submission: Submission, run: Run) -> Built:
+        """Nothing is built; a submission that fails here fails in its first run too."""
+        assert isinstance(problem.task.config, PythonConfig)
+        log = ""
+        if self.compiles(submission):
+            ended = run([sys.executable, problem.entries[0]])
+            log = ended.stdout + ended.stderr
+        return Built(program=EvaluatorProgram(files=files, command=(sys.executable, problem.task.config.main)), log=log)
+
+
+class Cuda:
+    """A program of CUDA C++. It runs in a folder without its sources, as KernelBot's."""
+
+    def check(self, problem: TaskProblem, is_cpu_asked: bool) -> None:
+        """Raises UsageError without nvcc, the include folders, or a GPU."""
+        assert isinstance(problem.task.config, CudaConfig)
+        where = shown(problem.folder)
+        if is_cpu_asked:
+            raise UsageError(f"{where} is a CUDA C++ problem: no CPU can stand in for its GPU; leave DEVICE=cpu out")
+        if nvcc() is None:
+            places = ", ".join(("PATH", "$CUDA_HOME/bin", *(f"{folder}/bin" for folder in NVCC_FOLDERS)))
+            raise UsageError(
+                f"{where} is a CUDA C++ problem, which nvcc compiles, and there is no nvcc here (looked in {places}): "
+                "install the CUDA toolkit, or evaluate it where it is"
+            )
+
+    def compiles(self, submission: Submission) -> bool:
+        """True: a CUDA program is always compiled."""
+        return True
+
+    def build(self, problem: TaskProblem, files: Mapping[str, bytes], submission: Submission, run: Run) -> Built:
+        """Compiles all sources into one program. Raises UsageError where nvcc does not come to them."""
+        command = [nvcc() or "nvcc", *nvcc_arguments(problem)]
+        ended = run(command)
+        log = " ".join(command) + "\n" + ended.stdout + ended.stderr
+        binary = Path(ended.folder) / BINARY
+        if ended.code == 0 and binary.is_file():
+            program = EvaluatorProgram(files={BINARY: binary.read_bytes()}, command=(f"./{BINARY}",))
+            return Built(program=program, log=log)
+        if (fatal := FATAL.search(ended.stderr)) is not None:
+            raise UsageError(f"{shown(problem.folder)}: nvcc cannot compile here: {fatal[1]}")
+        error = ERROR.search(ended.stdout + "\n" + ended.stderr)
+        why = f": {error[0].strip()}" if error else ""
+        return Built(
+            program=Crashed(rank=0, message=f"does not compile: nvcc {_ended(ended)}{why}", log_tail=log[-TAIL_CHARS:]),
+            log=log,
+        )
+
+
+LANGUAGES: dict[str, Language] = {"py": Python(), "cu": Cuda()}
+
+
+def nvcc() -> str | None:
+    """The path of nvcc; None if there is none."""
+    homes = (os.environ.get("CUDA_HOME"), *NVCC_FOLDERS)
+    places = os.pathsep.join([search_path(), *(f"{home}/bin" for home in homes if home)])
+    return shutil.which("nvcc", path=places)
+
+
+def nvcc_arguments(problem: TaskProblem) -> list[str]:
+    """nvcc's arguments for the problem's sources, in the folder where they are staged."""
+    config = problem.task.config
+    assert isinstance(config, CudaConfig)
+    defines = (f"-D{name}" if value is None else f"-D{name}={value}" for name, value in config.defines.items())
+    return [
+        *NVCC_FLAGS,
+        *config.compile_flags,
+        *(f"-I{folder}" for folder in config.include_dirs),
+        *defines,
+        *config.sources,
+        *(f"-l{library}" for library in problem.task.libraries),
+        "-arch=native",
+        "-o",
+        BINARY,
+    ]
+
+
+def _ended(ended: Ended) -> str:
+    if ended.code is None:
+        return "was not done in time"
+    return f"was killed by {signal_name(-ended.code)}" if ended.code < 0 else f"exited with code {ended.code}"

@@ -1,0 +1,41 @@
+"""Where problem folders were last seen, by the names that boards, hints and `#!POPCORN` lines have for them.
+
+A folder's name on boards (`amd/identity`) says nothing of where it lies. What the user has named by its path is found
+by such a name afterwards; a name that two folders share means the one that was named last.
+"""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.core.checkout import Checkout
+from harness.core.files import read_text, replace_file
+from harness.problems.problem import folded
+
+FILE = "folders.json"
+
+
+def remember(folders: Mapping[str, Path], checkout: Checkout) -> None:
+    """Keeps the folders of these names for `recalled`. Does nothing where the checkout cannot be written."""
+    known = _known(checkout)
+    new = {name: folder for name, folder in known.items() if Path(folder).is_dir()}
+    new |= {folded(name): str(folder.resolve()) for name, folder in folders.items()}
+    if new != known:
+        with contextlib.suppress(OSError):
+            checkout.cache.mkdir(exist_ok=True)
+            replace_file(checkout.cache / FILE, json.dumps(new, indent=1, sort_keys=True).encode())
+
+
+def recalled(name: str, checkout: Checkout) -> Path | None:
+    """The folder of that name; None where none was named, or it is gone."""
+    found = _known(checkout).get(folded(name))
+    return Path(found) if found and Path(found).is_dir() else None
+
+
+def _known(checkout: Checkout) -> dict[str, str]:
+    try:
+        found = json.loads(read_text(checkout.cache / FILE))
+    except (OSError, ValueError):
+        return {}
+    return {key: item for key, item in found.items() if isinstance(item, str)} if isinstance(found, dict) else {}

@@ -1,0 +1,243 @@
+"""Calls of the three groups of ranks, as the parent commands them: inputs made, handed out, called on, outputs judged.
+
+kinds.op.groups has what is done with the groups themselves. Inputs come from trusted ranks, and outputs go back to them
+as bytes; the parent sees neither.
+"""
+
+import time
+from collections.abc import Sequence
+
+from harness.core.records import Case, Clock, Params, Verdict, Verdicts
+from harness.kinds.op.deadline import JUDGING, MAKING
+from harness.kinds.op.groups import Groups
+from harness.kinds.op.plan import OpPlan
+from harness.machine.link_counters import LinkCounters
+from harness.ranks import clocks, wire
+from harness.ranks.group import Gates, Group, Late, close
+from harness.ranks.launch import Ranks
+from harness.ranks.witness import Turn
+
+EMPTY_CALLS = 30
+# Of each input and output of a block, at most, on one device: made, in its buffer, loaded on either side; in both
+# sides' buffers, and taken from each that is judged.
+INPUT_COPIES, OUTPUT_COPIES = 4, 2
+
+
+class Calls(Groups):
+    """The groups of one evaluation and the inputs that they have."""
+
+    def __init__(self, plan: OpPlan, ranks: Ranks) -> None:
+        super().__init__(plan, ranks)
+        self.files: list[list[int]] = []  # of the inputs that were made last, by rank
+        self.loaded: Sequence[int] = []  # which of them the group on turn has, or will have at the gate
+        self.unjudged: list[tuple[list[tuple[wire.Output, ...]], list[list[int]]]] = []  # with their files, by rank
+        self.made: list[wire.InputsMade] = []
+        self.params: Params | None = None  # of the case whose inputs were made last
+        self.links: LinkCounters | None = None  # of the GPUs that these calls run on, if they are several
+        self.making_s = 0.0  # how long the inputs that were made last took
+        self.judging_s = 0.0  # how long judging one of their outputs took, at most
+        self.shortened: set[int] = set()  # cases with fewer samples, since making or judging takes long
+        self.inputs_timed = 0
+        self._keys: list[int] = []  # of the inputs that were made last
+        self._taken = 0  # outputs judged, of those taken since these inputs were made
+
+    def call(
+        self,
+        group: Group,
+        indices: Sequence[int],
+        clock: Clock,
+        keys: Sequence[int] = (),
+        late: Late | None = None,
+        again: bool = False,
+        idle: bool = False,
+    ) -> list[list[wire.CallSample]]:
+        """Calls on loaded inputs (-1: empty calls), by call and rank; `again`: on the input of the call before."""
+        for other in (self.baseline, self.candidate):
+            if other is not group:
+                self.freeze(other)
+        lead_s = clocks.LEAD_S if clock == "device" else 0.0
+        gates = None
+        if self.has_files and len(indices) == 1:
+            gates = Gates() if again or indices[0] < 0 else self._gates(self.loaded[indices[0]], idle)
+            indices = [min(0, indices[0])]
+        with self.phase.spent_on(f"calls of {self.name_of(group)}"):
+            return group.call(indices, clock, self.deadline, lead_s, keys, gates, late)
+
+    def _gates(self, index: int, idle: bool) -> Gates:
+        """The files that ranks get of that input when all have arrived."""
+        return Gates(
+            files=[files[index] for files in self.files],
+            output_limit=max(rank.output_limit for rank in self.made),
+            idle=idle,
+        )
+
+    def room(self) -> int:
+        """The number of inputs like those just made, with their outputs, that memory has room for."""
+        outputs = OUTPUT_COPIES + len(self.rivals)
+        return min(
+            min(rank.spare_bytes, self.plan.in_flight_bytes)
+            // (INPUT_COPIES * rank.inputs[0].nbytes + outputs * rank.output_limit)
+            for rank in self.made
+        )
+
+    def fresh(self, count: int, masked: bool = False) -> list[wire.InputSpec]:
+        """Specifications of `count` inputs that no call has seen."""
+        self.inputs_timed += count
+        numbers = [self.inputs_timed - index for index in range(count)]
+        keys = [self.plan.key(number) if masked else 0 for number in numbers]
+        seeds = [self.plan.seed("timed", number) for number in numbers]
+        return [wire.InputSpec(seed=seed, hardened=True, key=key) for seed, key in zip(seeds, keys, strict=True)]
+
+    def forget(self) -> None:
+        """Closes the files of inputs and of outputs that were not judged, which are nobody's any more."""
+        close(self.files)
+        close(files for _, by_rank in self.unjudged for files in by_rank)
+        self.files, self.unjudged = [], []
+
+    def make(self, case: Case, inputs: Sequence[wire.InputSpec], stepped: bool = False) -> None:
+        """Trusted ranks make these inputs, for stepped calls or for others. No other rank gets them before a call needs
+        them."""
+        renew = self.plan.device != "cpu" and case.params != self.params  # so that no case keeps another's memory
+        self.params = case.params
+        if renew:
+            for group in (self.baseline, self.candidate):
+                group.send(wire.Yield(buffers=True))
+            for group in (self.baseline, self.candidate):
+                group.gather(wire.Done, self.deadline)
+        judged = sum(map(self.is_judged, (self.baseline, self.candidate)))
+        command = wire.MakeInputs(params=case.params, inputs=tuple(inputs), renew=renew, stepped=stepped, judged=judged)
+        self.forget()
+        began = time.monotonic()
+        with self.phase.spent_on(MAKING):
+            self.made = self.trusted.ask(command, wire.InputsMade, self.phase.last_s)
+        self.making_s, self.judging_s = time.monotonic() - began, 0.0
+        if self.has_files:
+            self.files = self.trusted.take_files(len(inputs))
+        self._keys = [spec.key for spec in inputs]
+        self._taken = 0
+
+    def load(self, group: Group, indices: Sequence[int], stepped: bool = False) -> None:
+        """Hands these inputs to the group in place of its earlier ones. Inputs in files are handed out at the barrier
+        instead, unless they are masked; those of stepped calls lie in the buffer when their call comes."""
+        self.loaded = list(indices)
+        if self.has_files and not any(self._keys[index] for index in indices):
+            return
+        commands = [
+            wire.LoadInputs(
+                inputs=tuple(rank.inputs[index] for index in indices),
+                buffers=rank.buffers,
+                output_limit=rank.output_limit,
+                stepped=stepped,
+            )
+            for rank in self.made
+        ]
+        group.send(commands, [[files[index] for index in indices] for files in self.files])
+        group.gather(wire.Done, self.deadline)
+
+    def turn(
+        self,
+        group: Group,
+        indices: Sequence[int],
+        clock: Clock = "wall",
+        late: Late | None = None,
+        watched: bool = False,
+        idle: bool = False,
+    ) -> Turn:
+        """Calls the group's kernel on these inputs, which the group gets just before.
+
+        The results are fixed at once: they are in sealed files, or trusted ranks copy them. After the baseline's calls
+        as many bytes are copied, so that the next calls find the machine in the same state. The group then rests until
+        its next turn. `watched`: measure the memory of the first call (see `memory_of`). `idle`: a call without the
+        kernel; its output, a copy of the last one (of trusted ranks: of the last one judged), is not judged.
+        """
+        self.regain(group)  # before the turn begins, since it takes a while
+        began_ns = time.monotonic_ns()
+        self.load(group, indices)
+        keys = [self._keys[index] for index in indices if self._keys[index]]
+        if watched:
+            group.ask(wire.WatchMemory(), wire.Done, self.deadline)
+        called = self.call(group, range(len(indices)), clock, keys, late, idle=idle)
+        if not idle:
+            self.ahead += len(indices) if group is self.candidate else -len(indices)
+        if self.has_files and not keys:
+            began_ns = group.opened_ns  # nobody had any input before
+        if self.has_files:
+            ended_ns = group.sealed_ns()
+            self.freeze(group)
+        self.take(group, called, judged=not idle)
+        if not self.has_files:
+            # What it still had to do when its rank replied is done by now, or the outputs are wrong.
+            ended_ns = time.monotonic_ns()
+        self.rest(group)  # after its turn, since freeing many GiB takes milliseconds, more of them for who had more
+        return Turn(
+            began_ns=began_ns, ended_ns=ended_ns, called=tuple(map(tuple, called)), told_ns=tuple(group.told_ns)
+        )
+
+    def take(self, group: Group, called: Sequence[Sequence[wire.CallSample]], judged: bool = True) -> None:
+        """Keeps the results of these calls for `verify`: trusted ranks copy them, or they stay in their files. The
+        reference's results are kept only if the checker judges them. With `judged` false nothing is kept."""
+        judged = judged and self.is_judged(group)
+        outputs = [tuple(call.output or wire.NO_OUTPUT for call in calls) for calls in zip(*called, strict=True)]
+        if not self.has_files:
+            self.reads_of(group)
+            commands = [wire.TakeOutputs(outputs=each, judged=judged) for each in outputs]
+            self.trusted.ask(commands, wire.Done, self.deadline)
+            return
+        files = group.take_files(len(called))
+        if judged:
+            self.unjudged.append((outputs, files))
+        else:
+            close(files)
+
+    def verify(self, *indices: int, published: bool = False) -> list[Verdicts]:
+        """The trusted ranks' verdicts on the next outputs taken, each for the input of that index; a verdict passes
+        when it does on every rank."""
+        return [
+            Verdicts(
+                strict=_over_ranks([rank.verdicts.strict for rank in ranks]),
+                gpumode=_over_ranks([rank.verdicts.gpumode for rank in ranks]),
+            )
+            for ranks in self.judge(*indices, published=published)
+        ]
+
+    def judge(self, *indices: int, published: bool = False) -> list[list[wire.Verified]]:
+        """Each trusted rank's own verdicts on the next outputs taken, for the inputs of these indices."""
+        began = time.monotonic()
+        unjudged, self.unjudged = self.unjudged, []
+        self.has_read = self.has_read or bool(unjudged)
+        for outputs, files in unjudged:
+            self.trusted.send([wire.TakeOutputs(outputs=each, judged=True) for each in outputs], files)
+            close(files)
+        # All at once, since they need not wait for us between two; those of one input one after the other, since what
+        # is right is then found once.
+        order = sorted(range(len(indices)), key=lambda place: indices[place])
+        for place in order:
+            self.trusted.send(wire.Verify(index=indices[place], taken=self._taken + place, published=published))
+        self._taken += len(indices)
+        with self.phase.spent_on(JUDGING):
+            for _ in unjudged:
+                self.trusted.gather(wire.Done, self.phase.last_s)
+            verified = {place: self.trusted.gather(wire.Verified, self.phase.last_s) for place in order}
+        if indices:
+            self.judging_s = max(self.judging_s, (time.monotonic() - began) / len(indices))
+        return [verified[place] for place in range(len(indices))]
+
+
+def empty_samples_us(calls: Calls, clock: Clock) -> tuple[float, ...]:
+    """The times of empty calls of the baseline, made as a case's calls are: in a burst, or one by one. The first, which
+    warm up, are not among them."""
+    times: list[list[int]]
+    times, warm = [[-1] * (clocks.WARM_CALLS + EMPTY_CALLS)], clocks.WARM_CALLS
+    if clock == "device" or not calls.plan.budget.burst:
+        times, warm = [[-1]] * (1 + EMPTY_CALLS), 1
+    for group in calls.baselines("empty"):
+        found = [called for indices in times for called in calls.call(group, indices, clock)][warm:]
+    return tuple(map(clocks.SAMPLE_US[clock], found))
+
+
+def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:
+    wrong = [f"rank {rank}: {verdict.message}" for rank, verdict in enumerate(verdicts) if not verdict.passed]
+    if not wrong:
+        return Verdict(passed=True, note=next((verdict.note for verdict in verdicts if verdict.note), ""))
+    more = f" (and {len(wrong) - 1} more ranks)" if len(wrong) > 1 else ""
+    return Verdict(passed=False, message=wrong[0] + more)

@@ -1,0 +1,149 @@
+"""What becomes of an evaluation by ranks when one of them fails: the control run, and who is to blame.
+
+A control run is the step in which a rank failed again, with the reference as the submission, in fresh processes. It
+tells a submission that broke a judge from a problem or a machine on which the judge fails by itself.
+"""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from harness.core.errors import HarnessError, UsageError
+from harness.core.records import (
+    Case,
+    Crashed,
+    Failure,
+    Held,
+    Measured,
+    NotRun,
+    Passed,
+    Profile,
+    Raised,
+    Submission,
+    TimedOut,
+)
+from harness.judging import verdict
+from harness.kinds.kind import OpponentFailed, Phase, Progress, Session
+from harness.kinds.op import failures as op_failures
+from harness.kinds.op.calls import Calls
+from harness.kinds.op.plan import OpPlan
+from harness.ranks.failure import RankFailure
+from harness.ranks.launch import Launch, Ranks
+
+T = TypeVar("T")
+Then = Literal["check", "measure", "profile"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """The place that a session has reached: the phase, the case and its number `at`, and the number of timed inputs
+    made before it."""
+
+    phase: Phase
+    case: Case
+    at: int
+    inputs_timed: int
+    then: Then = "check"
+
+
+class Guarded(Session):
+    """A session that knows its step, and repeats it with the reference as the submission if a rank fails in it."""
+
+    launch: Launch
+    ranks: Ranks
+    calls: Calls
+
+    def __init__(self, plan: OpPlan, progress: Progress) -> None:
+        self.plan, self.progress = plan, progress
+        self.has_run = False  # code of the submission's or an opponent's
+        self.phase_now: Phase
+        self.step: Step | None = None  # None before the first case
+        self.checked = 0  # cases
+
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which the ranks run."""
+        raise NotImplementedError
+
+    def control_plan(self, opponent: Submission | None) -> OpPlan:
+        """The plan with the reference in the submission's place."""
+        return replace(self.plan, is_control=True, opponent=opponent)
+
+    def begin(self, case: Case) -> None:
+        """Notes that the case is the next one."""
+        self.calls.at = self.checked
+        self.step = Step(phase=self.phase_now, case=case, at=self.checked, inputs_timed=self.calls.inputs_timed)
+        self.checked += 1
+
+    def goes_on(self, then: Then) -> None:
+        """The case that was just checked goes on with that."""
+        assert self.step is not None, "a case is checked first"
+        self.step = replace(self.step, then=then)
+
+    def guarded(self, work: Callable[[], T]) -> T | Raised | Crashed | TimedOut | Held:
+        """The result of `work`, or the failure of a rank meanwhile. Raises HarnessError for what is not the
+        submission's fault."""
+        try:
+            return work()
+        except RankFailure as failure:
+            self.ranks.check_zygotes()
+            if not self.launch.folder.is_dir():
+                raise HarnessError(
+                    f"{self.launch.folder} was removed while ranks ran in it; evaluate again, and keep what cleans up "
+                    "there away from it (TMPDIR names another place)"
+                ) from None
+            found = self._decided(failure)
+            if isinstance(found, TimedOut):
+                return replace(found, message=f"{found.message}; {self.calls.phase.told()}")
+            return found
+
+    def _decided(self, failure: RankFailure) -> Raised | Crashed | TimedOut | Held:
+        made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
+        cases = [case for phase in self.plan.phases for case in phase.cases]
+        case = cases[min(self.calls.at, len(cases) - 1)]
+        # A trusted process that only raises has not been reached before it has read an output.
+        if failure.role == "candidate" and failure.reason == "memory" and not self.plan.is_control:
+            self._check_memory()
+        reached = self.has_run if failure.role == "baseline" or failure.reason else self.calls.has_read
+        may_be_its = reached and not self.plan.is_control
+        return op_failures.decided(failure, self.plan, f"{case.kind} {case.label}", made, may_be_its, self._control)
+
+    def _check_memory(self) -> None:
+        """Raises UsageError if the reference in the submission's place runs out of memory too: then it is the machine
+        that has too little."""
+        if self.plan.nodes == 1 and (why := self._control(self.plan.opponent)):
+            raise UsageError(
+                f"{why} (with the reference as the submission, too). Next: smaller shapes need less memory"
+            )
+
+    def _control(self, opponent: Submission | None) -> str:
+        """Ends this session's ranks and repeats its step with the reference as the submission, against that opponent.
+        Why that fails too, in a line, or "": it passes. Raises HarnessError where ranks are on several nodes."""
+        if self.plan.nodes > 1:
+            raise HarnessError(
+                "a judge or the reference failed, and over several nodes no control run says whether the submission is "
+                "the cause; evaluate the problem's reference.py as the submission: if that passes, it is"
+            )
+        self.progress.note("repeats the step with the reference as the submission, to see whose failure it is")
+        self.ranks.end()
+        control = type(self)(self.control_plan(opponent), self.progress)
+        try:
+            with control.running():
+                found = control.repeated(self.step)
+        except OpponentFailed:
+            return "the opponent fails"
+        except UsageError as error:
+            return str(error)
+        return "" if isinstance(found, Passed | Measured | Profile | Held) else verdict.message(found)
+
+    def repeated(self, step: Step | None) -> Passed | Measured | Profile | Failure | NotRun:
+        """Does that step of another session, on the same inputs; None: what comes before the first case."""
+        found: Passed | Measured | Profile | Failure | NotRun = self.prepare()
+        if step is None or not isinstance(found, Passed):
+            return found
+        self.checked, self.calls.inputs_timed = step.at, step.inputs_timed
+        with self.phase(step.phase):
+            found = self.check(step.case).outcome
+            if isinstance(found, Passed) and step.then == "measure":
+                return self.measure(step.case)
+            return self.profile(step.case) if isinstance(found, Passed) and step.then == "profile" else found

@@ -1,0 +1,126 @@
+"""Who is to blame for a rank's failure: by whose process failed, and by a control run; never by what a message says.
+
+A candidate's failure is its own. A trusted or a baseline rank that fails before anything of the submission's could
+reach it fails by the problem or the machine, which is refused. If one fails later, the step is repeated with the
+reference as the submission, in fresh processes (kinds.op.control). Where that passes, the submission is held.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+from harness.core.errors import UsageError
+from harness.core.records import Crashed, Held, Raised, Submission, TimedOut
+from harness.core.words import cut_line
+from harness.kinds import staging
+from harness.kinds.gpu_only import refuse_gpu_only
+from harness.kinds.kind import BROKE_ITS_JUDGE, OpponentFailed
+from harness.kinds.op.plan import OpPlan
+from harness.ranks import wire
+from harness.ranks.failure import RankFailure
+
+REASON_CHARS = 300
+LESS = "{}smaller shapes (--suite) need less memory"
+NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
+    "device_memory": LESS,
+    "memory": LESS,
+    "module": f"install the missing package for {sys.executable}",
+    "": "`python -m harness doctor --smoke` says whether ranks can run and talk here",
+}
+# A file of a rank's working folder, in a traceback.
+STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/(?:\d+/)?[a-z]+/\d+/([^"\s]+)')
+FRAME = re.compile(r'File "[^"]*/kernel-eval-[^/"]+/(?:\d+/)?[a-z]+/\d+/([^"]+)", line (\d+)')
+WHOSE = {"trusted": "a judge", "baseline": "the reference"}
+LEFT = "; a judge and the reference {}, and with less than they leave it may be right"
+BESIDE_IT: dict[wire.Reason, str] = {  # what a submission that ran out of memory is told
+    "device_memory": LEFT.format("are on the same device"),
+    "memory": LEFT.format("have memory of this machine too"),
+}
+
+Control = Callable[[Submission | None], str]
+
+
+def decided(
+    failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, may_be_its: bool, control: Control
+) -> Raised | Crashed | TimedOut | Held:
+    """The failure as the submission's outcome. `made_nbytes`: of the case's input and output on a rank, 0 where it is
+    not known. `may_be_its`: whether the submission can have reached a rank that is not its own. `control` repeats the
+    step with the reference as the submission, against that opponent, and returns why it fails too, or "".
+
+    Raises UsageError where neither the submission nor an opponent is to blame, as where the submission has code that
+    only a GPU runs and this machine has none, and OpponentFailed where that is.
+    """
+    outcome = failure.outcome
+    if failure.role == "candidate":
+        if plan.device == "cpu" and isinstance(outcome, Raised):
+            refuse_gpu_only(plan.submission, outcome.traceback, outcome.message)
+        return _advised(failure, plan)
+    if failure.role == "baseline" and plan.opponent is not None:
+        raise OpponentFailed(case, outcome) from None
+    what = cut_line(outcome.message, REASON_CHARS)
+    if may_be_its:
+        why = ""
+        for opponent in dict.fromkeys((plan.opponent, None)):
+            if why := control(opponent):
+                continue
+            evidence = f"{_who(failure)} failed: {what}; with the reference as the submission the same step passes"
+            if opponent is not plan.opponent:
+                raise OpponentFailed(case, Crashed(rank=0, message=evidence, log_tail="")) from None
+            return outcome if isinstance(outcome, TimedOut) else Held(check=BROKE_ITS_JUDGE, evidence=evidence)
+        raise UsageError(f"{why} (with the reference as the submission, too)") from None
+    raise _refused(failure, plan, case, made_nbytes, what) from None
+
+
+def _who(failure: RankFailure) -> str:
+    outcome = failure.outcome
+    number = "" if isinstance(outcome, TimedOut) else f" {outcome.rank}"
+    return f"{WHOSE[failure.role]} ({failure.role} rank{number})"
+
+
+def _refused(failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, what: str) -> UsageError:
+    """The error that says why the problem does not run here, beginning with the reason. Traceback, log or stacks are
+    kept in a file."""
+    outcome, reason = failure.outcome, failure.reason
+    details = {"raised": "traceback", "crashed": "log_tail", "timed_out": "stacks"}[outcome.type]
+    told = getattr(outcome, details)
+    text = "\n".join(told) if isinstance(told, tuple) else told
+    frames = FRAME.findall(text)
+    place = f"{frames[-1][0]}:{frames[-1][1]}, " if frames else ""
+    known = f" An input and an output take {made_nbytes / 2**30:.1f} GiB, of which the harness holds several copies."
+    fewer = "fewer ranks (--ranks) or " if plan.world_size > 1 else ""
+    advice = (reason == "" and plan.problem.advice(plan.device, plan.cuda_is_cpu)) or NEXT[reason].format(fewer)
+    return UsageError(
+        f"{what} ({place}{_who(failure)}): {plan.problem.name} does not run here, at {case}."
+        f"{known if made_nbytes and reason == 'device_memory' else ''} Next: {advice}{staging.kept(plan.problem, text)}"
+    )
+
+
+def _advised(failure: RankFailure, plan: OpPlan) -> Raised | Crashed | TimedOut:
+    """A submission's failure, with what may be behind it on this machine, and its own files in tracebacks."""
+    outcome = failure.outcome
+    if failure.reason in BESIDE_IT and not plan.is_control:
+        outcome = replace(outcome, message=outcome.message + BESIDE_IT[failure.reason])
+    elif isinstance(outcome, Raised) and failure.reason == "module":
+        outcome = replace(outcome, message=f"{outcome.message}; what is installed for {sys.executable} counts")
+    elif (isinstance(outcome, Raised) or (isinstance(outcome, TimedOut) and plan.cuda_is_cpu)) and (
+        advice := plan.problem.advice(plan.device, plan.cuda_is_cpu)
+    ):
+        outcome = replace(outcome, message=f"{outcome.message}; this machine may be the reason: {advice}")
+    return _named(outcome, plan.submission)
+
+
+def _named(outcome: Raised | Crashed | TimedOut, submission: Submission) -> Raised | Crashed | TimedOut:
+    """The outcome with the user's own file in tracebacks and stacks: the staged copy is gone by the time that they are
+    read."""
+    names = {"submission.py": submission.name}
+    names |= {f"{module.name.replace('.', '/')}.py": module.file for module in submission.modules}
+
+    def shown(text: str) -> str:
+        return STAGED.sub(lambda found: names.get(found[1], found[1]), text)
+
+    if isinstance(outcome, Raised):
+        return replace(outcome, traceback=shown(outcome.traceback))
+    if isinstance(outcome, Crashed):
+        return replace(outcome, log_tail=shown(outcome.log_tail))
+    return replace(outcome, stacks=tuple(map(shown, outcome.stacks)))

@@ -1,0 +1,145 @@
+"""The three groups of ranks of one evaluation, and whose turn it is: process groups, deadlines, rest, memory.
+
+What the groups do on their turns is in kinds.op.calls.
+"""
+
+import time
+from collections.abc import Sequence
+
+from harness.core.records import Case, Failure
+from harness.kinds.checkers import CHECKERS
+from harness.kinds.kind import OpponentFailed
+from harness.kinds.op.deadline import Deadline
+from harness.kinds.op.plan import OpPlan
+from harness.ranks import wire
+from harness.ranks.group import Group
+from harness.ranks.launch import Ranks, free_port
+
+
+class Groups:
+    """`phase` is the running phase's deadline. `rivals` are the groups that run a submission: the candidate, and with
+    an opponent the baseline. Rivals are called, judged, probed and held alike, in an order that the secret decides, so
+    that no rank can tell whether it plays the candidate or the baseline. `has_read`: whether trusted ranks have read
+    any output of theirs."""
+
+    def __init__(self, plan: OpPlan, ranks: Ranks) -> None:
+        self.plan = plan
+        self.trusted, self.baseline, self.candidate = ranks.trusted, ranks.baseline, ranks.candidate
+        self.rivals = (self.candidate, *([self.baseline] if plan.opponent is not None else []))
+        # Make the idle calls. An opponent's ranks would not be trusted with them.
+        self.idlers = self.baseline if plan.opponent is None else self.trusted
+        self.phase = Deadline(0.0)
+        self.has_read = False
+        self.has_files = plan.device == "cpu"  # each input and output is in a file of its own
+        self.rested: list[Group] = []  # that gave memory back
+        self.ahead = 0  # calls in its process group by which the candidate is ahead, until both are timed
+        self._opened = 0
+        self.at = 0  # the number of the case that runs, among all
+
+    def in_order(self, *place: int | str) -> tuple[Group, ...]:
+        """The rivals, in an order that the secret decides for that place of the evaluation."""
+        return self.rivals[::-1] if self.plan.seed("order", *place) % 2 else self.rivals
+
+    def both(self, *place: int | str) -> tuple[Group, ...]:
+        """Baseline and candidate, rivals as `in_order` has them."""
+        return self.in_order(*place) if len(self.rivals) > 1 else (self.baseline, self.candidate)
+
+    def baselines(self, *place: int | str) -> tuple[Group, ...]:
+        """The baseline. A rival's may have nothing done to it that is not done to the other: both, then, as `in_order`
+        has them."""
+        return self.in_order(*place) if len(self.rivals) > 1 else (self.baseline,)
+
+    def blamed(self, group: Group, case: Case, failure: Failure) -> Failure:
+        """The failure, if it is the candidate's. Raises OpponentFailed if it is the opponent's."""
+        if group is self.candidate:
+            return failure
+        raise OpponentFailed(f"{case.kind} {case.label}", failure)
+
+    @property
+    def deadline(self) -> float:
+        """Monotonic seconds, when the phase has to be over."""
+        return self.phase.at_s
+
+    def share_s(self) -> float:
+        """The seconds that the phase has left for each case to come, the running one among them."""
+        cases = sum(len(phase.cases) for phase in self.plan.phases)
+        return max(0.0, self.phase.last_s - time.monotonic()) / max(1, cases - self.at)
+
+    def begin(self, limit_s: float) -> None:
+        """Begins a phase of at most `limit_s` seconds."""
+        self.phase = Deadline(limit_s, CHECKERS[self.plan.checker].longest)
+
+    def open(self, *groups: Group) -> None:
+        """Gives each group's ranks a new process group in place of their old one; all groups at the same time. A
+        problem for one GPU has none, which saves NCCL's start; its peaks are measured with one."""
+        self.ahead = 0
+        problem = self.plan.problem
+        if not problem.multi_gpu:
+            groups = tuple(group for group in groups if group is self.trusted and problem.cost_of is not None)
+        self._opened += 1
+        for group in groups:
+            group.send(wire.CloseGroup())
+            group.send(wire.OpenGroup(number=self._opened, free_port=free_port()))
+        for group in groups:
+            group.gather(wire.Done, self.deadline)
+            group.gather(wire.Done, self.deadline)
+
+    def reads_of(self, group: Group) -> None:
+        """Trusted ranks read outputs of that group."""
+        self.has_read = self.has_read or group is self.candidate or self.plan.opponent is not None
+
+    def compile_kernels(self, groups: Sequence[Group]) -> None:
+        """Has these groups compile their kernels, one after the other."""
+        for group in groups:
+            group.ask(wire.CompileKernel(), wire.Imported, self.deadline)
+
+    def close_rivals(self, phase: int) -> None:
+        """Closes the process groups of submissions."""
+        for group in self.in_order("close", phase):
+            group.ask(wire.CloseGroup(), wire.Done, self.deadline)
+
+    def is_judged(self, group: Group) -> bool:
+        """Whether the group's outputs are judged."""
+        return group in self.rivals or CHECKERS[self.plan.checker].judges_baseline
+
+    def name_of(self, group: Group) -> str:
+        """The name of that group in messages."""
+        return {self.candidate: "the submission", self.baseline: self.plan.baseline_name}.get(group, "trusted ranks")
+
+    def freeze(self, *groups: Group) -> None:
+        """Stops the groups that are not on turn. Groups on AMD's GPUs and on several nodes are not stopped: that has
+        not been tried."""
+        if self.plan.device == "cpu" or self.plan.is_stepped:
+            for group in groups:
+                if group is not self.trusted:  # it judges, and makes the idle calls of two rivals
+                    group.freeze()
+
+    def peak_of(self, group: Group) -> int:
+        """The most memory, in bytes, that a rank of the group has had so far: resident, by the kernel. On GPUs
+        and on several nodes ranks say it, so it is a claim."""
+        if self.has_files and self.plan.nodes == 1:
+            return max(group.resident_bytes())
+        return max(told.peak_bytes for told in group.ask(wire.TellMemory(), wire.MemoryTold, self.deadline))
+
+    def peaks_of_all(self) -> dict[str, int]:
+        """The most memory, in bytes, that a rank of each group has had so far, by the group's name."""
+        groups = {"trusted": self.trusted, "baseline": self.baseline, "candidate": self.candidate}
+        return {name: self.peak_of(group) for name, group in groups.items()}
+
+    def memory_of(self, group: Group) -> int:
+        """The device memory, in bytes, that a rank of the group had at most during its last watched call; 0 on CPUs."""
+        return max(told.call_bytes for told in group.ask(wire.TellMemory(), wire.MemoryTold, self.deadline))
+
+    def regain(self, group: Group) -> None:
+        """The group gets back as much memory as it gave back when it rested."""
+        if group in self.rested:
+            self.rested.remove(group)
+            group.ask(wire.Regain(), wire.Done, self.deadline)
+
+    def rest(self, group: Group) -> None:
+        """Ends the group's turn: it gives back device memory if it keeps much, and is stopped."""
+        if group.kept_bytes > wire.KEPT_BYTES:
+            if any(rank.freed_bytes for rank in group.ask(wire.Yield(), wire.Done, self.deadline)):
+                self.trusted.ask(wire.Yield(), wire.Done, self.deadline)
+            self.rested.append(group)
+        self.freeze(group)

@@ -1,0 +1,363 @@
+"""Operators, on one rank or on several: reference and submission run on ranks of ours, under our clocks.
+
+Three groups of ranks: trusted ones make inputs and judge outputs, the baseline's run the reference, the candidate's the
+submission. The parent imports neither torch nor a submission; it commands the groups, observes and decides. This module
+starts and ends them; op.calls commands them, op.check and op.measure decide.
+"""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar, cast
+
+from harness.core.checkout import Checkout
+from harness.core.errors import UsageError
+from harness.core.files import remove
+from harness.core.machine_records import Peaks
+from harness.core.records import (
+    Bound,
+    Case,
+    Failure,
+    Measured,
+    Passed,
+    Profile,
+    Submission,
+    Warning,
+)
+from harness.judging import warnings
+from harness.kinds import staging
+from harness.kinds.checkers import CHECKERS
+from harness.kinds.conditions import conditions
+from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
+from harness.kinds.op import check as op_check
+from harness.kinds.op import measure as op_measure
+from harness.kinds.op.calls import Calls, empty_samples_us
+from harness.kinds.op.deadline import JUDGING, MAKING
+from harness.kinds.op.launches import Launching, stage
+from harness.kinds.op.limits import CaseLimits
+from harness.kinds.op.plan import OpPlan, make_plan
+from harness.kinds.op.watch import MachineWatch
+from harness.kinds.plain import PlainKind
+from harness.machine import hardware, host
+from harness.nodes import start
+from harness.nodes.agent import has_own_network
+from harness.problems import shape_file
+from harness.problems.problem import Problem
+from harness.problems.reference_copy import is_reference
+from harness.process import compile_cache
+from harness.ranks import wire
+from harness.ranks.group import Group
+from harness.ranks.launch import START_S, Launch, log_name
+from harness.ranks.zygotes import OTHERS
+
+T = TypeVar("T")
+
+
+class OpKind(PlainKind):
+    """Operators of the checkout: problems of reference/ and shapes/, on one rank or several."""
+
+    checkers: tuple[str, ...] = ("strict",)
+    takes_tools = True
+
+    def claims(self, place: Path) -> bool:
+        """A folder reference/<name>/ of a checkout."""
+        return place.parent.name == "reference" and any((place / file).is_file() for file in shape_file.FOLDER_FILES)
+
+    def read(self, place: Path, checkout: Checkout) -> Problem:
+        """The problem whose reference folder that is. Raises BadFileError where its files are bad."""
+        return shape_file.find(place.name, Checkout(place.resolve().parent.parent))
+
+    def plan(self, order: Order) -> Plan:
+        """Our ranks' plan. Raises UsageError where the ranks cannot fit on this machine."""
+        setting = order.setting
+        if setting.nodes > 1 and order.mode == "profile":
+            raise UsageError(f"--nodes {setting.nodes}: traces are read on one machine; profile there")
+        cuda_is_cpu, notes = conditions(setting, order.submission)
+        plan = make_plan(order, cuda_is_cpu, notes)
+        text = setting.problem.staged().get("reference.py", b"").decode(errors="replace")
+        if order.opponent is None and is_reference(order.submission.source, text):
+            plan = replace(plan, is_reference=True, notes=(*notes, Warning(code="reference")))
+        return plan
+
+    @contextlib.contextmanager
+    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
+        """Starts the groups in a staged folder; every rank has ended when the `with` does."""
+        assert isinstance(plan, OpPlan)
+        session = OpSession(plan, progress)
+        with session.running():
+            yield session
+
+
+class OpSession(Launching):
+    """The groups of one evaluation, from start to end."""
+
+    def __init__(self, plan: OpPlan, progress: Progress) -> None:
+        super().__init__(plan, progress)
+        self.device_model = ""
+        self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
+        self.limits: CaseLimits | None = None  # where the problem says what a call costs, once the device is known
+        self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
+        self.lacking: tuple[str, ...] = ()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """A context in which the ranks run."""
+        began, plan = time.monotonic(), self.plan
+        self.progress.phase("start")
+        self.watch = MachineWatch(plan)
+        with (
+            _staged(plan, self.files) as staged,
+            start.joined(plan.nodes, has_own_network(plan.confined, plan.device), self.progress.note) as nodes,
+        ):
+            self.launch = replace(staged, nodes=nodes)
+            with contextlib.ExitStack() as self.launched:
+                self.start(self.zygotes)
+                self.phases_s["start"] = time.monotonic() - began
+                try:
+                    yield
+                finally:
+                    self.watch.close()
+                    self.calls.forget()
+                    self.keep_logs()
+                    self.lacking = tuple(self.ranks.lacking)
+                    began = time.monotonic()
+                    if self.zygotes is not None:
+                        self.ranks.end(keep_zygotes=True)
+            self.phases_s["end"] = time.monotonic() - began
+
+    def files(self, role: wire.Role) -> dict[str, bytes]:
+        """The files that are staged for a rank of that role, by name."""
+        problem, entry = self.plan.problem, _entry(self.plan, role)
+        return problem.staged() | (staging.files_of(problem, entry) if entry else {})
+
+    # ---- before the first case
+
+    def prepare(self) -> Passed | Failure:
+        """Compiles and imports what runs, measures an empty call on every clock, and finds the device's peaks."""
+        return self.guarded(self._prepare)
+
+    def _prepare(self) -> Passed:
+        calls = self.calls
+        groups = [calls.trusted, *calls.baselines("open")]  # that still have no process group
+        with self._timed("reference", START_S):  # before anything untrusted runs: peaks are kept, for everybody
+            trusted = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0]
+            self.device_model = trusted.device
+            if self.stepping is not None:
+                self.empty_call_samples_us["device"] = self.stepping.measure_empty()
+            if self.plan.problem.cost_of is not None:
+                self.limits = CaseLimits(self.plan, self.device_model, self.watch.load_per_core)
+                if self.limits.peaks is None:
+                    calls.open(groups.pop(0))
+                    self.progress.phase("peaks of this machine")
+                    self.limits.measure(calls)
+        if compiling := _compiling(calls):
+            try:
+                with self._timed("compile", compile_cache.COMPILE_S):
+                    self.has_run = True
+                    calls.compile_kernels(compiling)
+            finally:
+                if printed := self.ranks.logs().get(log_name("candidate", 0)):
+                    self.logs["compile"] = printed  # by compilers
+        with self._timed("import", min(START_S, self.plan.import_s or START_S)):
+            for group in calls.both("import"):
+                self.has_run = self.has_run or _entries(calls)[group] is not None
+                group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
+            calls.open(*groups)
+        calls.freeze(calls.baseline, calls.candidate)
+        with self._timed("clock", START_S):
+            for clock in self.plan.clocks[1:] if self.stepping else self.plan.clocks:
+                self.empty_call_samples_us[clock] = empty_samples_us(calls, clock)
+        return Passed()
+
+    @contextlib.contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        self.phase_now = phase
+        with self._timed(phase.name, phase.limit_s):
+            yield
+
+    def close(self) -> Passed | Failure:
+        """Closes the process groups of submissions, which one may have left unable to close."""
+
+        def work() -> Passed:
+            (calls := self.calls).close_rivals(self.checked)
+            self.peak_memory_bytes = calls.peaks_of_all()
+            calls.freeze(calls.baseline, calls.candidate)  # the answer says whether one ran when it was frozen before
+            self.ranks.check_frozen(calls.deadline)
+            return Passed()
+
+        return self.guarded(work)
+
+    def check(self, case: Case) -> Checked:
+        """A submission gets a new process group, and so does the reference where the case will be timed: connections
+        that have carried much are faster than new ones."""
+
+        def work() -> Checked:
+            calls = self.calls
+            self.begin(case)
+            calls.open(*(calls.both if case.is_timed else calls.in_order)("open", calls.at))
+            return op_check.check(calls, case, probe_all=self.checked == 1)
+
+        found = self.guarded(work)
+        return found if isinstance(found, Checked) else Checked(outcome=found)
+
+    def measure(self, case: Case) -> Measured | Failure:
+        """Samples of every clock, every output verified."""
+        self.goes_on("measure")
+        return self._sampled(case, again=False)
+
+    def measure_again(self, case: Case) -> Measured | Failure:
+        """Samples of the ranked clock."""
+        self.begin(case)
+        self.goes_on("measure")
+        return cast("Measured | Failure", self.as_planned(lambda: self._sampled(case, again=True)))
+
+    def _sampled(self, case: Case, again: bool) -> Measured | Failure:
+        def work() -> Measured | Failure:  # with the bound and the peaks of the moment, which may be measured again
+            limits = self.bound(case), self.peaks
+            return op_measure.measure(self.calls, self.stepping, case, *limits, self.watch.timing, again)
+
+        return self._within_limits(work)
+
+    def _within_limits(self, measure: Callable[[], Measured | Failure]) -> Measured | Failure:
+        """Measures the case; if the result exceeds the limit, measures the machine's peaks again and repeats it. It
+        does no harm that the submission has run by then: it could only make peaks low, and the best ones count."""
+        found, limits = self.guarded(measure), self.limits
+        if limits is None or not limits.doubted_by(found):
+            return found
+        self.progress.note("measures this machine's peaks again")
+        peaks = self.guarded(lambda: limits.measure(self.calls))
+        return self.guarded(measure) if isinstance(peaks, Peaks) else peaks
+
+    def profile(self, case: Case) -> Profile | Failure:
+        """One call of every rank under torch's profiler."""
+        self.goes_on("profile")
+        return self.guarded(lambda: op_measure.profile(self.calls, case, self.launch.workdirs("candidate")))
+
+    @property
+    def peaks(self) -> Peaks | None:
+        """The device's; None before they are known, and where they bound nothing."""
+        return self.limits.peaks if self.limits else None
+
+    def bound(self, case: Case) -> Bound | None:
+        """The roofline of a benchmark; None where peaks or costs are not known."""
+        if self.peaks is None or not case.is_timed:
+            return None
+        return hardware.limit(self.plan.problem.cost(case), self.peaks)
+
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        """The candidate ranks', which run all cases."""
+        return tuple(log_name("candidate", rank) for rank in range(self.plan.world_size))
+
+    def account(self) -> Account:
+        plan = self.plan
+        lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
+        return Account(
+            phases_s=self.phases_s,
+            environment=host.environment(self.device_model, plan.world_size, plan.nodes),
+            device_model=self.device_model,
+            empty_call_samples_us=self.empty_call_samples_us,
+            peaks=self.peaks,
+            machine_state=self.watch.state,
+            gpu_sampling=self.watch.sampling,
+            peak_memory_bytes=self.peak_memory_bytes,
+            warnings=(*warnings.of_sampling(self.watch.sampling), *lacking, *_spread(plan), *_shortened(self.calls)),
+            logs=self.logs,
+        )
+
+    @contextlib.contextmanager
+    def _timed(self, name: str, seconds: float) -> Iterator[None]:
+        self.progress.phase(name)
+        began = time.monotonic()
+        self.calls.begin(seconds)
+        try:
+            yield
+        finally:
+            self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - began
+
+
+def _entries(calls: Calls) -> dict[Group, Submission | None]:
+    """The submissions that baseline and candidate run, None for the reference."""
+    return {calls.baseline: _entry(calls.plan, "baseline"), calls.candidate: _entry(calls.plan, "candidate")}
+
+
+def _compiling(calls: Calls) -> list[Group]:
+    """The groups whose kernels are to be compiled."""
+    entries = _entries(calls)
+    groups = calls.both("compile")
+    return [group for group in groups if (entry := entries[group]) is not None and compile_cache.compiles(entry)]
+
+
+def _spread(plan: Plan) -> tuple[Warning, ...]:
+    """Warnings that the suite's shapes are split over another number of ranks than it is for, or ranks over several
+    nodes."""
+    meant = {case.world_size for case in plan.problem.suite(plan.suite.name).benchmarks}
+    found: list[Warning] = []
+    if meant != {plan.world_size}:
+        found.append(
+            Warning(code="split", values={"suite": plan.suite.name, "meant": max(meant), "ranks": plan.world_size})
+        )
+    if plan.nodes > 1:
+        found.append(Warning(code="nodes", values={"nodes": plan.nodes}))
+    return tuple(found)
+
+
+def _shortened(calls: Calls) -> tuple[Warning, ...]:
+    """A warning that cases have fewer samples than usual because making inputs or judging outputs was slow."""
+    if not calls.shortened:
+        return ()
+    took_s = {"making": calls.phase.spent_s(MAKING), "judging": calls.phase.spent_s(JUDGING)}
+    return (Warning(code="slow_judging", values={"count": len(calls.shortened), **took_s}),)
+
+
+@contextlib.contextmanager
+def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Iterator[Launch]:
+    """A folder for each rank with the problem's files side by side, as GPU MODE stages them; gone afterwards."""
+    top = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
+    held = contextlib.ExitStack()
+    try:
+        launch = Launch(
+            world_size=plan.world_size,
+            device=plan.device,
+            threads=plan.threads,
+            cores=plan.cores,
+            spin=plan.spin,
+            folder=top,
+            caches=_caches(plan),
+            # The judges' and the opponent's files too.
+            hidden=staging.hidden(plan.problem.root, top),
+            judges=plan.hidden,
+            judge=CHECKERS[plan.problem.checker].trusted,
+            judged=judged_roles(plan),
+            cuda_is_cpu=plan.cuda_is_cpu,
+            confined=plan.confined,
+            kept_bytes=plan.kept_bytes,
+        )
+        for cache in launch.caches.values():
+            held.enter_context(compile_cache.held(cache))
+        stage(launch, files)
+        yield launch
+    finally:
+        held.close()
+        remove(top)
+
+
+def judged_roles(plan: OpPlan) -> tuple[wire.Role, ...]:
+    """The roles whose outputs are judged."""
+    return ("candidate", "baseline") if plan.opponent or CHECKERS[plan.checker].judges_baseline else ("candidate",)
+
+
+def _entry(plan: OpPlan, role: wire.Role) -> Submission | None:
+    """The submission that ranks of that role run, if any."""
+    return {"candidate": None if plan.is_control else plan.submission, "baseline": plan.opponent}.get(role)
+
+
+def _caches(plan: OpPlan) -> dict[wire.Role, Path]:
+    if plan.fresh_caches:
+        return {}  # each group's is in its own folder then
+    entries: dict[wire.Role, Submission | None] = {role: _entry(plan, role) for role in OTHERS}
+    names = {role: entry.sha256 if entry else plan.problem.cache_name for role, entry in entries.items()}
+    folders = {role: compile_cache.folder(plan.problem.root, name) for role, name in names.items()}
+    return {role: folder for role, folder in folders.items() if folder is not None}

@@ -1,0 +1,133 @@
+"""The launches of one evaluation by ranks: the processes that measure, and those that measure again.
+
+Zygotes stay from launch to launch, which is what makes a launch cheap. All below them is new: processes, devices'
+contexts, process groups, folders. Compiled files are kept.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+from harness.core.records import Failure, Measured, Passed
+from harness.kinds import staging
+from harness.kinds.kind import OpponentFailed, Progress
+from harness.kinds.op.calls import Calls
+from harness.kinds.op.control import Guarded
+from harness.kinds.op.plan import OpPlan
+from harness.kinds.op.stepped import Stepping
+from harness.kinds.op.watch import MachineWatch
+from harness.ranks import wire
+from harness.ranks.launch import START_S, Launch, Ranks
+from harness.ranks.zygotes import ROLES, Zygotes
+
+SWAPPED: dict[wire.Role, wire.Role] = {"baseline": "candidate", "candidate": "baseline"}
+Found = Passed | Measured | Failure
+
+
+class Launching(Guarded):
+    """A session whose ranks can be started anew. `number` is that of the launch, `launched` what ends its ranks."""
+
+    watch: MachineWatch
+    launched: contextlib.ExitStack
+
+    def __init__(self, plan: OpPlan, progress: Progress) -> None:
+        super().__init__(plan, progress)
+        self.number = 1
+        self.phases_s: dict[str, float] = {}
+        self.logs: dict[str, str] = {}
+        self.stepping: Stepping | None = None  # where the device's clock ranks
+        self.zygotes: Zygotes | None = None  # that a pool keeps
+
+    def files(self, role: wire.Role) -> dict[str, bytes]:
+        """The files that are staged for a rank of that role, by name."""
+        raise NotImplementedError
+
+    def start(self, zygotes: Zygotes | None) -> None:
+        """Starts the groups of a launch."""
+        self.ranks = self.launched.enter_context(Ranks(self.launch, zygotes))
+        self.calls = Calls(self.plan, self.ranks)
+        self.calls.links = self.watch.links
+        if self.plan.is_stepped:
+            self.stepping = Stepping(self.calls)
+
+    def keep_logs(self) -> None:
+        """Appends what the ranks have printed to the logs of earlier launches."""
+        for name, text in self.ranks.logs().items():
+            self.logs[name] = self.logs.get(name, "") + text
+
+    @property
+    def is_swapped(self) -> bool:
+        """Whether two files that meet have changed roles, which they do from launch to launch."""
+        return self.plan.opponent is not None and self.number % 2 == 0
+
+    def as_planned(self, found: Callable[[], Found]) -> Found:
+        """The result of `found` for the submission that was planned, whatever its role in this launch."""
+        try:
+            one = found()
+        except OpponentFailed as failure:
+            if self.is_swapped:
+                return failure.outcome
+            raise
+        if not self.is_swapped or isinstance(one, Passed):
+            return one
+        if not isinstance(one, Measured):
+            raise OpponentFailed("in another launch", one)
+        ranked = one.ranked
+        ranked = replace(
+            ranked,
+            own=ranked.baseline,
+            baseline=ranked.own,
+            own_claims=(),
+            own_ranks=ranked.baseline_ranks,
+            baseline_ranks=ranked.own_ranks,
+        )
+        return replace(one, series=(ranked, *one.series[1:]))
+
+    def again(self, is_control: bool = False) -> Passed | Failure:
+        """Fresh processes in fresh folders. The groups change the order in which they start, import and meet; two files
+        that meet change roles."""
+        self.number += 1
+        self.plan = replace(self.plan, is_control=is_control)
+        if self.plan.opponent is not None:
+            self.plan = replace(self.plan, submission=self.plan.opponent, opponent=self.plan.submission)
+            caches = {role: self.launch.caches[other] for role, other in SWAPPED.items() if other in self.launch.caches}
+            self.launch = replace(self.launch, caches=caches)
+        last = self.plan.launches
+        self.progress.phase(f"launch {self.number} of {last}" if self.number <= last else "the reference beside itself")
+        began, before = time.monotonic(), self.calls
+        self.keep_logs()
+        before.forget()
+        self.ranks.end(keep_zygotes=True)
+        top = self.launch.folder if self.number == 2 else self.launch.folder.parent
+        self.launch = self.launch.again(top / str(self.number))
+        stage(self.launch, self.files)
+        self.start(self.ranks.zygotes)
+        self.calls.inputs_timed = before.inputs_timed  # no launch sees another's inputs
+        self.checked = len([case for phase in self.plan.phases for case in phase.cases if phase.then != "measure"])
+
+        def work() -> Passed:
+            calls = self.calls
+            calls.begin(START_S)
+            settings = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0].settings
+            if self.stepping is not None:
+                self.stepping.measure_empty()
+            groups = [getattr(calls, role) for role in self.launch.roles.values() if role != "trusted"]
+            for group in groups:
+                group.ask(wire.ImportKernel(settings=settings), wire.Imported, calls.deadline)
+            calls.open(calls.trusted, *groups)
+            calls.freeze(*groups)
+            return Passed()
+
+        found = cast("Passed | Failure", self.as_planned(lambda: self.guarded(work)))
+        self.phases_s["launches"] = self.phases_s.get("launches", 0.0) + time.monotonic() - began
+        return found
+
+
+def stage(launch: Launch, files: Callable[[wire.Role], dict[str, bytes]]) -> None:
+    """Writes the files of every rank of every role."""
+    for role in ROLES:
+        staged = files(role)
+        for rank in range(launch.world_size):
+            staging.write(launch.workdir(role, rank), staged)

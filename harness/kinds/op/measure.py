@@ -1,0 +1,302 @@
+"""A case's samples on every clock: reference and submission in turn on the same fresh inputs, every output verified.
+
+The parent trusts no time that a candidate rank reports: what cannot be true is held (ranks.credibility), and nothing
+is believed to be faster than what the machine can do.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from harness.core.machine_records import Peaks
+from harness.core.records import Bound, Case, Clock, Crashed, Failure, Held, Measured, Profile, Series, Wrong
+from harness.core.stats import median
+from harness.judging.figures import case_figures
+from harness.kinds.op import memory as op_memory
+from harness.kinds.op.calls import Calls
+from harness.kinds.op.check import probe_s, wrong
+from harness.kinds.op.probe import Probe
+from harness.kinds.op.stepped import Stepping
+from harness.kinds.op.traffic import TrafficCount
+from harness.ranks import clocks, credibility, trace, wire
+from harness.ranks.group import Group
+from harness.ranks.witness import wall_us
+
+SLOW_S = 1.0  # to make an input and to judge its output: half the samples have to do; such calls differ little
+FEWEST = 8  # samples, in two blocks, which an interval takes
+LONG_US = 30_000  # a call beside which what a host's cold caches cost, half a millisecond, is little
+HOST_CLOCK: tuple[Clock, ...] = ("wall",)
+OUTPUTS = 2  # that are judged for a sample on each clock: warm calls, and calls that look for caches, are judged too
+IDLE_EVERY = 2  # inputs of a block, on one of which ranks that are trusted with it also make an idle call, on CPUs
+CACHE_PAIRS, FEWER_PAIRS = 5, 3  # inputs that are called on twice, after a benchmark was timed; where judging is slow
+Sampling = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+def measure(
+    calls: Calls,
+    stepping: Stepping | None,
+    case: Case,
+    bound: Bound | None,
+    peaks: Peaks | None,
+    sampling: Sampling,
+    again: bool = False,
+) -> Measured | Failure:
+    """The case's samples, unless something about them is impossible. What a busy machine may look like is looked at
+    twice, and counts when it is seen twice: the second time with samples of its own. `stepping` makes the calls that
+    rank on GPUs. `sampling` is entered while calls are timed. `again`: on the ranked clock alone, since an earlier
+    launch has looked at the case in full."""
+    samples = _credible(calls, stepping, case, sampling, calls.plan.clocks[:1] if again else calls.plan.clocks)
+    if not isinstance(samples, clocks.Samples):
+        return samples
+    if again:
+        return _believed(samples.measured(), bound, peaks)
+    for group in calls.in_order("cached", calls.at):
+        for _ in range(2):
+            found = _cached(calls, stepping, case, group)
+            if not isinstance(found, Held):
+                break
+        if found is not None:
+            return calls.blamed(group, case, found)
+    memory = op_memory.measured(calls, case)
+    if memory is not None and not isinstance(memory, Series):
+        return memory
+    measured = samples.measured()
+    if memory is not None:
+        measured = replace(measured, series=(*measured.series, memory))
+    return _believed(measured, bound, peaks)
+
+
+def _credible(
+    calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
+) -> clocks.Samples | Failure:
+    """Samples that are possible. A submission that is the reference, and reads as faster or slower than it, is timed
+    once more, which counts."""
+    for attempt in range(2):
+        samples = _samples(calls, stepping, case, sampling, on)
+        if not isinstance(samples, clocks.Samples):
+            return samples
+        doubted = _doubted(calls, samples)
+        if doubted is None and (attempt or not calls.plan.is_reference or _is_one(samples.measured())):
+            return samples
+    assert doubted is not None, "it was doubted twice"
+    return calls.blamed(doubted[0], case, Held(check="clock", evidence=doubted[1]))
+
+
+def _doubted(calls: Calls, samples: clocks.Samples) -> tuple[Group, str] | None:
+    """The rival whose claims on the host's clocks cannot be believed at all, and why."""
+    for group in calls.rivals:
+        is_baseline = group is calls.baseline
+        doubt = samples.doubt(calls.plan.baseline_name, is_baseline) or credibility.too_short(samples, is_baseline)
+        if doubt:
+            return group, doubt
+    return None
+
+
+def _is_one(measured: Measured) -> bool:
+    """Whether the case's speedup may be 1, by its interval."""
+    ratio = case_figures(measured, None).ratio
+    return ratio is not None and ratio.ci is not None and ratio.ci[0] <= 1 <= ratio.ci[1]
+
+
+def _samples(
+    calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
+) -> clocks.Samples | Failure:
+    """Samples of reference and submission in turn on these clocks, on fresh inputs, until they suffice; every output
+    verified."""
+    plan = calls.plan
+    warm_up = calls.fresh(1)
+    calls.make(case, warm_up)
+    # Warm-up: first touches of this shape are not what is ranked; and for as many calls as checked the submission,
+    # since on CPU ranks each of the first dozen in a process group is faster than the one before.
+    while calls.ahead > 0:
+        calls.turn(calls.baseline, [0])
+    sides = calls.both("warm-up", calls.at)
+    for clock in (on[1:] or HOST_CLOCK) if stepping else on:
+        warm = {group: calls.turn(group, [0], clock) for group in sides}
+        judged = [(group, 0) for group in sides if group in calls.rivals]
+        if (found := wrong(calls, case, judged, "a call before the timed ones")) is not None:
+            return found
+    budget = _budget(calls, case, min(wall_us(turn.called[0]) for turn in warm.values()))
+    in_pairs = budget.burst or not calls.has_files
+    device = None
+    if stepping is not None:
+        device = stepping.witness()
+        if (found := stepping.warm_up(case)) is not None:
+            return found
+    samples = clocks.Samples(on, budget.block, in_pairs, plan.opponent is None, device)
+    # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
+    began, probe = (
+        time.monotonic(),
+        Probe(
+            calls,
+            case,
+            {group: probe_s(turn) for group, turn in warm.items() if group in calls.rivals},
+            warm_up[0].seed,
+        ),
+    )
+    cost = plan.problem.cost(case) if plan.problem.cost_of else None
+    least_bytes = (cost.link_bytes if cost.mean_link_bytes is None else cost.mean_link_bytes) if cost else 0
+    traffic = TrafficCount(calls.links, least_bytes, is_trusted=plan.opponent is None)
+    number = 0
+    with sampling():
+        while not clocks.enough(budget, samples, time.monotonic() - began):
+            for clock in clocks.due(on, number):
+                if stepping is not None and clock == "device":
+                    failure = stepping.block(number, case, budget, samples, probe, traffic)
+                else:
+                    failure = _block(calls, case, budget, samples, clock, probe, traffic)
+                if failure is not None:
+                    return failure
+            number += 1
+    samples.traffic = traffic.record()
+    for group in calls.rivals:
+        if doubt := traffic.doubt(group is calls.baseline):
+            return calls.blamed(group, case, doubt)
+    return samples
+
+
+def _block(
+    calls: Calls,
+    case: Case,
+    budget: clocks.Budget,
+    samples: clocks.Samples,
+    clock: Clock,
+    probe: "Probe",
+    traffic: TrafficCount,
+) -> Failure | None:
+    """One block of samples on one clock; None where every call was right and possible."""
+    turns = clocks.turns(budget, clock, samples.count(clock))
+    flipped = len(calls.rivals) > 1 and probe.secret("first") % 2 == 1
+    late = probe.due(samples.count(clock), budget.block) if clock == samples.ranked else None
+    if late is not None and budget.burst:
+        if (failure := probe.burst(late, len(turns[0][1]))) is not None:
+            return failure
+        late = None
+    place = probe.place(len(turns)) if late is not None else -1
+    # Of several that are handed out together, none can be read before it is its turn.
+    masked = any(len(indices) > 1 for _, indices in turns)
+    count = 1 + max(index for _, indices in turns for index in indices)
+    calls.make(case, calls.fresh(count + (late is not None), masked))
+    number = samples.count(clock) // budget.block
+    is_counted = clock == samples.ranked and probe.counts(number)
+    own: dict[int, Sequence[wire.CallSample]] = {}
+    ref: dict[int, Sequence[wire.CallSample]] = {}
+    judged: list[tuple[Group, int]] = []
+    for number, (is_reference, indices) in enumerate(turns):
+        if late is not None and number == place:
+            if (held := probe.call(late, count)) is not None:
+                return held
+            judged += [(group, count) for group in probe.hold_s]
+        is_baseline = is_reference != flipped
+        group = calls.baseline if is_baseline else calls.candidate
+        work = partial(calls.turn, group, indices, clock)
+        turn = traffic.turn(is_baseline, len(indices), work) if is_counted else work()
+        if group in calls.rivals:
+            judged += [(group, index) for index in indices]
+            if doubt := credibility.impossible(turn, clock):
+                return calls.blamed(group, case, Held(check="clock", evidence=doubt))
+        (ref if is_baseline else own).update(zip(indices, turn.called, strict=True))
+        samples.saw(clock, turn, is_baseline)
+        if calls.has_files and is_reference and indices[0] % IDLE_EVERY == 0:
+            samples.saw_idle(calls.turn(calls.idlers, indices, clock, idle=True))
+    samples.add(clock, *(list(called.values())[-budget.block :] for called in (own, ref)))
+    return wrong(calls, case, judged, f"a timed call ({clock} clock)")
+
+
+def _budget(calls: Calls, case: Case, call_us: float) -> clocks.Budget:
+    """The plan's, without bursts where even the shorter call of both sides takes long, `call_us`: a burst's warm-up
+    would be of no use. With smaller blocks where inputs like the one that was just made are large, and then without a
+    burst, which calls so long do not need. Where making an input and judging its output take long, or so long that the
+    usual minimum would use up the case's share of its phase: half the minimum, in smaller blocks. A drawn shape, which
+    does not rank, is measured for as long as a benchmark in one of four launches."""
+    budget = calls.plan.budget
+    if case.kind == "drawn":
+        seconds, least = min(budget.seconds, calls.plan.suite.benchmark_s / 4), min(budget.min_samples, FEWEST)
+        budget = replace(budget, seconds=seconds, min_samples=least)
+    budget = replace(budget, burst=budget.burst and call_us < LONG_US)
+    outputs = OUTPUTS * len(calls.plan.clocks) * budget.min_samples
+    if calls.making_s + calls.judging_s > min(SLOW_S, calls.share_s() / outputs):
+        least = max(FEWEST, budget.min_samples // 2)
+        if least < budget.min_samples:
+            calls.shortened.add(calls.at)
+        budget = replace(budget, min_samples=least, block=min(budget.block, least // 2))
+    block = min(budget.block, calls.room() - clocks.WARM_CALLS)
+    return budget if block >= budget.block else replace(budget, block=max(1, block), burst=budget.burst and block > 0)
+
+
+def _cached(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -> Failure | None:
+    """Whether a submission seems to cache results for inputs that come again. No timed input does; a submission that
+    caches results is optimising for the benchmark. Each call has a copy of its input of its own, since a call may use
+    its inputs as scratch."""
+    clock: Clock = "device" if "device" in calls.plan.clocks else "wall"
+    pairs = FEWER_PAIRS if calls.at in calls.shortened else CACHE_PAIRS
+    if stepping is not None:
+        times_us: list[float] = []
+        while len(times_us) < 2 * pairs:
+            more_us, failed = stepping.on_the_same_inputs(case, group, max(1, min(pairs, calls.room())))
+            if failed is not None:
+                return failed
+            times_us += more_us
+        doubt = credibility.kept(times_us)
+        return Held(check="cache", evidence=doubt) if doubt else None
+    called: list[list[wire.CallSample]] = []
+    while len(called) < 2 * pairs:
+        fresh = calls.fresh(max(1, min(pairs, calls.room())))
+        calls.make(case, fresh)
+        indices = [index for index in range(len(fresh)) for _ in range(2)]
+        for index in indices:
+            calls.load(group, [index])
+            once = calls.call(group, [0], clock)
+            calls.take(group, once)
+            called += once
+        calls.rest(group)
+        judged = [(group, index) for index in indices]
+        if (found := wrong(calls, case, judged, "a call on an input, or on the same once more")) is not None:
+            return found
+    doubt = credibility.kept(list(map(clocks.SAMPLE_US[clock], called)))
+    return Held(check="cache", evidence=doubt) if doubt else None
+
+
+def _believed(measured: Measured, bound: Bound | None, peaks: Peaks | None) -> Measured | Held:
+    """Nothing is faster than what the machine can do."""
+    time_us = median(measured.against_bound.own)
+    if bound is None or time_us >= bound.value:
+        return measured
+    return Held(
+        check="roofline",
+        evidence=f"{time_us:.2f} us are less than the limit of {bound.value:.2f} us "
+        f"({bound.by}, {peaks.source if peaks else ''})",
+    )
+
+
+def profile(calls: Calls, case: Case, workdirs: Sequence[Path]) -> Profile | Failure:
+    """A profile of one call; the ranks' traces become one. `workdirs` are the candidate ranks' folders."""
+    traces = profiled(calls, case, workdirs)
+    if not isinstance(traces, list):
+        return traces
+    return Profile(
+        ranks=tuple(trace.profile(rank, found) for rank, found in enumerate(traces)),
+        trace_json=trace.merge(traces, f"{calls.plan.problem.name}: {case.label}"),
+    )
+
+
+def profiled(calls: Calls, case: Case, workdirs: Sequence[Path]) -> list[trace.RankTrace] | Failure:
+    """Each rank's trace of one call, behind a warm-up; both calls are verified."""
+    calls.make(case, calls.fresh(2))
+    calls.candidate.ask(wire.StartProfile(), wire.Done, calls.deadline)
+    for index in range(2):
+        calls.turn(calls.candidate, [index])
+    calls.candidate.ask(wire.StopProfile(), wire.Done, calls.deadline)
+    _, profiled = calls.verify(0, 1)  # the warm-up's is taken first
+    if not profiled.strict.passed:
+        return Wrong(message=f"profiled call: {profiled.strict.message}")
+    traces: list[trace.RankTrace] = []
+    for rank, folder in enumerate(workdirs):
+        try:
+            traces.append(trace.parse(trace.read(folder / trace.FILE)))
+        except trace.TraceError as error:
+            return Crashed(rank=rank, message=f"its trace {error}", log_tail="")
+    return traces

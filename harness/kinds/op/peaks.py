@@ -1,0 +1,39 @@
+"""The device's peak rates: by the table, or the best that trusted ranks ever measured on this machine."""
+
+import time
+from pathlib import Path
+
+from harness.core.machine_records import Peaks
+from harness.core.stats import median
+from harness.kinds.op.calls import Calls
+from harness.kinds.op.plan import OpPlan
+from harness.machine import hardware, host, peaks_cache
+from harness.ranks import wire
+
+
+def known(plan: OpPlan, device_model: str, load_per_core: float) -> Peaks | None:
+    """The rates by the table, or as they were measured on this machine before; None where they are to be measured
+    (again). `load_per_core` is of other work, now."""
+    listed = hardware.match(device_model)
+    measures = any(phase.then == "measure" for phase in plan.phases)
+    if listed is None and not peaks_cache.is_due(file := _file(plan, device_model), load_per_core, measures):
+        return peaks_cache.load(file)
+    return listed
+
+
+def measured(calls: Calls, device_model: str, load_per_core: float) -> Peaks:
+    """The best rates of this and earlier measurements, which are remembered."""
+    before = host.cpu_time()
+    ranks = calls.trusted.ask(wire.MeasurePeaks(), wire.PeaksMeasured, calls.deadline)
+    stolen = host.cpu_time().stolen_since(before)
+    peaks = Peaks(
+        flops_per_s=median([rank.flops_per_s for rank in ranks]),
+        hbm_bytes_per_s=median([rank.memory_bytes_per_s for rank in ranks]),
+        link_bytes_per_s=median([rank.link_bytes_per_s for rank in ranks]),
+        source=f"measured on this machine, {time.strftime('%Y-%m-%d', time.gmtime())}",
+    )
+    return peaks_cache.store(_file(calls.plan, device_model), peaks, load_per_core, stolen)
+
+
+def _file(plan: OpPlan, device_model: str) -> Path:
+    return peaks_cache.path(plan.problem.root, device_model, plan.world_size, plan.nodes)

@@ -1,0 +1,67 @@
+"""Zygotes that outlive an evaluation: they have imported torch, and every candidate's groups are forked from them.
+
+All below the zygotes is an evaluation's own, as it is one launch's (kinds.op.launches): processes, cells, folders,
+secrets. So nothing that a candidate did is left for the next one to meet.
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from harness.core.errors import UsageError
+from harness.core.files import remove
+from harness.kinds.kind import Plan, Progress, Session
+from harness.kinds.op.kind import OpSession
+from harness.kinds.op.plan import OpPlan
+from harness.ranks.zygotes import Zygotes
+
+
+class OpPool:
+    """A context that keeps zygotes; leaving it ends them. It serves one evaluation at a time."""
+
+    def __init__(self) -> None:
+        self._zygotes: Zygotes | None = None
+        self._folder: Path | None = None
+        self._threads = 0
+
+    def __enter__(self) -> "OpPool":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.end()
+
+    @contextlib.contextmanager
+    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
+        """A session on the pool's zygotes."""
+        assert isinstance(plan, OpPlan)
+        if plan.nodes > 1:
+            raise UsageError(f"--nodes {plan.nodes}: many candidates are evaluated on one machine; leave --nodes out")
+        session = OpSession(plan, progress)
+        session.zygotes = self._provided(plan.threads)
+        try:
+            with session.running():
+                yield session
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Ends the zygotes and removes their folder."""
+        zygotes, folder = self._zygotes, self._folder
+        self._zygotes = self._folder = None
+        if zygotes is not None and zygotes.is_open:
+            zygotes.__exit__(None, None, None)
+        if folder is not None:
+            remove(folder)
+
+    def _provided(self, threads: int) -> Zygotes:
+        """Zygotes that live. A control run has ended those before it."""
+        if self._zygotes is not None and self._zygotes.is_open and self._threads == threads:
+            return self._zygotes
+        self.end()
+        self._folder, self._threads = Path(tempfile.mkdtemp(prefix="kernel-eval-")), threads
+        self._zygotes = Zygotes()
+        self._zygotes.start(self._folder, threads)
+        return self._zygotes

@@ -1,0 +1,1 @@
+"""Solvers: programs that print answers within a limit of time."""

@@ -1,0 +1,160 @@
+"""Programs made ready to run and run: staged, built once and kept, confined."""
+
+import contextlib
+import hashlib
+import math
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core.records import Crashed, Submission
+from harness.core.words import TAIL_CHARS
+from harness.kinds import staging
+from harness.kinds.kind import Plan, Progress
+from harness.kinds.program.files import BUILD, command_of, needs_build, write_solver
+from harness.process import answers
+from harness.process.compile_cache import COMPILE_S
+
+REFERENCE = "reference.py"
+BUILT_BYTES, BUILT_NAMES, BUILT_DEPTH = 1 << 30, 100_000, 64  # of what a build may leave: every run gets a copy
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramPlan(Plan):
+    """`cores` are those that every program runs on; `runs` is how often a benchmark of each instance is run."""
+
+    cores: tuple[int, ...]
+    memory_bytes: int
+    runs: dict[str, int]
+
+    def seed(self, *place: int | str) -> int:
+        """A fresh seed for one run, below 2**31: known from the secret and the place."""
+        text = f"{self.secret}/{'/'.join(map(str, place))}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") % 2**31
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltProgram:
+    """A program that is ready to run: `files` is a folder that each run gets a copy of."""
+
+    name: str
+    files: Path
+    command: tuple[str, ...]
+
+
+class Workshop:
+    """The folder in which the programs of one evaluation are built and run. `logs` has the output of builds."""
+
+    def __init__(self, plan: ProgramPlan, progress: Progress, folder: Path, cache: Path) -> None:
+        self.plan, self.progress, self.folder, self.cache = plan, progress, folder, cache
+        self.phases_s: dict[str, float] = {}
+        self.logs: dict[str, str] = {}
+
+    def reference(self) -> BuiltProgram:
+        """The problem's own solver, staged."""
+        files = self.folder / "reference"
+        staging.write(files, self.plan.problem.staged())
+        return BuiltProgram(name="reference", files=files, command=(sys.executable, REFERENCE))
+
+    def side(self, role: str, submission: Submission) -> BuiltProgram | Crashed:
+        """Stages a submission, and builds it unless what was built of the same sources is there."""
+        files = self.folder / role
+        kept = self.cache / "built" if role == "candidate" else None  # an opponent's cache is not held
+        if needs_build(submission) and kept is not None and kept.is_dir():
+            shutil.copytree(kept, files, symlinks=True)
+            self.logs["build"] = (self.cache / "build.log").read_text(errors="replace")
+        else:
+            files.mkdir()
+            write_solver(submission, files)
+            if needs_build(submission) and isinstance(failed := self._build(files, kept), Crashed):
+                return failed
+        command = command_of(files)
+        if command is None:
+            log = self.logs.get("build", "")[-TAIL_CHARS:]
+            return Crashed(rank=0, message=f"{BUILD} made neither ./submission nor submission.py", log_tail=log)
+        return BuiltProgram(name=submission.name, files=files, command=command)
+
+    def _build(self, files: Path, kept: Path | None) -> Crashed | None:
+        """Runs build.sh in the folder, confined; what it made is kept for the next evaluation of these sources."""
+        self.progress.phase("build")
+        began = time.monotonic()
+        place = Path(tempfile.mkdtemp(prefix="build-", dir=self.folder))
+        shutil.copytree(files, place / "work")
+        # to standard error, of which the end is kept
+        ended = self.run(("/bin/sh", "-c", f"exec ./{BUILD} 1>&2"), place, COMPILE_S, {})
+        self.phases_s["build"] = self.phases_s.get("build", 0.0) + time.monotonic() - began
+        self.logs["build"] = ended.stderr
+        late = f"had not finished after {COMPILE_S:g} s" if ended.is_late else ""
+        why = ended.broke or ended.ended or late or unfit(place / "work")
+        if why:
+            return Crashed(rank=0, message=f"does not build: {BUILD} {why}", log_tail=ended.stderr[-TAIL_CHARS:])
+        shutil.rmtree(files)
+        (place / "work").rename(files)
+        if kept is not None:
+            scratch = kept.with_name("built.tmp")
+            shutil.rmtree(scratch, ignore_errors=True)
+            shutil.copytree(files, scratch, symlinks=True)
+            (self.cache / "build.log").write_text(ended.stderr)
+            with contextlib.suppress(OSError):  # another evaluation of the same sources was first
+                scratch.rename(kept)
+        return None
+
+    def run(
+        self,
+        arguments: tuple[str, ...],
+        place: Path,
+        wall_s: float,
+        more: dict[str, str],
+        given: tuple[Path, ...] = (),
+        answer_s: float = math.inf,
+    ) -> answers.Finished:
+        """Runs a command in `place`/work, with the variables `more`. Of this evaluation's other folders it can read
+        those in `given`. Answers after `answer_s` do not count."""
+        command = answers.Command(
+            arguments=arguments,
+            folder=place,
+            cache=place / "cache",
+            environ=staging.environ_of(place / "cache") | more,
+            hidden=staging.hidden(self.plan.problem.root, self.folder),
+            shown=given,
+            confined=self.plan.confined,
+        )
+        plan = self.plan
+        limits = answers.ProcessLimits(
+            wall_s=wall_s, answer_s=answer_s, cores=plan.cores, memory_bytes=plan.memory_bytes
+        )
+        return answers.run(command, limits)
+
+
+def unfit(folder: Path) -> str:
+    """A file that a build left in the folder and that the harness does not copy, in words; "" if there is none. A pipe
+    or a socket cannot be copied, a link in place of the folder leads elsewhere, and a file with holes takes its full
+    size once it is copied.
+
+    A pipe or a socket cannot be copied, a link in place of the folder leads elsewhere, and a file with holes takes its
+    full size once it is copied.
+    """
+    nbytes, names, todo = 0, 0, [(folder, 0)]
+    if folder.is_symlink() or not folder.is_dir():
+        return "removed its folder"
+    while todo:
+        place, depth = todo.pop()
+        if depth > BUILT_DEPTH:
+            return f"left folders more than {BUILT_DEPTH} deep"
+        if not os.access(place, os.R_OK | os.X_OK):
+            return f"left a folder that cannot be read ({place.name})"
+        for entry in os.scandir(place):
+            found, path = entry.stat(follow_symlinks=False), place / entry.name
+            names, nbytes = names + 1, nbytes + found.st_size
+            if stat.S_ISDIR(found.st_mode):
+                todo.append((path, depth + 1))
+            elif not (stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and os.access(path, os.R_OK))):
+                return f"left something that is no readable file, folder or link ({path.name})"
+        if names > BUILT_NAMES or nbytes > BUILT_BYTES:
+            return f"left more than {BUILT_NAMES:,} files or {BUILT_BYTES >> 30} GiB"
+    return ""

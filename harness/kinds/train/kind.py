@@ -1,0 +1,292 @@
+"""Training runs: a submission trains a model to a quality on held-out data, and the time that it takes counts.
+
+Ranks, clocks and sandbox are those of operators (kinds.op): a run is a row of calls, each of which trains on to the
+next evaluation (kinds.train.rank_run). The reference runs on the same data, with the same seeds, in turn. No run is
+left out.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import cast
+
+from harness.core.errors import HarnessError, UsageError
+from harness.core.metrics import SAMPLES, TIME_TO_TARGET
+from harness.core.records import (
+    Bound,
+    Case,
+    Failure,
+    Held,
+    Measured,
+    Passed,
+    Profile,
+    Series,
+    Submission,
+    Verdict,
+    Verdicts,
+    Warning,
+    Wrong,
+)
+from harness.judging.olympic import MOST_FAILED, converges_too_fast
+from harness.kinds.kind import Account, Checked, OpponentFailed, Order, Plan, Progress, Session
+from harness.kinds.op.kind import OpKind, OpSession
+from harness.kinds.op.plan import OpPlan
+from harness.kinds.train import data as train_data
+from harness.kinds.train import rules as train_rules
+from harness.kinds.train.rules import Hyperparameters, Rules
+from harness.kinds.train.run import Runs, Side, TrainingRun, idle_period, mllog_text
+from harness.problems.token_files import TokenFolder, read_folder
+from harness.ranks import wire
+
+SIDES: tuple[Side, ...] = ("candidate", "baseline")
+LEAST_KNOWN = 2  # runs of the reference, as a variance takes
+STARVED = 0.2  # part of a run that loading may take
+HYPERPARAMETERS = "hyperparameters.json"  # in a rank's folder
+STAGED = f'from harness.kinds.train.rank_run import kernel\n\ncustom_kernel = kernel("{HYPERPARAMETERS}")\n'
+NAMES: dict[Side, str] = {"candidate": "submission", "baseline": "reference"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainPlan(OpPlan):
+    """`hyperparameters` are each side's, checked; `text` is the user's own, where it runs on that."""
+
+    rules: Rules
+    hyperparameters: dict[Side, Hyperparameters]
+    text: TokenFolder | None
+
+
+class TrainKind(OpKind):
+    """Problems whose shape file says `kind: train`."""
+
+    checkers: tuple[str, ...] = ("quality",)
+    takes_tools = False
+
+    def plan(self, order: Order) -> Plan:
+        """Our ranks' plan. Raises BadSubmissionError for hyperparameters out of range."""
+        problem = order.setting.problem
+        if order.mode == "profile":
+            raise UsageError(f"{problem.name} has no profile: a call of it is a whole run; leave --mode out")
+        rules = train_rules.read_rules(problem)
+        train_rules.check_cases(problem, (*order.setting.suite.tests, *order.setting.suite.benchmarks), rules)
+        reference = train_rules.reference_hyperparameters(problem, rules)
+        chosen: dict[Side, Hyperparameters] = {"baseline": reference}
+        for side, entry in zip(SIDES, (order.submission, order.opponent), strict=True):
+            if entry is not None:
+                chosen[side] = train_rules.hyperparameters(entry.source, entry.name, rules, reference)
+        own, text = order.setting.data, None
+        if own is not None:
+            text = read_folder(own.folder, own.vocabulary)
+            order = replace(order, setting=train_data.with_text(order.setting, text, own.target, rules))
+        # One launch, since every sample is a run.
+        planned = cast(OpPlan, super().plan(replace(order, setting=replace(order.setting, launches=1))))
+        values = {item.name: getattr(planned, item.name) for item in fields(planned)} | {"has_controls": False}
+        if text is not None:
+            values |= {"data": text.sha256, "hidden": text.folders}
+        return TrainPlan(**values, rules=rules, hyperparameters=chosen, text=text)
+
+    @contextlib.contextmanager
+    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
+        """Starts the groups of ranks."""
+        assert isinstance(plan, TrainPlan)
+        session = TrainSession(plan, progress)
+        with session.running():
+            yield session
+
+
+class TrainSession(OpSession):
+    """The runs of one evaluation."""
+
+    plan: TrainPlan
+
+    def __init__(self, plan: TrainPlan, progress: Progress) -> None:
+        super().__init__(plan, progress)
+        self.notes: list[Warning] = []
+        self.lines: dict[str, str] = {}  # MLPerf's, by run
+        self.targets: dict[str, float] = {}  # that had to be found, by case
+
+    def files(self, role: wire.Role) -> dict[str, bytes]:
+        """The submission's file is staged as train.py, and the one that calls it as a kernel as submission.py."""
+        files = super().files(role)
+        if role not in SIDES:
+            return files | (train_data.staged(self.plan.text) if self.plan.text else {})
+        if "submission.py" in files:
+            files["train.py"] = files["submission.py"]
+        hyperparameters = json.dumps(self.plan.hyperparameters[role]).encode()
+        return files | {"submission.py": STAGED.encode(), HYPERPARAMETERS: hyperparameters}
+
+    def control_plan(self, opponent: Submission | None) -> TrainPlan:
+        """The plan with the reference and its hyperparameters in the submission's place."""
+        reference = train_rules.reference_hyperparameters(self.plan.problem, self.plan.rules)
+        sides = self.plan.hyperparameters | {"candidate": reference} | ({} if opponent else {"baseline": reference})
+        return replace(self.plan, is_control=True, opponent=opponent, hyperparameters=sides)
+
+    def check(self, case: Case) -> Checked:
+        """A test is one run, which has to reach its target. Benchmarks are checked in every run that is timed; before
+        that, either side trains up to its first evaluation, which warms it up."""
+        found = self.guarded(lambda: self._checked(case))
+        return found if isinstance(found, Checked) else Checked(outcome=found)
+
+    def _checked(self, case: Case) -> Checked:
+        calls = self.calls
+        self.begin(case)
+        calls.open(calls.candidate, calls.baseline)
+        case = self._aimed(case)
+        runs = Runs(calls, case)
+        self._make_input(runs, "check", calls.at)
+        if case.kind != "test":
+            for side in SIDES:
+                runs.warm_up(side)
+            return Checked(outcome=Passed())
+        if self.plan.opponent is not None:
+            run = self._run(runs, "baseline")
+            if isinstance(run, TrainingRun) and not run.has_converged:
+                raise OpponentFailed(f"{case.kind} {case.label}", Wrong(message=f"the run {run.ending}"))
+        found = self._run(runs, "candidate")
+        if isinstance(found, Held):
+            return Checked(outcome=found)
+        outcome = found if isinstance(found, Wrong) else Wrong(message=f"the run {found.ending}")
+        if isinstance(found, TrainingRun) and found.has_converged:
+            passed = Verdict(passed=True)
+            return Checked(outcome=Passed(), verdicts=Verdicts(strict=passed, gpumode=passed))
+        failed = Verdict(passed=False, message=outcome.message)
+        return Checked(outcome=outcome, verdicts=Verdicts(strict=failed, gpumode=failed))
+
+    def measure(self, case: Case) -> Measured | Failure:
+        """Every run of either side, in turn."""
+        self.goes_on("measure")
+        return self.guarded(lambda: self._measured(case))
+
+    def _aimed(self, case: Case) -> Case:
+        """The case with its target; one that nobody has declared is what the reference reaches."""
+        if "target" in case.params:
+            return case
+        if case.label not in self.targets:
+            unreached = replace(case, params=case.params | {"target": 0.0})
+            runs, number = Runs(self.calls, unreached), train_data.aim(case)
+            self._make_input(runs, "target", case.label)
+            quality = runs.quality_after("baseline", number)
+            if quality is None:
+                raise HarnessError(f"{self.plan.baseline_name} diverged, so there is no target; set --target")
+            self.targets[case.label] = quality
+            text = f"the target is {quality:.4g}, which the reference reached in {number * runs.every} sequences"
+            self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
+        return replace(case, params=case.params | {"target": self.targets[case.label]})
+
+    def _measured(self, case: Case) -> Measured | Failure:
+        case = self._aimed(case)
+        runs = Runs(self.calls, case)
+        found: dict[Side, list[TrainingRun]] = {side: [] for side in SIDES}
+        for number in range(int(case.params["runs"])):  # type: ignore[arg-type]
+            began = time.monotonic()
+            self._make_input(runs, "run", self.calls.at, number)
+            self._count("data", time.monotonic() - began)
+            for side in SIDES if number % 2 == 0 else SIDES[::-1]:
+                run = self._run(runs, side)
+                if isinstance(run, Wrong | Held):
+                    return run
+                found[side].append(run)
+                self._note(case, side, number, run)
+        return self._judged(case, found)
+
+    def _make_input(self, runs: Runs, *place: int | str) -> None:
+        runs.make(self.plan.seed(*place), self.plan.hidden_seed(*place))
+
+    def _run(self, runs: Runs, side: Side) -> TrainingRun | Wrong | Held:
+        """One run. Raises OpponentFailed where it is the opponent's that breaks a rule."""
+        run = runs.run(side)
+        if isinstance(run, Wrong | Held):
+            if side == "baseline":
+                raise OpponentFailed(f"{runs.case.kind} {runs.case.label}", run)
+            return run
+        self._count("evaluation", run.evaluation_s)
+        self._count("training", run.seconds - run.loading_s)
+        self._count("loading", run.loading_s)
+        return run
+
+    def _count(self, phase: str, seconds: float) -> None:
+        self.phases_s[phase] = self.phases_s.get(phase, 0.0) + seconds
+
+    def _note(self, case: Case, side: Side, number: int, run: TrainingRun) -> None:
+        """Logs the run, and says of it what the reader should know."""
+        batch_size = self.plan.hyperparameters[side]["batch_size"]
+        benchmark = self.plan.problem.name
+        name = f"mllog {NAMES[side]} case {self.calls.at} run {number + 1}"
+        self.lines[name] = mllog_text(run, benchmark, batch_size, lambda: int(time.time() * 1000))
+        who = "run" if side == "candidate" else f"{self.plan.baseline_name}'s run"
+        if not run.has_converged:
+            text = f"{who} {number + 1} did not converge and counts as the slowest: it {run.ending}"
+            self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
+        if side == "candidate" and run.loading_s > STARVED * run.seconds:
+            part = run.loading_s / run.seconds
+            text = f"{who} {number + 1} spent {part:.0%} of its time on loading data, which starves compute"
+            self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
+
+    def _judged(self, case: Case, found: dict[Side, list[TrainingRun]]) -> Measured | Failure:
+        own, other = found["candidate"], found["baseline"]
+        failed = [run for run in own if not run.has_converged]
+        if len(failed) > MOST_FAILED:
+            return Wrong(message=f"{len(failed)} of {len(own)} runs did not converge; the last {failed[-1].ending}")
+        if evidence := idle_period(own, other):
+            return Held(check="training", evidence=evidence)
+        if self.plan.opponent is not None and (evidence := idle_period(other, own)):
+            raise OpponentFailed(f"{case.kind} {case.label}", Held(check="training", evidence=evidence))
+        if held := self._too_fast(case, own, other):
+            return held
+        return Measured(
+            series=(
+                Series(metric=TIME_TO_TARGET, own=_times(own), baseline=_times(other)),
+                Series(metric=SAMPLES, own=_samples(own), baseline=_samples(other)),
+            )
+        )
+
+    def _too_fast(self, case: Case, own: list[TrainingRun], other: list[TrainingRun]) -> Held | None:
+        """Whether these runs need fewer sequences than the reference's by more than chance allows. Where its rules have
+        none, those of this evaluation count, if they are of the reference and have the same batch size."""
+        plan = self.plan
+        batch_size = plan.hyperparameters["candidate"]["batch_size"]
+        known = () if plan.data else plan.rules.reference_samples(case.params, batch_size)
+        if not known and plan.opponent is None and plan.hyperparameters["baseline"]["batch_size"] == batch_size:
+            known = tuple(run.samples for run in other if run.has_converged)
+        samples = [float(run.samples) for run in own if run.has_converged]
+        if len(known) < LEAST_KNOWN:
+            text = f"no convergence of the reference is known with batch_size {batch_size}; nothing was held against it"
+            self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
+            return None
+        if not converges_too_fast(samples, known, float(case.params["every"])):  # type: ignore[arg-type]
+            return None
+        mean, theirs = sum(samples) / len(samples), sum(known) / len(known)
+        return Held(
+            check="convergence",
+            evidence=f"{len(samples)} runs needed {mean:.0f} sequences on average to the target, {len(known)} runs of "
+            f"the reference {theirs:.0f} with the same batch size: more than chance allows (t-test, p < 0.05)",
+        )
+
+    def profile(self, case: Case) -> Profile | Failure:
+        """There is none: the plan refuses the mode."""
+        raise AssertionError("training runs are not profiled")
+
+    def bound(self, case: Case) -> Bound | None:
+        return None
+
+    def account(self) -> Account:
+        """The account, with the runs' log lines and their warnings."""
+        found = super().account()
+        return replace(
+            found,
+            empty_call_samples_us={},  # nothing beside seconds
+            logs=found.logs | self.lines,
+            warnings=(*found.warnings, *self.notes),
+        )
+
+
+def _times(runs: list[TrainingRun]) -> tuple[float, ...]:
+    """Seconds to the target. One that did not converge is the slowest: as slow as any other, at least."""
+    slowest = max(run.seconds for run in runs)
+    return tuple(run.seconds if run.has_converged else slowest for run in runs)
+
+
+def _samples(runs: list[TrainingRun]) -> tuple[float, ...]:
+    """The sequences that each run needed to its target."""
+    return tuple(float(run.samples) for run in runs)

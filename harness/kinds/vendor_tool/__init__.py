@@ -1,0 +1,1 @@
+"""One call of a kernel under a vendor's profiler."""
