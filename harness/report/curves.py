@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.core.curve import Curve, Point
 from harness.core.records import CaseResult, Measured
-from harness.report.document import Table, Untrusted, Words, column
+from harness.report.document import Table, UntrustedText, Words, column
 
 PARTS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of the limit, at which the table says what was reached
 
@@ -35,7 +35,7 @@ def curve_table(results: Sequence[CaseResult]) -> Iterator[Table]:
         ends = [part * curve.limit_s if part < 1 else math.inf for part in PARTS]
         for side, points in (("submission", curve.own), ("reference", curve.baseline)):
             reached = [value_at(points, end_s) for end_s in ends]
-            label = Untrusted(result.case.title) if side == "submission" else ""
+            label = UntrustedText(result.case.title) if side == "submission" else ""
             rows.append([label, side, *("-" if value is None else unit.value(value) for value in reached)])
         if curve.known is not None:
             reached = [value_at(curve.own, end_s) for end_s in ends]
