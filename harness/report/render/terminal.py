@@ -22,7 +22,7 @@ from harness.report.document import (
     Bars,
     Column,
     Document,
-    Evidence,
+    EvidenceBlock,
     Facts,
     Figure,
     Heading,
@@ -56,7 +56,7 @@ def _blocks(found: Document, quiet: bool) -> Iterator[tuple[object, bool]]:
         elif isinstance(block, Figure) or (quiet and found.summary and block is not found.summary):
             continue
         else:
-            yield block, block.close or isinstance(before, Heading) or isinstance(block, Evidence)
+            yield block, block.close or isinstance(before, Heading) or isinstance(block, EvidenceBlock)
         before = block
 
 
@@ -83,7 +83,7 @@ def _print(block: object, console: Console) -> None:
             for name, words in rows:
                 grid.add_row(text_of(name), text_of(words))
             console.print(grid, highlight=False)
-        case Evidence(heading=heading, lines=lines):
+        case EvidenceBlock(heading=heading, lines=lines):
             if heading:
                 _line(Text.assemble("  ", text_of(heading), ":"), console)
             _line(Text("\n".join(f"  | {line}" for line in lines), style="dim"), console)
