@@ -24,7 +24,7 @@ from harness.core.words import cut_line
 from harness.kinds import staging
 from harness.kinds.benchmarks.problem import SMALL, BenchmarkProblem, batch_of
 from harness.problems.problem import OFFICIAL, Problem
-from harness.process.child import run_child, search_path
+from harness.process.child import run_child, search_path, signal_name
 
 PROGRAM = "harness.kinds.benchmarks.rank_audit"
 WHY_CHARS = 160
@@ -138,6 +138,8 @@ def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] 
         ended = run_child([sys.executable, "-m", PROGRAM, json.dumps(order)], folder, environ, limit_s)
     if ended.code is None:
         return f"takes more than {limit_s:g} s here"
+    if ended.code < 0:
+        return f"was killed by {signal_name(-ended.code)}, as the kernel does where memory runs out"
     try:
         found: dict[str, Any] = json.loads(ended.result)
     except ValueError:
