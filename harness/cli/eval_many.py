@@ -1,27 +1,37 @@
 """Judge many candidates for one problem: files, folders of them, or JSON lines with `id` and `source`.
 Copies are judged once; all candidates run their tests and the quick shapes, and the fastest of those that pass the
 whole suite. --keep 1 measures every one of them. Each result is written to --out as a line of JSON at once; the same
-command goes on where it was interrupted. `score` says what the results come to. Nothing is recorded on the board."""
+command goes on where it was interrupted. `score` says what the results come to. Nothing is recorded on the board.
 
+PROBLEM may be a set: a folder of problem files of another benchmark, or of problem folders. Its candidates are, of each
+PLACE, the files named <problem>.py or below a folder of that name; --out is then a folder, with a file for each
+problem, and the score over all of them is shown at the end."""
+
+import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from harness.agents import score_view
 from harness.agents.candidates import read_all
+from harness.agents.journal import read_results
 from harness.agents.judge import Judge, Terms
 from harness.agents.many import How, many
 from harness.agents.result import Result
-from harness.agents.score import speedup
+from harness.agents.score import score_of, speedup
 from harness.cli import options, result_files
 from harness.cli.declare import argument, option, part
+from harness.cli.problems import problems_below
 from harness.core.checkout import Checkout
-from harness.core.errors import Exit, UsageError
+from harness.core.decode import encode
+from harness.core.errors import BadFileError, Exit, UsageError
 from harness.core.words import clean_line, speedup_text
+from harness.kinds.registry import is_problem
 from harness.kinds.settings import setting
 from harness.report.console import new_console
 from harness.report.document import Document, Untrusted, prose
@@ -31,7 +41,9 @@ from harness.report.document import Document, Untrusted, prose
 class EvalManyOrder(result_files.WithJson, options.Rewarded, options.Sandboxed, options.Timed, options.OnSetting):
     """Which candidates are judged for which problem, in which stages."""
 
-    problem: str = argument("its name (see `problems`), or a problem folder", metavar="PROBLEM")
+    problem: str = argument(
+        "its name (see `problems`), a problem folder or file, or a folder of such", metavar="PROBLEM"
+    )
     places: tuple[Path, ...] = argument("files, folders of files, or .jsonl files", metavar="PLACE")
     out: Path = option(Path("results.jsonl"), "the results, a line of JSON each (default: %(default)s)")
     keep: float = option(
@@ -49,6 +61,50 @@ class EvalManyOrder(result_files.WithJson, options.Rewarded, options.Sandboxed, 
 
 def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
     """`eval-many`: judges, writes and shows."""
+    if (members := _members(order.problem)) is not None:
+        return _run_set(members, order, checkout)
+    tally = _judged(order, checkout)
+    last = (Untrusted(tally.text()), ("score it           ", Untrusted(f"python -m harness score {order.out}")))
+    result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
+    return Exit.OK
+
+
+def _members(name: str) -> list[Path] | None:
+    """The problems of a set; None where that is one problem."""
+    path = Path(name).expanduser()
+    return problems_below(path) if path.is_dir() and not is_problem(path) else None
+
+
+def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) -> Exit:
+    """Judges each problem's candidates, and shows the score over all. What cannot be judged here is said and left."""
+    out = order.out if order.out.is_dir() else order.out.with_suffix("")
+    out.mkdir(parents=True, exist_ok=True)
+    for member in members:
+        found = tuple(file for place in order.places for file in _candidates(place, member.stem))
+        if not found:
+            continue
+        own = replace(order, problem=str(member), places=found, out=out / f"{member.stem}.jsonl")
+        try:
+            _judged(own, checkout)
+        except (UsageError, BadFileError) as error:
+            print(f"left out           {member.stem}: {clean_line(str(error))}", file=sys.stderr)
+    results = read_results(sorted(path for path in out.glob("*.jsonl") if path.stat().st_size))
+    if not results:
+        raise UsageError(f"{order.places[0]}: no file there is named as a problem of {order.problem}")
+    score = score_of(results)
+    result_files.tell(order, score_view.document_of(score), json=lambda: encode(score))
+    return Exit.OK
+
+
+def _candidates(place: Path, stem: str) -> list[Path]:
+    """The files and folders of a place that are named as the problem is."""
+    if place.is_file():
+        return [place] if place.stem == stem else []
+    return [path for path in sorted(place.iterdir()) if (path.name if path.is_dir() else path.stem) == stem]
+
+
+def _judged(order: EvalManyOrder, checkout: Checkout) -> "Tally":
+    """Judges one problem's candidates, and shows each."""
     asked, how = options.asked(order), part(order, How)
     if order.out.suffix in result_files.KEPT or order.out.is_dir():
         raise UsageError(f"--out {order.out}: results are lines of JSON; name a .jsonl file")
@@ -58,9 +114,7 @@ def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
         tally = Tally(len(candidates), order.out)
         for result in _shown(many(judge, candidates, how), tally, console, order.quiet):
             tally.add(result)
-    last = (Untrusted(tally.text()), ("score it           ", Untrusted(f"python -m harness score {order.out}")))
-    result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
-    return Exit.OK
+    return tally
 
 
 class Tally:

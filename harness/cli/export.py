@@ -2,9 +2,12 @@
 of GPU MODE's public dataset. --leaderboards writes the problems instead, as its leaderboards file has them. Parquet
 needs the extra `parquet`.
 
+--trace PROBLEM writes the runs of a FlashInfer-Trace definition as its Trace objects, a line of JSON each.
+
 --task PROBLEM FOLDER writes a problem as a KernelBot problem folder: task.yml, its files, and an eval.py that runs this
 checkout. --harbor FOLDER writes all problems, or PROBLEM, as Harbor tasks for agents (docs/agents.md)."""
 
+import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +28,7 @@ from harness.kinds.settings import DEVICES
 from harness.machine import host
 from harness.problems.problem import OFFICIAL
 from harness.problems.shape_file import problem_names
+from harness.report import traces
 from harness.report.export import COLUMNS, FORMATS, LEADERBOARDS, Row, Type, leaderboards, rows
 
 
@@ -54,6 +58,7 @@ class ExportOrder:
     image: str = option(
         "", "with --harbor: built already are the images NAME-<problem> and NAME-<problem>-verifier", metavar="NAME"
     )
+    trace: bool = option(False, "PROBLEM's runs as Trace objects of FlashInfer-Trace")
     leaderboards: bool = option(False, "the problems, in place of runs")
 
 
@@ -80,6 +85,8 @@ def run(order: ExportOrder, checkout: Checkout) -> Exit:
         return write_task(order, checkout)
     if order.harbor:
         return write_harbor(order, order.harbor, checkout)
+    if order.trace:
+        return write_traces(order, checkout)
     if order.folder or order.suite:
         raise UsageError(f"{order.folder or '--suite'}: only --task takes it; add that, or leave it out")
     to = target(order.format, order.out)
@@ -114,6 +121,24 @@ def write_task(order: ExportOrder, checkout: Checkout) -> Exit:
     task_folder.write(folder, task_folder.files_of(problem, problem.suite(order.suite or OFFICIAL)))
     print(f"{folder}: {problem.name} as a KernelBot problem folder, whose eval.py runs {checkout.root}")
     print(f"evaluate it        make eval PROBLEM={shlex.quote(str(folder))} EVAL=theirs")
+    return Exit.OK
+
+
+def write_traces(order: ExportOrder, checkout: Checkout) -> Exit:
+    """`export --trace`: a line for each benchmark of each run of the problem."""
+    if order.problem is None:
+        raise UsageError("--trace: name a definition's file: `export --trace definitions/gemm.json -o traces.jsonl`")
+    problem = find(order.problem, checkout)
+    if problem.workload(problem.suite(OFFICIAL).benchmarks[0]) is None:
+        raise UsageError(
+            f"--trace: {problem.name} is no definition of FlashInfer-Trace; leave --trace out for its rows"
+        )
+    recorded, unreadable = reports.load_all(checkout.root)
+    lines = [json.dumps(one) + "\n" for one in traces.traces(recorded, problem)]
+    words = options.write_out(order.out or options.STDOUT, "".join(lines).encode())
+    print(f"{len(lines)} traces of {problem.name}", file=words)
+    for message in unreadable:
+        print(f"left out: {clean_line(message)}", file=sys.stderr)
     return Exit.OK
 
 

@@ -24,6 +24,7 @@ VERBS = {
     "eval-many": "judge a population of candidates for one problem",
     "score": "say what the results of eval-many come to",
     "compare": "compare files, or recorded runs, head to head",
+    "audit": "try generic cheats on the problems of another benchmark",
     "competition": "evaluate all problems of a KernelBot competition file",
     "contest": "run a contest: teams, submissions, standings, awards",
     "bundle": "make, check and reproduce what somebody needs to audit a result",

@@ -1,8 +1,9 @@
-"""List the problems and their suites: this checkout's, or the problem folders below PATH, good ones first
+"""List the problems and their suites: this checkout's, or the problem folders and files below PATH, good ones first
 and then what is wrong with the others. Below 120 columns a problem takes one line; --json has everything."""
 
 import functools
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,9 @@ class ProblemsOrder(result_files.WithFiles):
     """Where the problems are, None for the checkout's."""
 
     path: Path | None = argument(
-        "a problem folder with KernelBot's task.yml, or a folder that has such below", metavar="path", default=None
+        "a problem folder with KernelBot's task.yml, a problem file of another benchmark, or a folder that has such",
+        metavar="path",
+        default=None,
     )
 
 
@@ -37,8 +40,8 @@ def run(order: ProblemsOrder, checkout: Checkout) -> Exit:
     if order.path is None:
         readers = [functools.partial(registry.named, name, checkout) for name in problem_names(checkout)]
     else:
-        folders = [str(folder.resolve()) for folder in folders_below(order.path)]
-        readers = [functools.partial(registry.find, folder, checkout) for folder in folders]
+        places = [str(place.resolve()) for place in problems_below(order.path)]
+        readers = [functools.partial(registry.find, place, checkout) for place in places]
     good: list[Problem] = []
     bad: list[HarnessError] = []
     for read in readers:
@@ -64,20 +67,33 @@ def to_json(good: Sequence[Problem], bad: Sequence[HarnessError]) -> dict[str, A
     return {"schema": JSON_SCHEMA, "problems": problems, "bad": [str(wrong) for wrong in bad]}
 
 
-def folders_below(path: Path) -> list[Path]:
-    """The folders with a task.yml at and below the path, in order; hidden ones are left out. Raises UsageError if there
-    is none."""
+def problems_below(path: Path) -> list[Path]:
+    """The problem folders and the problem files at and below the path, in order, numbers by their value; hidden ones
+    are left out. Raises UsageError if there is none."""
+    if registry.is_problem(path) and path.is_file():
+        return [path]
     if not path.is_dir():
         what = "a file" if path.exists() else "no such folder"
         raise UsageError(
-            f"{path}: {what}; name a folder with problem folders (task.yml) in or below it. The problems of a "
-            "competition file are listed by `python -m harness competition FILE --list`"
+            f"{path}: {what}; name a folder with problem folders (task.yml), or problem files of another benchmark, in "
+            "or below it. The problems of a competition file are listed by `python -m harness competition FILE --list`"
         )
-    found = []
+    found: list[Path] = []
     for folder, names, files in os.walk(path):
-        names[:] = sorted(name for name in names if not name.startswith("."))
+        names[:] = sorted((name for name in names if not name.startswith(".")), key=_in_order)
         if FILE in files:
             found.append(Path(folder))
+        else:
+            inside = [Path(folder, name) for name in sorted(files, key=_in_order) if not name.startswith(".")]
+            found += filter(registry.is_problem, inside)
     if not found:
-        raise UsageError(f"{path}: no folder at or below it has a {FILE}, so there is no problem of KernelBot's format")
+        raise UsageError(
+            f"{path}: nothing at or below it is a problem: no folder has a {FILE}, and no file is a problem of "
+            "KernelBench, ParallelKernelBench or FlashInfer-Trace"
+        )
     return found
+
+
+def _in_order(name: str) -> list[tuple[int, str]]:
+    """A key by which `9_x` comes before `10_x`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

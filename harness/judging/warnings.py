@@ -12,6 +12,7 @@ from harness.core.records import CaseResult, Measured, Warning
 from harness.core.stats import log_ratios, median, spread, times_of
 
 RESOLUTION = 0.1  # part of the fastest time that an empty call may take
+WEAK = "weak problem"  # how the note of a weak problem's verdict begins
 SPREAD = 0.5  # interquartile range over median, of the ratio to the reference: times differ with their inputs
 BASELINE = "the reference"
 
@@ -25,6 +26,7 @@ TEXTS = {
     "{count} benchmarks have half the usual samples, so that the run ends in time",
     "published": "{count} cases pass the strict verdict and fail GPU MODE's published tolerance: {message}",
     "make": "in {count} cases the result passes check_implementation but differs in kind from ref_kernel's: {message}",
+    "weak": "{text}; the strict verdict, on other inputs too, is the verdict",
     "split": "suite {suite} is for {meant} ranks and was split over {ranks}: its times do not compare with those of "
     "{meant} ranks",
     "nodes": "the ranks were spread over {nodes} nodes, whose clocks are not compared: the wall clock is the longest "
@@ -114,7 +116,14 @@ def unlike(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning 
     return Warning(code="make", values={"count": len(notes), "message": notes[0]}) if notes else None
 
 
-CHECKS: tuple[Check, ...] = (resolution, unrest, published, unlike)
+def weak(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
+    """A problem of another benchmark whose own tolerance takes what computes nothing."""
+    notes = [one.verdicts.gpumode.note for one in results if one.verdicts]
+    found = [note for note in notes if note.startswith(WEAK)]
+    return Warning(code="weak", values={"text": found[0]}) if found else None
+
+
+CHECKS: tuple[Check, ...] = (resolution, unrest, published, unlike, weak)
 
 
 def warnings(results: Sequence[CaseResult], empty_us: Sequence[float]) -> tuple[Warning, ...]:

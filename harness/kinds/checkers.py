@@ -12,14 +12,16 @@ class Checker:
     """`note` says what the rule is, where that is not the strict one; `needs_path` whether the problem is named by the
     path of its folder, `longest` how many times its limit a phase may take: if it is more than 1, the time in which
     inputs are made and outputs judged does not count towards the limit. `trusted` is the program of the ranks that
-    judge, as `module:class`, where ranks do; `unit` that of the metric which ranks what they judge.
-    `after_wrong` is what to try once a test has shown that an output is wrong. `tally` puts verdicts into words."""
+    judge, as `module:class`, where ranks do; `unit` that of the metric which ranks what they judge. `after_wrong` is
+    what to try once a test has shown that an output is wrong. `published` is what the published tolerance is called.
+    `tally` puts verdicts into words."""
 
     name: str
     trusted: str = ""
     note: str = ""
     needs_path: bool = False
     unit: str = "us"
+    published: str = "gpumode (published tolerance)"
     has_published: bool = False  # whether the published tolerance is judged beside it
     none: str = "none: no output was judged"
     longest: float = 1.0
@@ -36,11 +38,18 @@ class Checker:
         if not self.has_published:
             return text
         passed = sum(one.gpumode.passed for one in verdicts)
-        return f"{text}, gpumode (published tolerance) {passed}/{len(verdicts)}"
+        return f"{text}, {self.published} {passed}/{len(verdicts)}"
 
 
 CHECKERS = {
     "strict": Checker(name="strict", trusted=TRUSTED, has_published=True),
+    "benchmark": Checker(
+        name="strict",
+        trusted=TRUSTED,
+        has_published=True,
+        published="the benchmark's own tolerance",
+        after_wrong="compare with the problem's own file on these inputs; --json FILE has every verdict.",
+    ),
     "folder": Checker(
         name="folder",
         trusted="harness.kinds.folder.rank:FolderTrusted",

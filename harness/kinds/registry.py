@@ -16,12 +16,15 @@ from harness.kinds.checkers import CHECKERS
 from harness.kinds.external.kind import ExternalKind
 from harness.kinds.folder.kind import FolderKind
 from harness.kinds.folder.known import recalled, remember
+from harness.kinds.kernelbench.kind import KernelBenchKind
 from harness.kinds.kind import TORCH, Kind, Order, Plan, Progress, Session, SessionPool, Setting
 from harness.kinds.model.kind import ModelKind
 from harness.kinds.op.kind import OpKind
 from harness.kinds.op.pool import OpPool
+from harness.kinds.parallelkernelbench.kind import ParallelKernelBenchKind
 from harness.kinds.program.kind import ProgramKind
 from harness.kinds.replay import ReplayKind
+from harness.kinds.trace.kind import TraceKind
 from harness.kinds.train.kind import TrainKind
 from harness.kinds.vendor_tool.kind import VendorKind
 from harness.machine import hardware
@@ -38,10 +41,16 @@ KINDS: dict[str, Kind] = {
     "program": ProgramKind(),
     "train": TrainKind(),
     "model": ModelKind(),
+    "kernelbench": KernelBenchKind(),
+    "parallelkernelbench": ParallelKernelBenchKind(),
+    "trace": TraceKind(),
 }
 POOLS: dict[type[Kind], Callable[[], contextlib.AbstractContextManager[SessionPool]]] = {
     OpKind: OpPool,
     FolderKind: OpPool,
+    KernelBenchKind: OpPool,
+    ParallelKernelBenchKind: OpPool,
+    TraceKind: OpPool,
 }
 
 
@@ -73,6 +82,11 @@ def find(name: str, checkout: Checkout) -> Problem:
             f"{name}: {what}; name one of GPU MODE's, or a problem that `python -m harness problems` lists"
         )
     return named(name, checkout)
+
+
+def is_problem(path: Path) -> bool:
+    """Whether that file or folder is a problem of some kind."""
+    return any(kind.claims(path) for kind in KINDS.values())
 
 
 def _read(kind: Kind, path: Path, checkout: Checkout) -> Problem:

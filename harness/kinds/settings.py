@@ -69,7 +69,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         raise UsageError(f"--device {device}: {problem.name} runs on {problem.device} only; leave --device out")
     if device != "cpu" and device != gpus.device:
         raise UsageError(f"--device {device}: this machine has {gpus.told}; --device {gpus.device} runs here")
-    cpu_suite = asked.cpu_suite if len(problem.suites) > 1 else OFFICIAL  # a problem folder has but one
+    cpu_suite = next((name for name in (asked.cpu_suite, "cpu") if name in problem.suites), OFFICIAL)
     suite = problem.suite(asked.suite or (cpu_suite if device == "cpu" else OFFICIAL))
     if asked.timeout_s is not None:
         check_seconds("--timeout", asked.timeout_s)
@@ -140,7 +140,7 @@ def with_benchmark(suite: Suite, number: int, evaluator: Evaluator) -> Suite:
 def named(asked: Asked, checkout: Checkout) -> tuple[Problem, Path | None, tuple[Warning, ...]]:
     """The problem that is meant, its file (None: its default), and notes for the report; UsageError where there is no
     such problem, or a file alone does not name one."""
-    if asked.file is None and asked.problem.endswith(".py"):
+    if asked.file is None and asked.problem.endswith(".py") and not registry.is_problem(Path(asked.problem)):
         file = Path(asked.problem)
         problem, notes = _named_by(file, checkout)
         return problem, file, notes

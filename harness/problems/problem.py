@@ -134,6 +134,14 @@ class Problem:
         """The file that is evaluated if none is named."""
         return self.submissions_folder / self.submission_file
 
+    def workload(self, case: Case) -> dict[str, Any] | None:
+        """What a trace of FlashInfer-Trace says of the case: definition and workload; None for any other problem."""
+        return None
+
+    def start(self) -> str:
+        """The text of a first submission, which is right; "" where harness.problems.skeleton makes it."""
+        return ""
+
     def own_task(self, suite: Suite) -> dict[str, Any] | None:
         """The task as KernelBot keeps it, for a problem that is a task of KernelBot's; None for any other."""
         return None

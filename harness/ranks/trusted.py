@@ -274,7 +274,9 @@ class Trusted(Program):
             data = payload.copied(self.made[command.index])  # since a reference may write its result into its input
             checked = strict_check.for_check(declared, values, expected, self.device.kind)
             passed, message = self.reference.check_implementation(data, checked)
-            gpumode = Verdict(passed=bool(passed), message="" if passed else str(message))
+            gpumode = Verdict(
+                passed=bool(passed), message="" if passed else str(message), note=str(message or "") if passed else ""
+            )
         return wire.Verified(verdicts=Verdicts(strict=strict, gpumode=gpumode))
 
     def measure_peaks(self, command: wire.MeasurePeaks) -> wire.Reply:

@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from harness.report.document import (
     column,
     prose,
 )
-from harness.report.render import FORMATS
 
 Standings = Mapping[str, Standing]
 Communication = Mapping[str, str]  # how it is shown, by problem
@@ -164,20 +163,6 @@ def _csv_cells(row: Ranked) -> dict[str, Any]:
         "estimate": row.ratio.value if row.ratio else "",
         "launches": row.launches,
     }
-
-
-def board_markdown(
-    board: Board, problem: str | None = None, standings: Standings | None = None, by: By = "speedup"
-) -> str:
-    """As GitHub shows it."""
-    return FORMATS["markdown"](document_of(board, problem, standings, by=by))
-
-
-BOARD_TEXTS: dict[str, Callable[[Board, str | None, Standings | None, By], str]] = {
-    "markdown": board_markdown,
-    "csv": board_csv,
-    "json": board_json,
-}
 
 
 def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[Words]:

@@ -19,7 +19,7 @@ FILE = "folders.json"
 def remember(folders: Mapping[str, Path], checkout: Checkout) -> None:
     """Keeps the folders of these names for `recalled`. Does nothing where the checkout cannot be written."""
     known = _known(checkout)
-    new = {name: folder for name, folder in known.items() if Path(folder).is_dir()}
+    new = {name: folder for name, folder in known.items() if Path(folder).exists()}
     new |= {folded(name): str(folder.resolve()) for name, folder in folders.items()}
     if new != known:
         with contextlib.suppress(OSError):
@@ -30,7 +30,7 @@ def remember(folders: Mapping[str, Path], checkout: Checkout) -> None:
 def recalled(name: str, checkout: Checkout) -> Path | None:
     """The folder of that name; None where none was named, or it is gone."""
     found = _known(checkout).get(folded(name))
-    return Path(found) if found and Path(found).is_dir() else None
+    return Path(found) if found and Path(found).exists() else None
 
 
 def _known(checkout: Checkout) -> dict[str, str]:

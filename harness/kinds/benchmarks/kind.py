@@ -1,0 +1,43 @@
+"""What the kinds have in common whose problems are other benchmarks' files."""
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+from harness.core.checkout import Checkout
+from harness.core.records import Submission, Warning
+from harness.kinds.benchmarks.problem import BenchmarkProblem, check_defines
+from harness.kinds.kind import Order, Plan
+from harness.kinds.op.kind import OpKind
+from harness.kinds.op.plan import OpPlan
+from harness.problems.problem import Problem
+
+
+class BenchmarkKind(OpKind):
+    """An operator whose problem is a file."""
+
+    checkers: tuple[str, ...] = ()
+    takes_tools = False
+
+    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
+        """A Python file that defines the problem's entry. Raises BadSubmissionError for one that does not."""
+        found = super().submission(path, problem, checkout)
+        assert isinstance(problem, BenchmarkProblem)
+        check_defines(found, problem)
+        return found
+
+    def plan(self, order: Order) -> Plan:
+        """An op's plan. The problem's own code as the submission is known as the reference."""
+        plan = super().plan(order)
+        assert isinstance(plan, OpPlan)
+        if order.opponent is None and _same(order.submission.source, plan.problem.start()):
+            plan = replace(plan, is_reference=True, notes=(*plan.notes, Warning(code="reference")))
+        return plan
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two files have the same code."""
+    try:
+        return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False

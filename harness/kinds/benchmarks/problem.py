@@ -1,0 +1,217 @@
+"""What the kinds of this package share: a file as a problem, read without running it."""
+
+import ast
+import hashlib
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core.checkout import shown
+from harness.core.errors import BadFileError, BadSubmissionError, UsageError
+from harness.core.files import read_text
+from harness.core.records import Case, Kind, Param, Params, Submission
+from harness.problems.problem import DEFAULT_BENCHMARK_S, OFFICIAL, Problem, Suite
+
+TIMEOUT_S = 600.0  # of each phase on GPUs
+CPU_TIMEOUT_S = 3600.0  # on CPU cores, where published shapes take seconds a call
+CPU_BENCHMARK_S = 0.9  # too short for the controls of a longer one, which double what it takes
+LABEL_PARAMS = 6  # of a file's constants, that are a case's parameters
+SMALL = "small"  # the suite of a problem that says how large its batch is
+PARTS = 16  # of a batch, of which that suite has one
+RANKS = "harness.kinds.{}.rank"
+FUNCTIONS = "generate_input", "harden", "ref_kernel", "exact_kernel", "check_implementation", "rounded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkProblem(Problem):
+    """A problem of another benchmark. `files` are staged, by name; `needed` are those that are imported whatever is
+    evaluated. `entry` is the name that a submission has to define, `theirs` the one that the problem's own file has."""
+
+    files: Mapping[str, bytes]
+    needed: tuple[str, ...]
+    entry: str
+    theirs: str
+
+    def staged(self) -> dict[str, bytes]:
+        return dict(self.files)
+
+    def default_submission(self) -> Path:
+        raise UsageError(
+            f"{self.name}: which submission? Name a file that defines {self.entry} (SUBMISSION=path, or the argument)"
+        )
+
+    @property
+    def cache_name(self) -> str:
+        """A digest of what is staged, since another file may have the same name."""
+        digest = hashlib.sha256()
+        for name, data in sorted(self.files.items()):
+            digest.update(f"{name}\0{len(data)}\0".encode() + data)
+        return digest.hexdigest()
+
+    def start(self) -> str:
+        """The problem's own file, with the name that submissions have for what it defines."""
+        text = self.files[self.needed[0]].decode(errors="replace")
+        return re.sub(rf"\b{self.theirs}\b", self.entry, text) if self.theirs != self.entry else text
+
+    def mentions(self, word: str) -> bool:
+        """Whether the problem's own file has that word."""
+        return word.encode() in self.files[self.needed[0]]
+
+    @property
+    def has_cuda(self) -> bool:
+        """Whether it names the device, so that on CPU cores these have to stand in for it."""
+        return self.mentions("cuda")
+
+    def check_runnable(self) -> None:
+        """Raises UsageError for a file that imports a package which is not installed."""
+        for name in self.needed:
+            if lacking := next(lacking_modules(ast.parse(self.files[name]), self.files), None):
+                raise UsageError(
+                    f"{shown(self.folder)}: {name} imports {lacking}, which is not installed; `pip install {lacking}` "
+                    "into this environment, or evaluate another problem"
+                )
+
+    def advice(self, device: str, cuda_is_cpu: bool) -> str:
+        if device == "cpu" and self.mentions("triton"):
+            return "it has Triton kernels, which only a GPU runs: evaluate it there"
+        smaller = f"with --suite {SMALL}, " if SMALL in self.suites else ""
+        return f"one that is too large may fit {smaller}on a GPU or with more memory" if device == "cpu" else ""
+
+
+def glue(module: str, *more: str) -> dict[str, bytes]:
+    """The files that make ranks call that module of this package. `more`: functions that not all of them have."""
+    home = RANKS.format(module)
+    return {
+        "reference.py": f"from {home} import {', '.join((*FUNCTIONS, *more))}\n".encode(),
+        "adapter.py": f"from {home} import adapt\n".encode(),
+    }
+
+
+def parsed(path: Path) -> ast.Module:
+    """The file's code. Raises BadFileError where it is no Python."""
+    try:
+        return ast.parse(read_text(path))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise BadFileError(f"{shown(path)}: Python cannot read it: {error}") from None
+
+
+def defined(tree: ast.Module) -> set[str]:
+    """The classes, functions and plain names that a file defines at its top level."""
+    names = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names
+
+
+def is_python_that(path: Path, defines: set[str], lacks: str = "") -> bool:
+    """Whether a Python file defines these names at its top level, and not `lacks`. False for what cannot be read."""
+    if path.suffix != ".py" or not path.is_file():
+        return False
+    try:
+        names = defined(parsed(path))
+    except BadFileError:
+        return False
+    return defines <= names and lacks not in names
+
+
+def lacking_modules(tree: ast.Module, staged: Mapping[str, bytes]) -> Iterator[str]:
+    """The packages that a file imports at its top level and that are not installed, nor `staged`."""
+    own = {name.partition("/")[0].removesuffix(".py") for name in staged}
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            tops = [alias.name.partition(".")[0] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            tops = [(node.module or "").partition(".")[0]]
+        else:
+            continue
+        yield from (top for top in tops if top not in own and importlib.util.find_spec(top) is None)
+
+
+def constants(tree: ast.Module) -> Params:
+    """The sizes that a file sets at its top level, by name: whole numbers, their sums and products, tuples of them."""
+    found: dict[str, Param] = {}
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                number = _number(value, found)
+                if number is not None and number != ():
+                    found[name] = number
+    return dict(list(found.items())[:LABEL_PARAMS])
+
+
+def _number(node: ast.expr, known: Mapping[str, Param]) -> Param:
+    match node:
+        case ast.Constant(value=int() as value) if not isinstance(value, bool):
+            return value
+        case ast.Name(id=name):
+            return known.get(name)
+        case ast.Tuple(elts=elements):
+            values = [_number(one, known) for one in elements]
+            return tuple(one for one in values if isinstance(one, int)) if None not in values else None
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Add() | ast.Sub() as op, right=right):
+            one, other = _number(left, known), _number(right, known)
+            if isinstance(one, int) and isinstance(other, int):
+                return one * other if isinstance(op, ast.Mult) else one + other * (-1 if isinstance(op, ast.Sub) else 1)
+    return None
+
+
+def batch_of(params: Params) -> str:
+    """The constant that says how large a problem's batch is: the first above 1 that is named so, or else the first that
+    is large; "" where there is none."""
+    sizes = {name: value for name, value in params.items() if isinstance(value, int) and value > 1}
+    large = (name for name, value in sizes.items() if value >= PARTS)
+    return next((name for name in sizes if "batch" in name.lower()), next(large, ""))
+
+
+def suites_of(
+    cases: Sequence[Params], seed: int, world_size: int, batch: str, on_cpu: Sequence[Params] = ()
+) -> dict[str, Suite]:
+    """The suites of a problem whose shapes are published: `official`; `cpu`, which has the same shapes, or those
+    `on_cpu`, and more time; and `small`, with a part of the batch, where `batch` names a constant for that."""
+
+    def suite(name: str, description: str, limit_s: float, seconds: float, shapes: Sequence[Params]) -> Suite:
+        def made(kind: Kind) -> tuple[Case, ...]:
+            return tuple(Case(kind=kind, params=params, seed=seed, world_size=world_size) for params in shapes)
+
+        return Suite(
+            name=name,
+            description=description,
+            tests=made("test"),
+            benchmarks=made("benchmark"),
+            test_timeout_s=limit_s,
+            benchmark_timeout_s=limit_s,
+            ranked_timeout_s=limit_s,
+            benchmark_s=seconds,
+        )
+
+    cases = [params or {"shapes": "published"} for params in cases]
+    at_leisure = CPU_TIMEOUT_S, CPU_BENCHMARK_S
+    found = [
+        suite(OFFICIAL, "The published shapes.", TIMEOUT_S, DEFAULT_BENCHMARK_S, cases),
+        suite("cpu", "The published shapes, with the time that CPU cores take.", *at_leisure, on_cpu or cases),
+    ]
+    if batch:
+        fewer = [params | {batch: max(1, _number_of(params[batch]) // PARTS)} for params in cases]
+        found.append(suite(SMALL, f"The published shapes with a {PARTS}th of {batch}.", *at_leisure, fewer))
+    return {one.name: one for one in found}
+
+
+def _number_of(value: Param) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def check_defines(submission: Submission, problem: BenchmarkProblem) -> None:
+    """Raises BadSubmissionError for a submission that does not define the problem's entry."""
+    names = defined(ast.parse(submission.source))
+    if problem.entry in names or "*" in names:
+        return
+    has = f"it defines {problem.theirs}, as the problem's own file does" if problem.theirs in names else "it has none"
+    raise BadSubmissionError(
+        f"{submission.name}: a submission to {problem.name} defines {problem.entry} at its top level, and {has}"
+    )

@@ -1,0 +1,330 @@
+"""What ranks share that run problems of other benchmarks: results as tensors, how far one may be off, other inputs.
+
+Such a problem has a reference and no error analysis. The reference says what a right result is, run with more precision
+where its inputs have 16 bits. It says too how far an honest kernel may be off: by how much its own result moves when
+its inputs move by a rounding. docs/problems.md has the rule.
+"""
+
+import contextlib
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from harness.judging import correctness
+from harness.judging.correctness import Expected
+
+Run = Callable[[Any], Any]  # a tree of inputs -> what the reference returns; it leaves the inputs as they are
+Right = Expected | tuple[Expected, ...]
+
+# An honest kernel's error over what the result moves by when inputs are rounded: sums in another order, fast
+# exponentials. Operands rounded from float32 to tf32 move it by 2^13 / ROOM times as much.
+ROOM = 64.0
+ROOM_16 = 2.0  # where results have 16 bits or fewer: the reference rounds as often as kernels do
+OTHER_WAY = 16.0  # half units of 16 bits, by which more precision moves results at most, unless it makes other choices
+LEAST = 8.0  # half units in the last place that a result of float32 may always be off by
+MOST = 2.0**-14  # of a result's size, that ROOM gives at most
+ILL = 4.0  # instead of ROOM, where roundings of inputs alone move results by more than MOST / ILL
+SUMMED = 1.0  # half units per fourth root of the inputs that a result has: partial sums are as long as the square root
+SHAKEN = 2.0**-21  # by which inputs are moved, at most, to see what moves: 8 roundings of float32, which it can hold
+ROUNDING = 2.0**-24  # of float32: half a unit in the last place
+EXACT = 0.01  # the noise of whole numbers, which have to be right
+MEMORY_PARTS = 5, 9  # copies of inputs and of results that an evaluation holds on CPU cores: ours, files, both sides'
+
+NARROW = (torch.float16, torch.bfloat16)
+SAME = (
+    "weak problem: the result is the same for every input, so a kernel that returns a constant would be right, and "
+    "nothing can be judged"
+)
+
+
+def tensors_of(value: Any, name: str = "the result") -> list[tuple[str, Tensor]]:
+    """The tensors of what a call returned, in order, with what messages call them: alone, or in tuples, lists and
+    mappings. A number is a tensor without dimensions; None is left out. Raises TypeError for anything else."""
+    if isinstance(value, Tensor):
+        return [(name, value.detach())]
+    if value is None:
+        return []
+    if isinstance(value, bool | int | float | complex):
+        return [(name, torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None, device="cpu"))]
+    if isinstance(value, Mapping):
+        return [found for key, item in value.items() for found in tensors_of(item, f"{key!r} of {name}")]
+    if isinstance(value, tuple | list):
+        return [found for at, item in enumerate(value) for found in tensors_of(item, f"part {at} of {name}")]
+    raise TypeError(
+        f"{name} is a {type(value).__name__}; expected tensors, numbers, or tuples, lists and dicts of them"
+    )
+
+
+def flat(value: Any, device: torch.device) -> Any:
+    """A result as ranks hand it over: a tensor, or a tuple of tensors, on that device; complex numbers as pairs."""
+    found = tuple(_plain(tensor.to(device)) for _, tensor in tensors_of(value))
+    return found[0] if len(found) == 1 else found
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A tree of tuples, lists, dicts and modules with every tensor changed, a module's parameters among them."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if type(value) in (tuple, list):
+        return type(value)(mapped(item, change) for item in value)
+    if isinstance(value, dict):
+        return {key: mapped(item, change) for key, item in value.items()}
+    if isinstance(value, nn.Module):
+        found = copy.deepcopy(value)
+        for module in found.modules():
+            held: dict[str, Any] = module._parameters
+            held.update({name: change(one.detach()) for name, one in held.items() if one is not None})
+        return found
+    return value
+
+
+def copied(inputs: Any) -> Any:
+    """A copy for a call that may write to its inputs."""
+    return mapped(inputs, lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))
+
+
+def leaves_of(value: Any) -> list[Tensor]:
+    """The tensors in a tree of inputs, in order."""
+    found: list[Tensor] = []
+
+    def noted(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    mapped(value, noted)
+    return found
+
+
+@contextlib.contextmanager
+def precisely() -> Iterator[None]:
+    """No product is rounded to tf32 within."""
+    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [one.allow_tf32 for one in backends]
+    try:
+        for one in backends:
+            one.allow_tf32 = False
+        yield
+    finally:
+        for one, was in zip(backends, before, strict=True):
+            one.allow_tf32 = was
+
+
+def raised(value: Tensor) -> Tensor:
+    """Numbers of 16 bits as float32; others as they are."""
+    return value.float() if value.dtype in NARROW else value
+
+
+def through(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers rounded to a narrower dtype, in their own again; others as they are."""
+    is_wider = value.is_floating_point() and value.dtype.itemsize > dtype.itemsize
+    return value.to(dtype).to(value.dtype) if is_wider else value.clone()
+
+
+def shaken(value: Tensor) -> Tensor:
+    """Numbers of float32 and float64, each moved by up to SHAKEN of itself; others as they are."""
+    if value.dtype not in (torch.float32, torch.float64):
+        return value
+    return torch.empty_like(value).uniform_(1 - SHAKEN, 1 + SHAKEN).mul_(value)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of one tensor of a result: its name, its dtype as the reference returns it, and by which part of its size an
+    honest kernel may be off, as one standard deviation. `relative` is 0 for whole numbers."""
+
+    name: str
+    dtype: torch.dtype
+    relative: float
+
+
+class Judging:
+    """What is right for a reference's inputs. How far off is honest is found out on the first of them.
+
+    `run` is the reference. It may be collective: every rank then calls `right` alike, and `agreed` says whether
+    something is so on every rank."""
+
+    def __init__(self, run: Run, agreed: Callable[[bool], bool] = bool) -> None:
+        self.run, self.agreed = run, agreed
+        self.parts: list[Part] | None = None
+        self.is_raised = False  # whether inputs of 16 bits are taken as float32
+
+    def value(self, inputs: Any) -> list[Tensor]:
+        """The tensors of the right result, in float32 or better."""
+        with precisely():
+            found = self.run(mapped(inputs, raised) if self.is_raised else inputs)
+        return [_plain(tensor) for _, tensor in tensors_of(found)]
+
+    def right(self, inputs: Any) -> Right:
+        """The right result, with the noise of honest rounding."""
+        if self.parts is None:
+            self.parts = self._learnt(inputs)
+        found = tuple(map(expected, self.parts, self.value(inputs)))
+        return found[0] if len(found) == 1 else found
+
+    def _learnt(self, inputs: Any) -> list[Part]:
+        as_timed = [(name, _plain(tensor)) for name, tensor in tensors_of(self.run(inputs))]
+        values = self._values(inputs, [tensor for _, tensor in as_timed])
+        moved = [_plain(tensor) for _, tensor in tensors_of(self.run(mapped(inputs, shaken)))]
+        count = sum(tensor.numel() for tensor in leaves_of(inputs))
+        parts = []
+        for (name, own), value, other in zip(as_timed, values, moved, strict=True):
+            relative = 0.0
+            if own.is_floating_point():
+                by_inputs = distance(other, own) * ROUNDING / SHAKEN
+                share = count / max(1, own.numel())
+                relative = allowed(own.dtype, by_inputs, distance(own, value), share)
+            parts.append(Part(name=name, dtype=own.dtype, relative=relative))
+        return parts
+
+    def _values(self, inputs: Any, own: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The right values, by the reference with more precision if that finds the same but for rounding: where it
+        leads to other choices (which experts are the best), the reference's own result is right."""
+        is_narrow = any(one.dtype in NARROW for one in leaves_of(inputs))
+        if not self.agreed(is_narrow):
+            return self.value(inputs)
+        self.is_raised = True
+        try:
+            values = self.value(inputs)
+        except (RuntimeError, TypeError, ValueError, AssertionError):  # that insists on its dtypes
+            values = []
+        alike = len(values) == len(own) and all(
+            distance(one, other) <= OTHER_WAY * torch.finfo(other.dtype).eps / 2
+            if other.dtype in NARROW
+            else one.shape == other.shape
+            for one, other in zip(values, own, strict=True)
+        )
+        self.is_raised = self.agreed(alike)
+        return values if self.is_raised else self.value(inputs)
+
+
+def allowed(dtype: torch.dtype, by_inputs: float, by_running: float, share: float) -> float:
+    """By which part of a result's size an honest kernel may be off. `by_inputs`: the result moves by so much when the
+    inputs are rounded; `by_running`: the reference as it is timed is off by so much; `share`: inputs per result."""
+    unit = torch.finfo(dtype).eps / 2
+    if dtype.itemsize < 4:
+        return max(unit / 2, ROOM_16 * (by_running or unit / 2))
+    unit = max(unit, ROUNDING)
+    moved = max(by_inputs, by_running)
+    return max(
+        LEAST * unit, min(ROOM * moved, MOST), ILL * moved, SUMMED * unit * math.sqrt(math.sqrt(max(1.0, share)))
+    )
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    """How far apart two results are, as a part of their size; infinite where they have different shapes."""
+    if one.shape != other.shape:
+        return math.inf
+    size = float(torch.linalg.vector_norm(other.float()))
+    off: float = float(torch.linalg.vector_norm(one.float() - other.float()))
+    return off / size if size else (math.inf if off else 0.0)
+
+
+def expected(part: Part, value: Tensor) -> Expected:
+    """The tensor that a call must return. Its noise is relative to the element, its row and, a little, to the whole
+    tensor: sums that cancel have the error of what was summed."""
+    if not part.dtype.is_floating_point:
+        value = value.double()
+        return Expected(value=value, noise=torch.full_like(value, EXACT), dtype=part.dtype, name=part.name)
+    value = value if value.dtype == torch.float64 else value.float()
+    squares = value.square()
+    if value.dim():
+        row = squares.mean(-1, keepdim=True)
+        squares.add_(row).add_(row.mean(), alpha=2**-4)
+    return Expected(value=value, noise=squares.sqrt_().mul_(part.relative), dtype=part.dtype, name=part.name)
+
+
+def is_same(values: Sequence[Tensor], others: Sequence[Tensor], parts: Sequence[Part]) -> bool:
+    """Whether the right results of two inputs are the same, so far that either passes for the other."""
+    if [one.shape for one in values] != [one.shape for one in others]:
+        return False
+    return all(
+        correctness.strict(other.to(part.dtype), expected(part, one)).passed
+        for one, other, part in zip(values, others, parts, strict=True)
+    )
+
+
+def are_finite(values: Sequence[Tensor]) -> bool:
+    """Whether no number is NaN or infinite."""
+    return all(bool(torch.isfinite(value).all()) for value in values if value.is_floating_point())
+
+
+def close(output: Any, right: Any, tolerance: Callable[[torch.dtype], float]) -> tuple[bool, str]:
+    """A benchmark's own verdict: torch.allclose with one number as rtol and atol, tensor by tensor. Returns whether it
+    passes, and what is wrong."""
+    names = tensors_of(right)
+    for (name, wanted), (_, found) in zip(names, tensors_of(output), strict=False):
+        if found.shape != wanted.shape:
+            return False, f"{name}: the shape is {list(found.shape)}; expected {list(wanted.shape)}"
+        limit = tolerance(wanted.dtype)
+        off = ~torch.isclose(found.to(wanted.dtype), wanted, rtol=limit, atol=limit)
+        if count := int(off.sum()):
+            return False, f"{name}: {count} of {off.numel()} elements are off (rtol = atol = {limit:g})"
+    count, wanted_count = len(tensors_of(output)), len(names)
+    return count == wanted_count, "" if count == wanted_count else f"{count} tensors; expected {wanted_count}"
+
+
+def input_like(inputs: Any, right: Any) -> Any:
+    """Inputs of the shapes of a result, as that result; None where there are none."""
+    known = leaves_of(inputs)
+    alike = [next((one for one in known if one.shape == wanted.shape), None) for wanted in leaves_of(right)]
+    if not alike or any(one is None for one in alike):
+        return None
+    copies = iter(alike)
+    return mapped(right, lambda wanted: cast(Tensor, next(copies)).to(wanted.dtype))
+
+
+def weakness(inputs: Any, right: Any, tolerance: Callable[[torch.dtype], float]) -> str:
+    """What computes nothing and yet passes a benchmark's own verdict on this input, in words; "" where nothing does."""
+    zeros, alike = mapped(right, torch.zeros_like), input_like(inputs, right)
+    if close(zeros, right, tolerance)[0]:
+        return "weak problem: zeros pass its own tolerance"
+    is_alike = alike is not None and close(alike, right, tolerance)[0]
+    return "weak problem: an input passes as the result, by its own tolerance" if is_alike else ""
+
+
+class Draws(TorchFunctionMode):
+    """Notes which tensors are torch.rand's or torch.randn's own results: their values are anybody's choice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[tuple[Tensor, bool]] = []  # and whether they are uniform
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func in (torch.rand, torch.randn):
+            self.drawn.append((found, func is torch.rand))
+        return found
+
+    def free(self, inputs: Any) -> list[tuple[Tensor, bool]]:
+        """Those of them that are inputs as they were drawn, and whether they are uniform."""
+        own = {id(tensor) for tensor in leaves_of(inputs)}
+        return [(tensor, is_uniform) for tensor, is_uniform in self.drawn if id(tensor) in own and not tensor._version]
+
+
+HARDEST = 2  # level of `harden_drawn`; 0 leaves inputs as they are
+
+
+def harden_drawn(free: Sequence[tuple[Tensor, bool]], seed: int, level: int) -> None:
+    """Changes drawn inputs in place: uniform ones get both signs, and at level 2 every index of the first dimension a
+    scale and an offset of its own. Then a mean over many inputs is no constant, and no sign can be counted on."""
+    for place, (tensor, is_uniform) in enumerate(free):
+        if not level or not tensor.is_floating_point():
+            continue
+        if is_uniform:
+            tensor.mul_(2).sub_(1)
+        if level < HARDEST:
+            continue
+        generator = torch.Generator("cpu").manual_seed(seed + place)
+        shape = (tensor.shape[0], *[1] * (tensor.dim() - 1)) if tensor.dim() else ()
+        scale, offset = (torch.rand(shape, generator=generator, device="cpu").to(tensor) for _ in range(2))
+        tensor.mul_(0.5 + 1.5 * scale).add_(offset - 0.5)

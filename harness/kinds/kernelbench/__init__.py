@@ -1,0 +1,1 @@
+"""KernelBench: a file with a Model; a submission defines ModelNew."""

@@ -1,0 +1,63 @@
+"""KernelBench's problems: one file with Model, get_inputs and get_init_inputs; a submission defines ModelNew.
+
+The file is staged as it is. Ranks make inputs and parameters from it and judge by it
+(rank.py); all else is as for an operator of one rank.
+"""
+
+import ast
+from pathlib import Path
+
+from harness.core.checkout import Checkout
+from harness.gpumode.folder import AnyParams
+from harness.kinds.benchmarks.kind import BenchmarkKind
+from harness.kinds.benchmarks.problem import (
+    BenchmarkProblem,
+    batch_of,
+    constants,
+    glue,
+    is_python_that,
+    parsed,
+    suites_of,
+)
+from harness.problems.problem import Problem
+
+MODEL, ENTRY = "Model", "ModelNew"
+NEEDED = {MODEL, "get_inputs", "get_init_inputs"}
+SEED = 42  # KernelBench's seed_num
+STAGED = "problem_file.py"
+
+
+class KernelBenchKind(BenchmarkKind):
+    """A file of KernelBench's."""
+
+    def claims(self, place: Path) -> bool:
+        """A Python file that defines what a problem has, and no ModelNew."""
+        return is_python_that(place, NEEDED, lacks=ENTRY)
+
+    def read(self, place: Path, checkout: Checkout) -> Problem:
+        """The problem in that file. Raises BadFileError where it is no Python."""
+        place = place.resolve()
+        tree = parsed(place)
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == MODEL]
+        text = (classes and ast.get_docstring(classes[0])) or place.stem
+        return BenchmarkProblem(
+            name=f"{place.parent.name}/{place.stem}",
+            leaderboard=place.stem,
+            description=" ".join(text.split("\n\n")[0].split()),
+            root=checkout.root,
+            folder=place,
+            shapes_path=place,
+            submissions_folder=place.parent,
+            ranking_by="geom",
+            suites=suites_of([sizes := constants(tree)], SEED, 1, batch_of(sizes)),
+            params_type=AnyParams,
+            cost_of=None,
+            multi_gpu=False,
+            is_upstream=True,
+            checker="benchmark",
+            kind="kernelbench",
+            files=glue("kernelbench", "sizes") | {STAGED: place.read_bytes()},
+            needed=(STAGED,),
+            entry=ENTRY,
+            theirs=MODEL,
+        )

@@ -1,0 +1,333 @@
+"""A KernelBench problem as ranks run it: inputs, reference, judge, and how a submission's ModelNew is called.
+
+An input is a dict: `inputs` are get_inputs()'s, `sizes` the file's constants by name, `weights` the seed that
+parameters are made from, `seed` that of what a model draws in a call (dropout), `device` where all of it is.
+KernelBench's own verdict is torch.allclose with atol = rtol = 1e-4 for float32 and 1e-2 for 16 bits
+(src/kernelbench/eval.py, get_tolerance_for_precision, read 2026-11).
+"""
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor, nn
+
+from harness.kinds.benchmarks.rank_judging import (
+    HARDEST,
+    MEMORY_PARTS,
+    SAME,
+    Draws,
+    Judging,
+    Right,
+    are_finite,
+    close,
+    copied,
+    flat,
+    harden_drawn,
+    is_same,
+    leaves_of,
+    mapped,
+    through,
+    weakness,
+)
+
+MODULE = "problem_file"  # the problem's own file, as it is staged
+PUBLISHED_SEED = 42  # KernelBench's seed_num
+RUNNING = ("running_mean", "running_var", "num_batches_tracked")  # of batch norms, which a call in training ignores
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """KernelBench's, as atol and as rtol."""
+    return 1e-2 if dtype in (torch.float16, torch.bfloat16) else 1e-4
+
+
+def problem() -> Any:
+    """The problem's module."""
+    return importlib.import_module(MODULE)
+
+
+def sized(sizes: Mapping[str, Any]) -> Any:
+    """The problem's module with its constants as a case has them."""
+    module = problem()
+    for name, value in sizes.items():
+        if getattr(module, name, value) != value:
+            setattr(module, name, value)
+    return module
+
+
+def arguments(module: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The constructor's arguments of get_init_inputs(): a list, a dict of names, or a list of both."""
+    found = module.get_init_inputs()
+    if isinstance(found, dict):
+        return [], found
+    found = list(found)
+    if len(found) == 2 and isinstance(found[0], list | tuple) and isinstance(found[1], dict):
+        return list(found[0]), found[1]
+    return found, {}
+
+
+def built(make: Callable[..., Any], seed: int, device: torch.device) -> Any:
+    """The model that a class makes, with parameters of that seed, on the device. Made on the host, as KernelBench
+    does, so that the seed gives the same parameters wherever it runs."""
+    with torch.no_grad(), torch.device("cpu"):
+        torch.manual_seed(seed)
+        own, named = arguments(problem())
+        torch.manual_seed(seed)
+        model = make(*own, **named)
+    return model.to(device) if isinstance(model, nn.Module) else model
+
+
+def take_over(model: Any, reference: nn.Module) -> None:
+    """Gives the model the reference's parameters and buffers if it has all of them, by name and shape."""
+    if not isinstance(model, nn.Module):
+        return
+    own, theirs = model.state_dict(), reference.state_dict()
+    if {name: tensor.shape for name, tensor in own.items()} == {name: one.shape for name, one in theirs.items()}:
+        model.load_state_dict(theirs)
+
+
+class Repeatable:
+    """A model whose every call begins as its first one: what a call changes of the model's tensors is put back before
+    the next, and where it draws numbers, they are drawn from the call's seed."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.kept = list(_state(model)) if isinstance(model, nn.Module) else []
+        self.is_random: bool | None = None  # None before the first call
+        self.moved: list[tuple[dict[str, Any], str, Tensor, Tensor]] = []
+
+    def __call__(self, inputs: Any, seed: int) -> Any:
+        for holder, name, tensor, copy in self.moved:
+            holder[name] = tensor
+            tensor.copy_(copy)
+        if self.is_random is False:
+            return self._called(inputs)
+        torch.manual_seed(seed)
+        if self.is_random:
+            return self._called(inputs)
+        before = _generators()
+        found = self._called(inputs)
+        self.is_random = any(not torch.equal(one, other) for one, other in zip(before, _generators(), strict=True))
+        self.moved = [
+            (holder, name, tensor, copy)
+            for holder, name, tensor, copy, version in self.kept
+            if holder.get(name) is not tensor or tensor._version != version
+        ]
+        self.kept = []
+        return found
+
+    def _called(self, inputs: Any) -> Any:
+        with torch.no_grad():
+            return self.model(**inputs) if isinstance(inputs, dict) else self.model(*inputs)
+
+
+def _state(model: nn.Module) -> Any:
+    """The tensors that a call may change: where they are, what they are, a copy, and how often they were written."""
+    for module in model.modules():
+        plain = {name for name, value in vars(module).items() if isinstance(value, Tensor)}
+        buffers = {name for name, value in module._buffers.items() if value is not None and name not in RUNNING}
+        for holder, names in ((vars(module), plain), (module._buffers, buffers)):
+            for name in names:
+                tensor: Any = holder[name]
+                yield holder, name, tensor, tensor.detach().clone(), tensor._version
+
+
+def _generators() -> list[Tensor]:
+    states = [torch.get_rng_state()]
+    return states + ([torch.cuda.get_rng_state()] if torch.cuda.is_available() else [])
+
+
+def device_of(data: Any) -> torch.device:
+    """Where the call's input is."""
+    kind: str = data["device"]
+    return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
+
+
+class Called:
+    """A class of models as a kernel: makes the model that an input's parameters are of, keeps it, calls it."""
+
+    def __init__(self, make: Callable[..., Any], takes_over: bool) -> None:
+        self.make, self.takes_over = make, takes_over
+        self.seed: int | None = None
+        self.model: Repeatable
+
+    def of(self, data: Any) -> Repeatable:
+        """The model for that input."""
+        if self.seed != data["weights"]:
+            self.seed = None
+            sized(data["sizes"])
+            device = device_of(data)
+            model = built(self.make, data["weights"], device)
+            if self.takes_over:
+                take_over(model, built(problem().Model, data["weights"], device))
+            self.model, self.seed = Repeatable(model), data["weights"]
+        return self.model
+
+    def __call__(self, data: Any) -> Any:
+        return flat(self.of(data)(data["inputs"], data["seed"]), device_of(data))
+
+
+def adapt(submission: Any) -> Any:
+    """The kernel that a submission's ModelNew is. Raises AttributeError where it defines none."""
+    make = getattr(submission, "ModelNew", None)
+    if make is None:
+        raise AttributeError("the submission defines no ModelNew; define it with the constructor and forward of Model")
+    return Called(make, takes_over=True)
+
+
+class Reference:
+    """The problem's inputs, its reference, and what it says is right."""
+
+    def __init__(self) -> None:
+        self.call = Called(problem().Model, takes_over=False)
+        self.free: Any = ()
+        self.level: int | None = None  # of hardening; None before it is known
+        self.weights: int | None = None  # the seed of parameters for hardened inputs
+        self.judging: dict[int, Judging] = {}  # by the seed of parameters
+        self.has_room = self.is_checked = False
+
+    def generate_input(self, rank: int, world_size: int, seed: int, **params: Any) -> Any:
+        """get_inputs() under that seed. Raises ValueError where the machine has too little memory."""
+        device = torch.get_default_device()
+        module = sized(params)
+        if device.type == "cpu" and not self.has_room:
+            check_memory()
+            self.has_room = True
+        torch.manual_seed(seed)
+        with Draws() as draws:
+            inputs = module.get_inputs()
+        inputs = inputs if isinstance(inputs, list | tuple | dict) else [inputs]
+        self.free = draws.free(inputs)
+        inputs = mapped(inputs, lambda tensor: tensor.to(device))
+        return {"inputs": inputs, "weights": PUBLISHED_SEED, "seed": seed, "device": device.type, "sizes": params}
+
+    def harden(self, data: Any, seed: int) -> Any:
+        """The same with other parameters, the same for all hardened inputs of a process, and with the hardest change of
+        its inputs for which the reference's result is finite."""
+        self.weights = seed if self.weights is None else self.weights
+        data = data | {"weights": self.weights}
+        free, self.free = self.free, ()
+        if self.level is not None or not free:
+            self.level = self.level or 0
+            harden_drawn(free, seed, self.level)
+            return data
+        drawn = [tensor.clone() for tensor, _ in free]
+        for level in range(HARDEST, -1, -1):
+            harden_drawn(free, seed, level)
+            if level == 0 or are_finite(leaves_of(self.right_value(data))):
+                self.level = level
+                break
+            for (tensor, _), was in zip(free, drawn, strict=True):
+                tensor.copy_(was)
+        return data
+
+    def right_value(self, data: Any) -> Any:
+        """What the reference returns for that input, which stays as it is."""
+        return self.call(data | {"inputs": copied(data["inputs"])})
+
+    def exact_kernel(self, data: Any) -> Right:
+        """What is right. Raises ValueError for a problem whose result is the same whatever its inputs."""
+        judging = self.judging.get(data["weights"])
+        if judging is None:
+            judging = Judging(lambda inputs: self.right_value(data | {"inputs": inputs}))
+            self.judging = {data["weights"]: judging}
+        judging.run = lambda inputs: self.right_value(data | {"inputs": inputs})
+        right = judging.right(data["inputs"])
+        if not self.is_checked and data["weights"] == self.weights:
+            self.is_checked = True
+            self.check_dependence(data, judging)
+        return right
+
+    def check_dependence(self, data: Any, judging: Judging) -> None:
+        """Raises ValueError if the result is the same for another input."""
+        assert judging.parts is not None
+        other = self.harden(self.generate_input(0, 1, data["seed"] ^ 1, **data["sizes"]), data["seed"] ^ 1)
+        values = [judging.value(one["inputs"]) for one in (data, other)]
+        if leaves_of(data["inputs"]) and is_same(values[0], values[1], judging.parts):
+            raise ValueError(SAME)
+
+    def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
+        """KernelBench's own verdict. What is said of a right output is what is weak about the problem."""
+        right = self.right_value(data)
+        passed, message = close(output, right, tolerance)
+        return passed, weakness(data["inputs"], right, tolerance) if passed else message
+
+    def rounded(self, data: Any, dtype: torch.dtype) -> Any:
+        """The reference's result as a kernel finds it that keeps inputs, parameters and results in that dtype."""
+        model = self.call.of(data).model
+        kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        model.load_state_dict(mapped(kept, lambda tensor: through(tensor, dtype)))
+        found = self.call(data | {"inputs": mapped(data["inputs"], lambda tensor: through(tensor, dtype))})
+        model.load_state_dict(kept)
+        return mapped(found, lambda tensor: through(tensor, dtype))
+
+
+def check_memory() -> None:
+    """Raises ValueError if the problem's inputs and results do not fit this machine, as far as they are known without
+    being made."""
+    inputs, results = sizes()
+    needed = MEMORY_PARTS[0] * inputs + MEMORY_PARTS[1] * results
+    spare = psutil.virtual_memory().available
+    if needed > spare:
+        raise ValueError(
+            f"too large for this machine: its inputs have {inputs / 2**30:.1f} GiB and its results "
+            f"{results / 2**30:.1f} GiB, of which an evaluation holds several copies ({needed / 2**30:.0f} GiB), and "
+            f"{spare / 2**30:.0f} GiB of memory are free"
+        )
+
+
+def sizes(**params: Any) -> tuple[int, int]:
+    """The bytes of the inputs' tensors and of the results'; 0 where they are known only once they are made."""
+    module, found = sized(params), [0, 0]
+    try:
+        with torch.device("meta"), torch.no_grad():
+            inputs = module.get_inputs()
+            inputs = inputs if isinstance(inputs, list | tuple) else [inputs]
+            found[0] = sum(tensor.nbytes for tensor in leaves_of(inputs))
+            own, named = arguments(module)
+            found[1] = sum(tensor.nbytes for tensor in leaves_of(module.Model(*own, **named)(*inputs)))
+    except Exception:  # the file's own code, on tensors without values
+        pass
+    return found[0], found[1]
+
+
+_reference: Reference | None = None
+
+
+def reference() -> Reference:
+    """The process's one."""
+    global _reference
+    _reference = _reference or Reference()
+    return _reference
+
+
+def generate_input(rank: int, world_size: int, seed: int, **params: Any) -> Any:
+    """See Reference."""
+    return reference().generate_input(rank, world_size, seed, **params)
+
+
+def harden(data: Any, seed: int) -> Any:
+    """See Reference."""
+    return reference().harden(data, seed)
+
+
+def ref_kernel(data: Any) -> Any:
+    """The reference that is timed."""
+    return reference().call(data)
+
+
+def exact_kernel(data: Any) -> Right:
+    """See Reference."""
+    return reference().exact_kernel(data)
+
+
+def check_implementation(data: Any, output: Any) -> tuple[bool, str]:
+    """See Reference."""
+    return reference().check_implementation(data, output)
+
+
+def rounded(data: Any, dtype: torch.dtype) -> Any:
+    """See Reference."""
+    return reference().rounded(data, dtype)

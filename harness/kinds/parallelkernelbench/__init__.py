@@ -1,0 +1,1 @@
+"""ParallelKernelBench: a file with solution(*inputs), which every rank calls."""

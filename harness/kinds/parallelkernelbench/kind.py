@@ -1,0 +1,87 @@
+"""ParallelKernelBench's problems: reference/<number>_<name>.py with solution(*inputs), which every rank calls.
+
+Inputs are made by the clone's own utils/input_output_tensors.py, beside reference/, in trusted ranks
+(rank.py); all else is as for an operator of several ranks.
+"""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from harness.core.checkout import Checkout, shown
+from harness.core.errors import BadFileError
+from harness.core.records import Params, Warning
+from harness.gpumode.folder import AnyParams
+from harness.kinds.benchmarks.kind import BenchmarkKind
+from harness.kinds.benchmarks.problem import (
+    BenchmarkProblem,
+    glue,
+    is_python_that,
+    parsed,
+    suites_of,
+)
+from harness.kinds.kind import Order, Plan
+from harness.kinds.op.plan import OpPlan
+from harness.problems.problem import Problem
+
+ENTRY = "solution"
+UTILS = "utils"
+INPUTS = "input_output_tensors.py"
+NUMBER = re.compile(r"(\d+)_\w+\Z")
+RANKS = 8  # that the benchmark is run on
+ROWS = COLUMNS = 1024  # its worker's default
+DTYPE = "bfloat16"
+STAGED = "problem_file.py"
+
+
+class ParallelKernelBenchKind(BenchmarkKind):
+    """A file of ParallelKernelBench's reference/."""
+
+    def claims(self, place: Path) -> bool:
+        """A numbered Python file that defines solution, beside whose folder the clone's utils are."""
+        if place.suffix != ".py" or not NUMBER.match(place.stem):
+            return False
+        folder = place.resolve().parent
+        has_inputs = (folder.parent / UTILS / INPUTS).is_file()
+        return folder.name == "reference" and has_inputs and is_python_that(place, {ENTRY})
+
+    def read(self, place: Path, checkout: Checkout) -> Problem:
+        """The problem in that file. Raises BadFileError where it, or the clone's utils, is no Python."""
+        place = place.resolve()
+        parsed(place)
+        utils = place.parent.parent / UTILS
+        parsed(utils / INPUTS)
+        number = NUMBER.match(place.stem)
+        if number is None:
+            raise BadFileError(f"{shown(place)}: its name does not begin with the problem's number, as in 16_gemm.py")
+        params: Params = {"problem": int(number[1]), "rows": ROWS, "cols": COLUMNS, "dtype": DTYPE}
+        staged = {f"{UTILS}/{path.name}": path.read_bytes() for path in sorted(utils.glob("*.py"))}
+        return BenchmarkProblem(
+            name=f"parallel/{place.stem}",
+            leaderboard=place.stem,
+            description=f"ParallelKernelBench {place.stem.replace('_', ' ')}",
+            root=checkout.root,
+            folder=place,
+            shapes_path=utils / INPUTS,
+            submissions_folder=place.parent,
+            ranking_by="geom",
+            suites=suites_of([params], 0, RANKS, batch=""),
+            params_type=AnyParams,
+            cost_of=None,
+            is_upstream=True,
+            checker="benchmark",
+            kind="parallelkernelbench",
+            files=glue("parallelkernelbench") | staged | {STAGED: place.read_bytes()},
+            needed=(STAGED, f"{UTILS}/{INPUTS}"),
+            entry=ENTRY,
+            theirs=ENTRY,
+        )
+
+    def plan(self, order: Order) -> Plan:
+        """As of any such problem. CPU cores stand in for "cuda" where the problem's file names that."""
+        plan = super().plan(order)
+        assert isinstance(plan, OpPlan)
+        assert isinstance(plan.problem, BenchmarkProblem)
+        if plan.device != "cpu" or not plan.problem.has_cuda:
+            return plan
+        return replace(plan, cuda_is_cpu=True, notes=(*plan.notes, Warning(code="cuda_is_cpu")))

@@ -1,0 +1,287 @@
+"""A ParallelKernelBench problem as ranks run it: inputs by the clone's own utils, the reference, the judge.
+
+An input is a dict: `inputs` are create_input_tensor()'s for this rank, with a GroupOf for each process group and a
+SparseOf for each sparse tensor, which do not travel; `groups` are the ranks of all groups, in the order in which every
+rank makes them; `device` is where all of it is. The published verdict is torch.allclose with atol = rtol = 1e-2 on
+every rank (README.md and utils/compare_outputs.py, read 2026-11). Every function here is collective.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from harness.kinds.benchmarks.rank_judging import (
+    SAME,
+    Judging,
+    Right,
+    close,
+    copied,
+    flat,
+    is_same,
+    leaves_of,
+    mapped,
+    through,
+    weakness,
+)
+
+MODULE, UTILS = "problem_file", "utils.input_output_tensors"
+TOLERANCE = 1e-2
+HARDEST = 1  # level of hardening
+OFFSET = 2.0  # standard deviation of the offsets of columns
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class GroupOf:
+    """A process group, by its ranks."""
+
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SparseOf:
+    """A sparse tensor in coordinate form."""
+
+    indices: Tensor
+    values: Tensor
+    size: tuple[int, ...]
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """The published one, as atol and as rtol."""
+    return TOLERANCE
+
+
+class Groups:
+    """This rank's process groups, by their ranks. They are made anew with the world's."""
+
+    def __init__(self) -> None:
+        self.world: Any = None
+        self.made: dict[tuple[int, ...], Any] = {}
+
+    def of(self, ranks: tuple[int, ...]) -> Any:
+        """The group of these ranks. Collective where it is new."""
+        if self.world is not dist.group.WORLD:
+            self.world, self.made = dist.group.WORLD, {}
+        if ranks not in self.made:
+            is_all = len(ranks) == dist.get_world_size()
+            self.made[ranks] = dist.group.WORLD if is_all else _new_group(list(ranks))
+        return self.made[ranks]
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """dist.new_group makes each group once within."""
+
+        def new_group(ranks: list[int] | None = None, *args: Any, **kwargs: Any) -> Any:
+            return self.of(tuple(range(dist.get_world_size()) if ranks is None else ranks))
+
+        dist.new_group = new_group
+        try:
+            yield
+        finally:
+            dist.new_group = _new_group
+
+
+_new_group, _gather = dist.new_group, dist.all_gather_into_tensor
+
+
+def gathered(output: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """dist.all_gather_into_tensor, which on CPU cores takes an output only if its first dimension holds the ranks':
+    NCCL takes any of the size."""
+    if output.device.type == "cpu" and output.is_contiguous():
+        output, tensor = output.view(-1), tensor.contiguous().view(-1)
+    return _gather(output, tensor, *args, **kwargs)
+
+
+GROUPS = Groups()
+
+
+def packed(value: Any) -> Any:
+    """The tree as it travels."""
+    if isinstance(value, dist.ProcessGroup):
+        return GroupOf(tuple(dist.get_process_group_ranks(value)))
+    if isinstance(value, Tensor) and value.layout is torch.sparse_coo:
+        value = value.coalesce()
+        return SparseOf(value.indices(), value.values(), tuple(value.shape))
+    if type(value) in (tuple, list):
+        return type(value)(map(packed, value))
+    return {key: packed(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def unpacked(value: Any) -> Any:
+    """The tree as a solution gets it."""
+    if isinstance(value, GroupOf):
+        return GROUPS.of(value.ranks)
+    if isinstance(value, SparseOf):
+        return torch.sparse_coo_tensor(value.indices, value.values, value.size).coalesce()
+    if type(value) in (tuple, list):
+        return type(value)(map(unpacked, value))
+    return {key: unpacked(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def device_of(data: Any) -> torch.device:
+    """Where the call's input is."""
+    kind: str = data["device"]
+    return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
+
+
+class Called:
+    """A solution as a kernel."""
+
+    def __init__(self, solution: Callable[..., Any]) -> None:
+        self.solution = solution
+        setattr(dist, "all_gather_into_tensor", gathered)  # noqa: B010
+
+    def __call__(self, data: Any) -> Any:
+        for ranks in data["groups"]:
+            GROUPS.of(ranks)
+        return flat(self.solution(*unpacked(data["inputs"])), device_of(data))
+
+
+def adapt(submission: Any) -> Any:
+    """The kernel that a submission's solution is. Raises AttributeError where it defines none."""
+    solution = getattr(submission, "solution", None)
+    if solution is None:
+        raise AttributeError("the submission defines no solution(*inputs); define it as the problem's own file does")
+    return Called(solution)
+
+
+def agreed(flag: bool) -> bool:
+    """Whether it is so on every rank."""
+    flags: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(flags, flag)
+    return all(flags)
+
+
+class Reference:
+    """The problem's inputs, its reference, and what it says is right."""
+
+    def __init__(self) -> None:
+        self.call = Called(importlib.import_module(MODULE).solution)
+        self.fixed: list[bool] | None = None  # which tensors of an input are the same for every seed
+        self.where: dict[str, Any] = {}  # the arguments of the input that was made last, without its seed
+        self.level = 0  # of hardening
+        self.judging: dict[bool, Judging] = {}  # by whether inputs are hardened
+
+    def generate_input(self, rank: int, world_size: int, seed: int, **params: Any) -> Any:
+        """create_input_tensor() of the clone's utils, with the seed as the trial."""
+        self.where = {"rank": rank, "world_size": world_size, **params}
+        device = torch.get_default_device()
+        shape, dtype = (params["rows"], params["cols"]), DTYPES[params["dtype"]]
+        make = importlib.import_module(UTILS).create_input_tensor
+        with GROUPS.counted():
+            made = make(rank, world_size, params["problem"], shape, dtype, trial=seed, device=device)
+        made = made if isinstance(made, tuple) else (made,)
+        data = {"inputs": packed(made), "groups": list(GROUPS.made), "device": device.type, "hardened": False}
+        return data | {"seed": seed}
+
+    def harden(self, data: Any, seed: int) -> Any:
+        """The same with numbers of float types that no seed changes multiplied by 0.5 to 1.5, alike on every rank.
+        Where the result is the same for every input even so, numbers that are drawn get an offset for each column.
+        Raises ValueError if that does not help: then the problem cannot be judged."""
+        if self.fixed is None:
+            other = self.generate_input(seed=seed + 1, **self.where)
+            pairs = zip(leaves_of(data["inputs"]), leaves_of(other["inputs"]), strict=False)
+            self.fixed = [one.shape == two.shape and bool(torch.equal(one, two)) for one, two in pairs]
+            while self.is_same(self.changed(data, seed), self.changed(other, seed + 1)):
+                self.level += 1
+                if self.level > HARDEST:
+                    raise ValueError(SAME)
+        return self.changed(data, seed)
+
+    def changed(self, data: Any, seed: int) -> Any:
+        """The input as it is hardened at the level that was found."""
+        fixed = iter(self.fixed or ())
+
+        def changed(tensor: Tensor) -> Tensor:
+            is_fixed = next(fixed, False)
+            if not tensor.is_floating_point() or tensor.dim() < (1 if is_fixed else 2) or not (is_fixed or self.level):
+                return tensor
+            generator = torch.Generator("cpu").manual_seed(seed)
+            if is_fixed:
+                factor = 0.5 + torch.rand(tensor.shape, generator=generator, device="cpu")
+                return (tensor * factor.to(tensor.device)).to(tensor.dtype)
+            offset = OFFSET * torch.randn(tensor.shape[-1], generator=generator, device="cpu")
+            return (tensor + offset.to(tensor.device)).to(tensor.dtype)
+
+        return data | {"inputs": mapped(data["inputs"], changed), "hardened": True}
+
+    def is_same(self, data: Any, other: Any) -> bool:
+        """Whether the right results for two hardened inputs are the same on every rank."""
+        judging = Judging(lambda inputs: self.right_value(data, inputs), agreed)
+        judging.right(data["inputs"])
+        assert judging.parts is not None
+        return agreed(is_same(judging.value(data["inputs"]), judging.value(other["inputs"]), judging.parts))
+
+    def right_value(self, data: Any, inputs: Any) -> Any:
+        """What the reference returns for that input with these inputs in it, which stay as they are."""
+        return self.call(data | {"inputs": copied(inputs)})
+
+    def exact_kernel(self, data: Any) -> Right:
+        """What is right."""
+
+        def run(inputs: Any) -> Any:
+            return self.right_value(data, inputs)
+
+        judging = self.judging.setdefault(data["hardened"], Judging(run, agreed))
+        judging.run = run
+        return judging.right(data["inputs"])
+
+    def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
+        """The published verdict on this rank's output. Of a right one it says what is weak about the problem."""
+        right = self.right_value(data, data["inputs"])
+        passed, message = close(output, right, tolerance)
+        weak = weakness(data["inputs"], right, tolerance)
+        is_weak = agreed(bool(weak))
+        return passed, (weak if is_weak else "") if passed else message
+
+    def rounded(self, data: Any, dtype: torch.dtype) -> Any:
+        """The reference's result as a kernel finds it that keeps inputs and results in that dtype."""
+        found = self.right_value(data, mapped(data["inputs"], lambda tensor: through(tensor, dtype)))
+        return mapped(found, lambda tensor: through(tensor, dtype))
+
+
+_reference: Reference | None = None
+
+
+def reference() -> Reference:
+    """The process's one."""
+    global _reference
+    _reference = _reference or Reference()
+    return _reference
+
+
+def generate_input(rank: int, world_size: int, seed: int, **params: Any) -> Any:
+    """See Reference."""
+    return reference().generate_input(rank, world_size, seed, **params)
+
+
+def harden(data: Any, seed: int) -> Any:
+    """See Reference."""
+    return reference().harden(data, seed)
+
+
+def ref_kernel(data: Any) -> Any:
+    """The reference that is timed."""
+    return reference().call(data)
+
+
+def exact_kernel(data: Any) -> Right:
+    """See Reference."""
+    return reference().exact_kernel(data)
+
+
+def check_implementation(data: Any, output: Any) -> tuple[bool, str]:
+    """See Reference."""
+    return reference().check_implementation(data, output)
+
+
+def rounded(data: Any, dtype: torch.dtype) -> Any:
+    """See Reference."""
+    return reference().rounded(data, dtype)

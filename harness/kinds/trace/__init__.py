@@ -1,0 +1,1 @@
+"""FlashInfer-Trace: a Definition with Workloads; a submission is a Solution."""

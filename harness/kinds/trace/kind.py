@@ -1,0 +1,258 @@
+"""FlashInfer-Trace: a Definition with its Workloads is a problem, a Solution in Python or Triton a submission.
+
+definitions/**/<name>.json has the definition; workloads/**/<name>.jsonl beside it the workloads, one case each. After
+flashinfer-bench's docs/flashinfer-trace, read 2026-11. Ranks read the same files (rank.py).
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from harness.core.checkout import Checkout, shown
+from harness.core.errors import BadFileError, BadSubmissionError, UsageError
+from harness.core.files import read_text
+from harness.core.records import Case, Module, Params, Submission
+from harness.gpumode.folder import AnyParams
+from harness.kinds.benchmarks.kind import BenchmarkKind
+from harness.kinds.benchmarks.problem import BenchmarkProblem, glue, suites_of
+from harness.problems.problem import Problem
+from harness.problems.submission import MAX_BYTES, digest, shown_path
+
+NEEDED = {"name", "axes", "inputs", "outputs", "reference"}
+ENTRY = "run"
+LANGUAGES = ("python", "triton")
+STAGED, DEFINITION, WORKLOADS = "problem_file.py", "definition.json", "workloads.json"
+MOST_BYTES = 8 << 20  # of a definition's or a solution's file
+HEADER_BYTES = 100 << 20  # of a safetensors file, by its format
+SPEC = "\n\nKERNEL_EVAL_SPEC = {}\n"
+POINTER = b"version https://git-lfs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceProblem(BenchmarkProblem):
+    """A definition. `workloads` are those that a trace is written of, by the name that cases have for them."""
+
+    definition: str
+    workloads: Mapping[str, Mapping[str, Any]]
+
+    def workload(self, case: Case) -> dict[str, Any] | None:
+        name = str(case.params["workload"])
+        found = self.workloads.get(name)
+        return {"definition": self.definition, "workload": dict(found)} if found else None
+
+    def check_runnable(self) -> None:
+        """Raises UsageError for a missing package, and for a workload's file that cannot be read."""
+        super().check_runnable()
+        for name, workload in json.loads(self.files[WORKLOADS]).items():
+            for key, source in workload["inputs"].items():
+                if source["type"] == "safetensors" and (why := unreadable(Path(source["path"]), source["tensor_key"])):
+                    raise UsageError(
+                        f"{self.name}: workload {name}, input {key}: {source['path']}: {why}; "
+                        "fetch the data set's files (`git lfs pull`), or take the workload out of the .jsonl"
+                    )
+
+
+class TraceKind(BenchmarkKind):
+    """A definition's file."""
+
+    def claims(self, place: Path) -> bool:
+        """A JSON file with a definition's keys."""
+        if place.suffix != ".json" or not place.is_file() or place.stat().st_size > MOST_BYTES:
+            return False
+        try:
+            found = json.loads(read_text(place))
+        except (OSError, ValueError, RecursionError):
+            return False
+        return isinstance(found, dict) and set(found) >= NEEDED
+
+    def read(self, place: Path, checkout: Checkout) -> Problem:
+        """The definition, with the workloads beside it. Raises BadFileError where they do not fit the format."""
+        place = place.resolve()
+        made = json.loads(read_text(place))
+        check_definition(made, place)
+        root = next((one.parent for one in place.parents if one.name == "definitions"), place.parent)
+        workloads = dict(_named(read_workloads(root, made, place)))
+        cases = [{**one["axes"], "workload": name} for name, one in workloads.items()]
+        rooted = {name: _rooted(one, root) for name, one in workloads.items()}
+        return TraceProblem(
+            name=f"trace/{made['name']}",
+            leaderboard=made["name"],
+            description=" ".join(str(made.get("description") or made["name"]).split()),
+            root=checkout.root,
+            folder=place,
+            shapes_path=place,
+            submissions_folder=place.parent,
+            ranking_by="geom",
+            suites=suites_of(cases, 0, 1, batch="", on_cpu=_spread(cases)),
+            params_type=AnyParams,
+            cost_of=None,
+            multi_gpu=False,
+            is_upstream=True,
+            checker="benchmark",
+            kind="trace",
+            files=glue("trace")
+            | {
+                STAGED: made["reference"].encode(),
+                DEFINITION: json.dumps(made).encode(),
+                WORKLOADS: json.dumps(rooted).encode(),
+            },
+            needed=(STAGED,),
+            entry=ENTRY,
+            theirs=ENTRY,
+            definition=made["name"],
+            workloads=workloads,
+        )
+
+    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
+        """A Solution's file, or a Python file that defines run. Raises BadSubmissionError for one of another definition
+        or language."""
+        if path is None or path.suffix != ".json":
+            return super().submission(path, problem, checkout)
+        assert isinstance(problem, TraceProblem)
+        return solution(path, problem, checkout)
+
+
+def check_definition(made: Mapping[str, Any], place: Path) -> None:
+    """Raises BadFileError, with the place of the mistake, for what is no definition."""
+
+    def wrong(path: str, what: str) -> BadFileError:
+        return BadFileError(f"{shown(place)}: $.{path}: {what}")
+
+    for key in ("axes", "inputs", "outputs"):
+        if not isinstance(made[key], dict) or not made[key]:
+            raise wrong(key, "expected an object with at least one entry")
+    for name, axis in made["axes"].items():
+        if not isinstance(axis, dict) or axis.get("type") not in ("const", "var"):
+            raise wrong(f"axes.{name}", "expected an axis of type const or var")
+        if axis["type"] == "const" and (type(axis.get("value")) is not int or axis["value"] < 1):
+            raise wrong(f"axes.{name}.value", f"expected a whole number above 0, found {axis.get('value')!r}")
+    for key in ("inputs", "outputs"):
+        for name, spec in made[key].items():
+            if not isinstance(spec, dict) or not isinstance(spec.get("shape"), list | None):
+                raise wrong(f"{key}.{name}", "expected a shape (a list of axes, or null) and a dtype")
+            if spec.get("dtype") == "float4_e2m1" or not isinstance(spec.get("dtype"), str):
+                raise wrong(f"{key}.{name}.dtype", f"{spec.get('dtype')!r} is no dtype that can be made here")
+            for axis in spec["shape"] or ():
+                if not isinstance(axis, int) and axis not in made["axes"]:
+                    raise wrong(f"{key}.{name}.shape", f"there is no axis {axis!r}")
+    if not isinstance(made["reference"], str) or f"def {ENTRY}(" not in made["reference"]:
+        raise wrong("reference", f"expected Python that defines {ENTRY}")
+
+
+def read_workloads(root: Path, made: Mapping[str, Any], place: Path) -> list[dict[str, Any]]:
+    """The definition's workloads. Raises BadFileError for a line that is none, and where there is none at all."""
+    name = made["name"]
+    files = sorted({*(root / "workloads").rglob(f"{name}.jsonl"), *root.glob(f"{name}.jsonl")})
+    wanted = {axis for axis, one in made["axes"].items() if one["type"] == "var"}
+    found: list[dict[str, Any]] = []
+    for file in files:
+        for number, line in enumerate(read_text(file).splitlines(), start=1):
+            if not line.strip():
+                continue
+            try:
+                workload = json.loads(line)["workload"]
+                axes, inputs = workload["axes"], workload["inputs"]
+                uuid = str(workload["uuid"])
+                kinds = {source["type"] for source in inputs.values()}
+                sizes = [size for size in axes.values() if type(size) is int and size >= 0]
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise BadFileError(f"{shown(file)}:{number}: no workload; see FlashInfer-Trace's Workload") from None
+            if set(axes) != wanted or len(sizes) != len(axes):
+                raise BadFileError(f"{shown(file)}:{number}: $.workload.axes: expected sizes of {sorted(wanted)}")
+            if not kinds <= {"random", "scalar", "safetensors"} or not set(inputs) <= set(made["inputs"]):
+                raise BadFileError(f"{shown(file)}:{number}: $.workload.inputs: no such input, or no such type")
+            found.append({"uuid": uuid, "axes": axes, "inputs": inputs})
+    if not found:
+        where = shown(root / "workloads")
+        raise BadFileError(f"{shown(place)}: no workload; expected {where}/**/{name}.jsonl, a line each")
+    return found
+
+
+def _named(workloads: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The workloads by the beginning of their ids, or by all of an id where beginnings are alike."""
+    short = [one["uuid"][:8] for one in workloads]
+    for name, one in zip(short, workloads, strict=True):
+        yield (name if short.count(name) == 1 else one["uuid"]), one
+
+
+def _rooted(workload: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """The workload with whole paths of its files."""
+    inputs = {
+        name: source | ({"path": str(root / source["path"])} if source["type"] == "safetensors" else {})
+        for name, source in workload["inputs"].items()
+    }
+    return {**workload, "inputs": inputs}
+
+
+def _spread(cases: list[Params]) -> list[Params]:
+    """Cases for CPU cores: the smallest, and up to one of the middle."""
+
+    def size(case: Params) -> int:
+        return math.prod(value for value in case.values() if isinstance(value, int))
+
+    ordered = sorted(cases, key=size)
+    return [ordered[place] for place in sorted({0, len(ordered) // 4, len(ordered) // 2})]
+
+
+def unreadable(path: Path, key: str) -> str:
+    """Why a tensor of a safetensors file cannot be read; "" where it can."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(POINTER))
+            if start == POINTER:
+                return "a pointer of Git LFS, and not the file"
+            length = int.from_bytes(start[:8], "little")
+            if not 0 < length <= HEADER_BYTES:
+                return "no safetensors file"
+            file.seek(8)
+            header = json.loads(file.read(length))
+    except OSError as error:
+        return str(error.strerror)
+    except ValueError:
+        return "no safetensors file"
+    return "" if key in header else f"it has no tensor '{key}'"
+
+
+def solution(path: Path, problem: TraceProblem, checkout: Checkout) -> Submission:
+    """The Solution in that file as a submission: its files, and what it says of its entry point."""
+    name = shown_path(path, checkout.root)
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise BadSubmissionError(f"{name}: more than {MOST_BYTES} bytes")
+        made = json.loads(read_text(path))
+        sources = {str(one["path"]): str(one["content"]) for one in made["sources"]}
+        spec, definition = made["spec"], made["definition"]
+        language, (file, _, entry) = spec["language"], str(spec["entry_point"]).partition("::")
+        fills = spec.get("destination_passing_style")
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}; name a Solution's file") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadSubmissionError(f"{name}: no Solution of FlashInfer-Trace: {type(error).__name__}: {error}") from None
+    if definition != problem.definition:
+        raise BadSubmissionError(f"{name}: a solution of {definition}, and not of {problem.definition}")
+    if language not in LANGUAGES:
+        raise BadSubmissionError(f"{name}: its language is {language}; solutions in python and triton are run here")
+    if file not in sources or not entry.isidentifier():
+        raise BadSubmissionError(f"{name}: $.spec.entry_point: expected <file of sources>::<function>")
+    bad = [one for one in sources if not _is_module(one)]
+    if bad:
+        raise BadSubmissionError(f"{name}: $.sources: {bad[0]}: expected a relative path of a Python file")
+    said = SPEC.format({"entry": entry, "fills": fills if isinstance(fills, bool) else None})
+    is_within = "/" in file  # then it may import relative to its folder
+    source = (f"from {_module(file)} import {entry}" if is_within else sources.pop(file)) + said
+    modules = tuple(Module(name=_module(one), file=one, source=text) for one, text in sorted(sources.items()))
+    if sum(len(text.encode()) for text in (source, *sources.values())) > MAX_BYTES:
+        raise BadSubmissionError(f"{name}: more than {MAX_BYTES} bytes of source")
+    return Submission(path=str(path), name=name, source=source, sha256=digest(source, modules), modules=modules)
+
+
+def _is_module(path: str) -> bool:
+    parts = PurePosixPath(path).with_suffix("").parts
+    return path.endswith(".py") and all(part.isidentifier() for part in parts)
+
+
+def _module(path: str) -> str:
+    return ".".join(PurePosixPath(path).with_suffix("").parts)
