@@ -728,11 +728,11 @@ def mllogs() -> list[bytes]:
     """A run's log with all that is read of it."""
     points = {"submission_benchmark": "mine", "submission_org": "us", "seed": 7, "global_batch_size": 8}
     count = {"samples_count": 3072, "status": "success"}
-    events = [mllog.Event(time_ms=1, event_type="POINT_IN_TIME", key=key, value=one) for key, one in points.items()]
+    events = [mllog.LogEvent(time_ms=1, event_type="POINT_IN_TIME", key=key, value=one) for key, one in points.items()]
     events += [
-        mllog.Event(time_ms=10**12, event_type="INTERVAL_START", key="run_start"),
-        mllog.Event(time_ms=10**12 + 5, event_type="POINT_IN_TIME", key="eval_accuracy", value=0.9, metadata=count),
-        mllog.Event(time_ms=10**12 + 9, event_type="INTERVAL_END", key="run_stop", metadata=count),
+        mllog.LogEvent(time_ms=10**12, event_type="INTERVAL_START", key="run_start"),
+        mllog.LogEvent(time_ms=10**12 + 5, event_type="POINT_IN_TIME", key="eval_accuracy", value=0.9, metadata=count),
+        mllog.LogEvent(time_ms=10**12 + 9, event_type="INTERVAL_END", key="run_stop", metadata=count),
     ]
     return ["".join(mllog.line(event) + "\n" for event in events).encode()]
 

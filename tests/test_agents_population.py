@@ -29,6 +29,7 @@ from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan
 from harness.kinds.registry import find
 from harness.kinds.settings import Asked, setting
+from harness.report.render import FORMATS
 
 HERE = Checkout.here()
 PROBLEM = find("rms_norm", HERE)
@@ -194,11 +195,11 @@ def test_the_score_of_two_problems_has_intervals_over_them() -> None:
     assert both.best_of_n.value == pytest.approx(3**0.5)
     assert score_of(fast).fast[0].figure.low is None
     hostile = score_of([dataclasses.replace(fast[0], id="<b>\x1b[2J|x", problem="<i>|")])
-    for text in (score_view.markdown(hostile), score_view.page(hostile)):
+    for text in (FORMATS[name](score_view.document_of(hostile)) for name in ("markdown", "html")):
         assert "<b>" not in text
         assert "<i>" not in text
         assert "\x1b" not in text
-    assert "polyline" in score_view.page(both)
+    assert "polyline" in FORMATS["html"](score_view.document_of(both))
 
 
 def test_what_cannot_be_asked_is_refused() -> None:

@@ -14,7 +14,7 @@ from harness.board.entries import Board, Earlier, SettledFile, Settlement
 from harness.core.records import Submission
 from harness.problems.submission import digest
 from harness.report import board_view
-from harness.report.render import terminal
+from harness.report.render import FORMATS, terminal
 
 VERSION = "f" * 16
 
@@ -108,7 +108,7 @@ def test_a_board_says_what_a_copy_is_a_copy_of() -> None:
     console = Console(file=io.StringIO(), width=200)
     terminal.show(board_view.document_of(board), console)
     assert line in console.file.getvalue()  # type: ignore[attr-defined]
-    assert line in board_view.board_markdown(board).replace("`", "")
+    assert line in FORMATS["markdown"](board_view.document_of(board)).replace("`", "")
     of = {one["author"]: one["copy_of"] for one in json.loads(board_view.board_json(board))}
     first = {"date": entry().date, "author": "alice", "file": "submission.py", "run_id": entry().run_id}
     assert of == {"alice": None, "copycat": first}

@@ -121,14 +121,14 @@ def flags_of(verb: str) -> set[str]:
 
 
 def recipes() -> dict[str, str]:
-    """What each target calls, by the verb; with the variables of options in full."""
+    """What the target of each verb calls, which is the first that calls it; with the variables of options in full."""
     text = MAKEFILE.replace("\\\n", "")
     macros = dict(re.findall(r"^([A-Z_]+) = (.*call flag.*)$", text, re.MULTILINE))
     found = {}
     for verb, rest in re.findall(r"-m harness ([a-z-]+) (.*)", text):
         for name, value in macros.items():
             rest = rest.replace(f"$({name})", value)
-        found[verb] = rest
+        found.setdefault(verb, rest)
     return found
 
 

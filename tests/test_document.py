@@ -27,14 +27,14 @@ from harness.judging.scoring import SCORINGS, mismatch
 from harness.report import board_view, export
 from harness.report.document import (
     Document,
-    Evidence,
+    EvidenceBlock,
     Facts,
     Figure,
     Heading,
     Styled,
     Table,
     TestCase,
-    Untrusted,
+    UntrustedText,
     column,
     plain,
     prose,
@@ -53,13 +53,13 @@ def shown(found: Document, width: int = 100) -> str:
 
 def everything(text: str) -> Document:
     """A document of every block, each of which quotes the text."""
-    said = Untrusted(text)
+    said = UntrustedText(text)
     return Document(
         blocks=(
             Heading(("title ", said)),
             prose((said, " is ours"), whole=True),
             Facts(((said, Styled(said, "bold")),)),
-            Evidence(said, text),
+            EvidenceBlock(said, text),
             Table(("=one", ">two", "|three", column("four", folds=9)), [(said, said, said, said)], letters=text),
             Figure("<svg/>", "a drawing"),
             Document(blocks=(prose(said),), summary=Facts((("inner", said),), whole=True)),
@@ -93,7 +93,7 @@ def test_what_is_untrusted_formats_neither_markdown_nor_html_nor_a_terminal() ->
 
 def test_two_quotations_side_by_side_are_one_span_of_code() -> None:
     """Else the ticks between them would be read as one longer mark."""
-    assert FORMATS["markdown"](Document(blocks=(Heading((Untrusted("a"), Untrusted("b"))),))) == "### `ab`\n"
+    assert FORMATS["markdown"](Document(blocks=(Heading((UntrustedText("a"), UntrustedText("b"))),))) == "### `ab`\n"
 
 
 def cleaned_in(folder: Path) -> Iterator[str]:
@@ -233,8 +233,8 @@ def test_a_section_of_the_readme_that_code_names_is_there(path: Path) -> None:
 
 
 def test_plain_text_has_no_styles() -> None:
-    assert plain(("a ", Styled(("b", Untrusted("\x1b[1mc\nd")), "bold"))) == "a bc d"
+    assert plain(("a ", Styled(("b", UntrustedText("\x1b[1mc\nd")), "bold"))) == "a bc d"
 
 
 def test_hostile_text_is_one_line() -> None:
-    assert "\n" not in plain(Untrusted(HOSTILE))
+    assert "\n" not in plain(UntrustedText(HOSTILE))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.core import mllog
 from harness.core.decode import DecodeError
-from harness.core.mllog import Event, Writer
+from harness.core.mllog import LogEvent, Writer
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -22,7 +22,7 @@ GOOD = '{"namespace": "", "time_ms": 5, "event_type": "POINT_IN_TIME", "key": "s
 
 @given(
     st.builds(
-        Event,
+        LogEvent,
         time_ms=st.integers(0, 10**13),
         event_type=st.sampled_from(["POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"]),
         key=st.text(),
@@ -31,7 +31,7 @@ GOOD = '{"namespace": "", "time_ms": 5, "event_type": "POINT_IN_TIME", "key": "s
         namespace=st.text(),
     )
 )
-def test_what_is_written_reads_back_the_same(event: Event) -> None:
+def test_what_is_written_reads_back_the_same(event: LogEvent) -> None:
     assert mllog.parse(f"some other output\n0: {mllog.line(event)}\n") == [event]
 
 

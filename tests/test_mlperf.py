@@ -12,9 +12,9 @@ from rich.console import Console
 
 from harness.core import mllog
 from harness.core.errors import BadFileError, UsageError
-from harness.core.mllog import Event
+from harness.core.mllog import LogEvent
 from harness.evaluation.mlperf import Scored, read_reference, score
-from harness.judging.mlperf import LoggedRun, Result, least_mean, result_of
+from harness.judging.mlperf import LoggedRun, ScoredResult, least_mean, result_of
 from harness.report.mlperf import document_of, to_json
 from harness.report.render import FORMATS, terminal
 
@@ -48,15 +48,15 @@ SYSTEM = {
 def log_of(run: tuple[int, int, int, float, int], **others: object) -> str:
     """A log with the published figures; `others` replaces what the system says."""
     start, stop, samples, quality, seed = run
-    events = [Event(time_ms=start - 9, event_type="POINT_IN_TIME", key=key, value=value)
+    events = [LogEvent(time_ms=start - 9, event_type="POINT_IN_TIME", key=key, value=value)
               for key, value in (SYSTEM | others | {"seed": seed}).items()]  # fmt: skip
     counts = {"samples_count": samples}
     events += [
-        Event(time_ms=start, event_type="INTERVAL_START", key="run_start"),
-        Event(time_ms=start + 1, event_type="POINT_IN_TIME", key="eval_accuracy", value=9.9,
+        LogEvent(time_ms=start, event_type="INTERVAL_START", key="run_start"),
+        LogEvent(time_ms=start + 1, event_type="POINT_IN_TIME", key="eval_accuracy", value=9.9,
               metadata={"samples_count": 384}),
-        Event(time_ms=stop - 1, event_type="POINT_IN_TIME", key="eval_accuracy", value=quality, metadata=counts),
-        Event(time_ms=stop, event_type="INTERVAL_END", key="run_stop", metadata=counts | {"status": "success"}),
+        LogEvent(time_ms=stop - 1, event_type="POINT_IN_TIME", key="eval_accuracy", value=quality, metadata=counts),
+        LogEvent(time_ms=stop, event_type="INTERVAL_END", key="run_stop", metadata=counts | {"status": "success"}),
     ]  # fmt: skip
     return "epoch 1: loss 1.3\n" + "".join(mllog.line(event) + "\n" for event in events)
 
@@ -76,7 +76,7 @@ def reference_file(folder: Path, runs: list[int], batch: int = 8) -> Path:
     return file
 
 
-def only(folder: Path, reference: Path | None = None) -> Result:
+def only(folder: Path, reference: Path | None = None) -> ScoredResult:
     (one,) = score(folder, reference)
     return one.result
 
@@ -170,7 +170,8 @@ STOP = re.compile(r".*run_stop.*\n")
         (lambda text: log_of(PUBLISHED[3], submission_platform="2xMI355X"),
          "submission_platform is 1xMI355X in result_0.txt and 2xMI355X in result_3.txt"),
         (lambda text: log_of(PUBLISHED[3], global_batch_size=16), "global_batch_size is 8 in result_0.txt and 16"),
-        (lambda text: text + mllog.line(Event(time_ms=1, event_type="POINT_IN_TIME", key="submission_org", value="X")),
+        (lambda text: text + mllog.line(LogEvent(time_ms=1, event_type="POINT_IN_TIME", key="submission_org",
+                                                      value="X")),
          "the key submission_org stands there with several values: AMD, X"),
         (lambda text: "", "no run_start"),
     ],

@@ -176,6 +176,18 @@ def test_only_what_runs_in_ranks_imports_torch_or_a_wings_rank_files() -> None:
     assert [str(path) for path in files if RANKS_SIDE.search(path.read_text())] == []
 
 
+ONE_PROTOCOL = {"Reference"}  # of other benchmarks' problems, each as its ranks have it
+
+
+def test_no_class_name_is_defined_twice() -> None:
+    homes: dict[str, set[str]] = {}
+    for path in HARNESS.rglob("*.py"):
+        for node in nodes(path):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, set()).add(str(path.relative_to(HARNESS)))
+    assert {name: found for name, found in homes.items() if len(found) > 1 and name not in ONE_PROTOCOL} == {}
+
+
 @pytest.mark.parametrize(
     ("call", "homes"),
     [

@@ -3,7 +3,7 @@
 from harness.agents.result import Interval
 from harness.agents.score import FEWEST, OfProblem, PopulationScore
 from harness.core.words import count_text, percent_text, speedup_text
-from harness.report.document import Document, Figure, Heading, Table, Untrusted, Words, prose
+from harness.report.document import Document, Figure, Heading, Table, UntrustedText, Words, prose
 
 WIDTH, HEIGHT, EDGE = 640, 240, 40
 
@@ -27,7 +27,7 @@ def document_of(score: PopulationScore) -> Document:
 
 def _row(one: OfProblem) -> list[Words]:
     numbers = (one.candidates, one.distinct, one.passed, one.ranked, one.left_out)
-    return [Untrusted(one.problem), *map(str, numbers), speedup_text(one.best), Untrusted(one.best_id or "-")]
+    return [UntrustedText(one.problem), *map(str, numbers), speedup_text(one.best), UntrustedText(one.best_id or "-")]
 
 
 def figure_rows(score: PopulationScore) -> list[tuple[str, str]]:

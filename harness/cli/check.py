@@ -20,7 +20,7 @@ from harness.kinds import settings
 from harness.kinds.settings import Asked
 from harness.problems.problem import Problem
 from harness.problems.submission import read_submission, shown_path
-from harness.report.document import Document, Untrusted, prose
+from harness.report.document import Document, UntrustedText, prose
 
 JSON_SCHEMA = 1  # of --for's --json; 1: first
 
@@ -88,7 +88,7 @@ def hand_in(order: CheckOrder, checkout: Checkout) -> Exit:
     verdict = "would refuse it" if refused else "takes it"
     reasons = f" ({refused} reasons)" if refused > 1 else ""
     said = f"{submission.name}: GPU MODE ({problem.leaderboard}) {verdict}{reasons}"
-    document = Document(blocks=(prose(*map(Untrusted, [*finding_lines(found), said]), whole=True),))
+    document = Document(blocks=(prose(*map(UntrustedText, [*finding_lines(found), said]), whole=True),))
     result_files.tell(order, document, json=lambda: findings_json(problem, submission, found, code))
     return code
 

@@ -11,7 +11,7 @@ from harness.report.findings import document_of, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
-class DoctorOrder:
+class DoctorOrder(result_files.WithFiles):
     """Whether the collectives are tried, too."""
 
     json: result_files.JsonFile | None = option(

@@ -34,7 +34,7 @@ from harness.core.words import clean_line, speedup_text
 from harness.kinds.registry import is_problem
 from harness.kinds.settings import setting
 from harness.report.console import new_console
-from harness.report.document import Document, Untrusted, prose
+from harness.report.document import Document, UntrustedText, prose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
     if (members := _members(order.problem)) is not None:
         return _run_set(members, order, checkout)
     tally = _judged(order, checkout)
-    last = (Untrusted(tally.text()), ("score it           ", Untrusted(f"python -m harness score {order.out}")))
+    last = (UntrustedText(tally.text()), ("score it           ", UntrustedText(f"python -m harness score {order.out}")))
     result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
     return Exit.OK
 

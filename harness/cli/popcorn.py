@@ -34,7 +34,7 @@ from harness.core.yaml_file import read_yaml
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import FILE
 from harness.gpumode.result_lines import (
-    Line,
+    CaseLine,
     Pairs,
     combined_seed,
     encoded,
@@ -86,7 +86,7 @@ runner makes test, benchmark and leaderboard of it. Docs: docs/gpumode.md.
 
 
 def cases_of(
-    problem: Problem, lines: Sequence[Line], mode: Mode, secret: int | None, words_are_true: bool
+    problem: Problem, lines: Sequence[CaseLine], mode: Mode, secret: int | None, words_are_true: bool
 ) -> tuple[Case, ...]:
     """The cases, checked as a shape file's are. With `words_are_true` a switch is on whatever the word says, as in
     GPU MODE's published evaluator, which keeps `False` a (true) text. Raises DecodeError with the line's number."""
@@ -122,7 +122,7 @@ def cases_of(
     return tuple(cases)
 
 
-def recognise(lines: Sequence[Line], reference: str, checkout: Checkout) -> Problem:
+def recognise(lines: Sequence[CaseLine], reference: str, checkout: Checkout) -> Problem:
     """The problem of this checkout that the staged one is: by the keys of its cases, by its generate_input's arguments
     and by what its reference calls. Raises BadFileError where it is none."""
     keys = set(lines[0].values)

@@ -23,7 +23,7 @@ KEYS = ("namespace", "time_ms", "event_type", "key", "value", "metadata")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
+class LogEvent:
     """One line. `value` and the values of `metadata` are JSON; `time_ms` is Unix time."""
 
     time_ms: int
@@ -34,7 +34,7 @@ class Event:
     namespace: str = ""
 
 
-def line(event: Event) -> str:
+def line(event: LogEvent) -> str:
     """The event as a line without its end. Raises ValueError where `value` or `metadata` is not JSON."""
     try:
         return f"{MARK} {json.dumps({key: getattr(event, key) for key in KEYS})}"
@@ -42,7 +42,7 @@ def line(event: Event) -> str:
         raise ValueError(f"the key {event.key!r} has a value that is not JSON: {error}") from None
 
 
-def parse(text: str) -> list[Event]:
+def parse(text: str) -> list[LogEvent]:
     """The events of a log, in its order. Raises DecodeError (`line 12: ...`) for a marked line that is none."""
     events = []
     for number, content in enumerate(text.split("\n"), start=1):  # JSON may hold other line ends, as U+2028
@@ -74,14 +74,14 @@ class Writer:
     def _write(self, event_type: EventType, key: str, value: object, metadata: Mapping[str, object]) -> None:
         caller = sys._getframe(2)
         place = {"file": shown(Path(caller.f_code.co_filename), ROOT), "lineno": caller.f_lineno}
-        event = Event(
+        event = LogEvent(
             time_ms=self._clock_ms(), event_type=event_type, key=key, value=value, metadata=place | dict(metadata)
         )
         self._file.write(line(event) + "\n")
         self._file.flush()
 
 
-def _event(text: str, where: str) -> Event:
+def _event(text: str, where: str) -> LogEvent:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -101,7 +101,7 @@ def _event(text: str, where: str) -> Event:
     time_ms = decode(int, found["time_ms"], f"{where}, time_ms")
     if abs(time_ms) > MOST_MS:
         raise DecodeError(f"{where}, time_ms", f"expected milliseconds since 1970, found {time_ms}")
-    return Event(
+    return LogEvent(
         time_ms=time_ms,
         event_type=found["event_type"],
         key=decode(str, found["key"], f"{where}, key"),

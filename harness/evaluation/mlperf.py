@@ -18,7 +18,7 @@ from harness.core.decode import DecodeError, decode
 from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_text
 from harness.core.mllog import parse
-from harness.judging.mlperf import LoggedRun, Reference, Result, result_of, run_of
+from harness.judging.mlperf import LoggedRun, ReferenceRuns, ScoredResult, result_of, run_of
 from harness.judging.olympic import LEAST_RUNS
 
 LOGS, SCALING = "result_*.txt", "scaling.json"
@@ -46,7 +46,7 @@ class Scored:
 
     folder: Path
     name: str
-    result: Result
+    result: ScoredResult
 
 
 def score(folder: Path, reference: Path | None = None) -> list[Scored]:
@@ -66,7 +66,7 @@ def score(folder: Path, reference: Path | None = None) -> list[Scored]:
     return [_scored(*key, files, references) for key, files in sorted(logs.items())]
 
 
-def _scored(folder: Path, name: str, logs: Sequence[Path], references: Sequence[Reference] | None) -> Scored:
+def _scored(folder: Path, name: str, logs: Sequence[Path], references: Sequence[ReferenceRuns] | None) -> Scored:
     runs = [_run(path) for path in sorted(logs, key=_number)]
     published = _published(folder / SCALING)
     try:
@@ -100,7 +100,7 @@ def _published(path: Path) -> float | None:
         raise BadFileError(f"{shown(path)}: {error}") from None
 
 
-def read_reference(path: Path) -> list[Reference]:
+def read_reference(path: Path) -> list[ReferenceRuns]:
     """MLPerf's reference convergence points. Raises BadFileError where the file is none."""
     content = _loaded(path)
     if not isinstance(content, dict):
@@ -108,13 +108,13 @@ def read_reference(path: Path) -> list[Reference]:
     return [_reference(record, f"{shown(path)}: $.{name}") for name, record in content.items()]
 
 
-def _reference(record: object, where: str) -> Reference:
+def _reference(record: object, where: str) -> ReferenceRuns:
     record = record if isinstance(record, dict) else {}
     key = next((key for key in COUNTS if key in record), None)
     if key is None:
         raise BadFileError(f"{where}: expected one of the keys {', '.join(map(repr, COUNTS))}")
     try:
-        reference = Reference(
+        reference = ReferenceRuns(
             benchmark=decode(str, record.get("Benchmark"), "Benchmark"),
             batch=decode(int, record.get("BS"), "BS"),
             unit=COUNTS[key],

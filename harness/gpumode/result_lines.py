@@ -41,7 +41,7 @@ Pairs = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class CaseLine:
     """One case as it stands in the file: `spec` is the line, `number` the line's number from 1."""
 
     number: int
@@ -50,7 +50,7 @@ class Line:
 
 
 # ---- what comes in -----------------------------------------------------------------------------------------------
-def parse_cases(text: str) -> list[Line]:
+def parse_cases(text: str) -> list[CaseLine]:
     """The lines `key: value; key: value` of a cases file; values are numbers or words.
 
     Raises DecodeError (`line 3: ...`) for any other line, and for a file without cases: a run that tested nothing must
@@ -70,7 +70,7 @@ def parse_cases(text: str) -> list[Line]:
             if key in values:
                 raise DecodeError(f"line {number}", f"the key '{key}' appears twice; remove one")
             values[key] = value if value.isalpha() else float(value) if re.fullmatch(FLOAT, value) else int(value)
-        lines.append(Line(number=number, spec=spec, values=values))
+        lines.append(CaseLine(number=number, spec=spec, values=values))
     if not lines:
         raise DecodeError("line 1", "the file has no case")
     return lines

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.core.errors import BadFileError
-from harness.core.mllog import Event
+from harness.core.mllog import LogEvent
 from harness.core.stats import student_t
 from harness.judging.olympic import NoScoreError, olympic_mean
 
@@ -53,7 +53,7 @@ class LoggedRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reference:
+class ReferenceRuns:
     """The reference's runs at one batch size, each as the samples (or epochs) until it converged."""
 
     benchmark: str
@@ -63,7 +63,7 @@ class Reference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class ScoredResult:
     """Runs and their score. `mean_s` is None where more than one run did not converge, or too few are there. `refused`
     says why MLPerf would not take the result; empty where it would. `factor_from` says where the factor comes from."""
 
@@ -80,7 +80,7 @@ class Result:
 
 
 # ---- a log -----------------------------------------------------------------------------------------------------------
-def run_of(events: Sequence[Event], file: str) -> LoggedRun:
+def run_of(events: Sequence[LogEvent], file: str) -> LoggedRun:
     """The run that a log has. Raises BadFileError for a log that has none, or more than one, or that contradicts
     itself."""
     start, stop = _only(events, "run_start", file), _only(events, "run_stop", file)
@@ -109,7 +109,7 @@ def run_of(events: Sequence[Event], file: str) -> LoggedRun:
     )
 
 
-def _only(events: Sequence[Event], key: str, file: str) -> Event:
+def _only(events: Sequence[LogEvent], key: str, file: str) -> LogEvent:
     found = [event for event in events if event.key == key]
     if not found:
         cut_off = ": it ends before its run does, or was cut off" if key == "run_stop" else ""
@@ -119,7 +119,7 @@ def _only(events: Sequence[Event], key: str, file: str) -> Event:
     return found[0]
 
 
-def _stated(events: Sequence[Event], key: str, kind: type | tuple[type, ...], file: str) -> Any:
+def _stated(events: Sequence[LogEvent], key: str, kind: type | tuple[type, ...], file: str) -> Any:
     """What the log says under that key, None where it says nothing. Raises BadFileError where it says two things."""
     values = [event.value for event in events if event.key == key]
     if any(not isinstance(value, kind) or isinstance(value, bool) for value in values):
@@ -142,8 +142,8 @@ def _number(value: object) -> float | None:
 
 # ---- the score -------------------------------------------------------------------------------------------------------
 def result_of(
-    runs: Sequence[LoggedRun], published: float | None = None, references: Sequence[Reference] | None = None
-) -> Result:
+    runs: Sequence[LoggedRun], published: float | None = None, references: Sequence[ReferenceRuns] | None = None
+) -> ScoredResult:
     """The score of one result's runs. `published` is the scaling factor that came with the logs; it is used where there
     are no `references`, and has to agree with them where there are. Raises BadFileError where the runs are not of one
     system, or no reference is of their batch size."""
@@ -163,7 +163,7 @@ def result_of(
             refused.append(problem)
         elif published is not None and abs(published / factor - 1) > SAME_FACTOR:
             refused.append(f"scaling.json says {published:.6f}, the reference's runs give {factor:.6f}")
-    return Result(runs=tuple(runs), mean_s=mean, factor=factor, factor_from=source, refused=tuple(refused))
+    return ScoredResult(runs=tuple(runs), mean_s=mean, factor=factor, factor_from=source, refused=tuple(refused))
 
 
 def check_alike(runs: Sequence[LoggedRun]) -> None:
@@ -199,7 +199,7 @@ def _seeds_alike(runs: Sequence[LoggedRun]) -> list[str]:
     return found
 
 
-def _by_reference(runs: Sequence[LoggedRun], references: Sequence[Reference]) -> tuple[float, str, str]:
+def _by_reference(runs: Sequence[LoggedRun], references: Sequence[ReferenceRuns]) -> tuple[float, str, str]:
     """The factor, its source, and why the result is refused, or ""."""
     first = runs[0]
     known = [one for one in references if one.benchmark == first.benchmark]
@@ -218,7 +218,7 @@ def _by_reference(runs: Sequence[LoggedRun], references: Sequence[Reference]) ->
     return max(1.0, mean / own), source, ""
 
 
-def least_mean(reference: Reference, runs: int) -> float:
+def least_mean(reference: ReferenceRuns, runs: int) -> float:
     """The smallest Olympic mean over so many runs that chance explains."""
     kept, own = len(reference.runs) - 2, runs - 2
     t = student_t(CONFIDENCE, kept + own - 2) if kept + own > 2 else math.inf

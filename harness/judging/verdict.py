@@ -15,7 +15,7 @@ Ending = Literal["passed", "failure", "error", "skipped"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class OutcomeWords:
     """What is said of an outcome; texts take its fields by their names. `exit` is what an evaluation that it ends exits
     with, `ending` what it is for a test runner. `message` says what happened, `short` where or by what check in a few
     words, `told` all of that to KernelBot; `left` names the field with what it left behind."""
@@ -28,19 +28,19 @@ class Said:
     left: str = ""
 
 
-OUTCOMES: dict[str, Said] = {
-    "passed": Said(),
-    "measured": Said(),
-    "not_run": Said(ending="skipped", told="not run: a failure ended the evaluation before this case"),
-    "wrong": Said(exit=Exit.INVALID, ending="failure", message="{message}", told="{message}"),
-    "held": Said(
+OUTCOMES: dict[str, OutcomeWords] = {
+    "passed": OutcomeWords(),
+    "measured": OutcomeWords(),
+    "not_run": OutcomeWords(ending="skipped", told="not run: a failure ended the evaluation before this case"),
+    "wrong": OutcomeWords(exit=Exit.INVALID, ending="failure", message="{message}", told="{message}"),
+    "held": OutcomeWords(
         exit=Exit.INVALID,
         ending="failure",
         message="{check}: {evidence}",
         short="{check}",
         told="not believed ({check}): {evidence}",
     ),
-    "raised": Said(
+    "raised": OutcomeWords(
         exit=Exit.INVALID,
         ending="error",
         message="{message}",
@@ -48,7 +48,7 @@ OUTCOMES: dict[str, Said] = {
         told="rank {rank}: {message}",
         left="traceback",
     ),
-    "crashed": Said(
+    "crashed": OutcomeWords(
         exit=Exit.INVALID,
         ending="error",
         message="{message}",
@@ -56,7 +56,7 @@ OUTCOMES: dict[str, Said] = {
         told="rank {rank}: {message}",
         left="log_tail",
     ),
-    "timed_out": Said(
+    "timed_out": OutcomeWords(
         exit=Exit.TIMED_OUT, ending="error", message="{message}", told="timed out: {message}", left="stacks"
     ),
 }

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.kinds.benchmarks.audit import Audit
-from harness.report.document import Document, Table, Untrusted, Words, prose
+from harness.report.document import Document, Table, UntrustedText, Words, prose
 
 COLUMNS = "problem", "own tolerance takes", "our verdict takes", "weak problem"
 CHEATS = (
@@ -26,7 +26,7 @@ def document_of(audits: Sequence[Audit], command: str, where: str, date: str) ->
     """What was run, what it comes to, and a row for each problem."""
     return Document(
         blocks=(
-            prose(Untrusted(f"{command}, {date}, on {where}.")),
+            prose(UntrustedText(f"{command}, {date}, on {where}.")),
             prose(CHEATS),
             Table(
                 ("problem", "own tolerance takes", "our verdict takes", "weak problem"), [_row(one) for one in audits]
@@ -46,16 +46,16 @@ def _summary(audits: Sequence[Audit]) -> list[Words]:
         f"weak       {len(weak)} take a result that computes nothing, by their own tolerance",
         f"precision  {len(narrow)} take a narrower type, by their own tolerance",
         f"strict     {len(strict)} of them do by our verdict; {sum(one.refused for one in tried)} are refused",
-        *(Untrusted(f"weak problem: {one.problem}: {one.weakness}") for one in weak),
+        *(UntrustedText(f"weak problem: {one.problem}: {one.weakness}") for one in weak),
     ]
 
 
 def _row(audit: Audit) -> tuple[Words, ...]:
     if audit.skipped:
-        return Untrusted(audit.problem), Untrusted(f"skipped: {audit.skipped}"), "", ""
+        return UntrustedText(audit.problem), UntrustedText(f"skipped: {audit.skipped}"), "", ""
     name = f"{audit.problem} ({audit.smaller})" if audit.smaller else audit.problem
     strict = "refused" if audit.refused else _names(audit.strict)
-    return Untrusted(name), _names(audit.own), strict, Untrusted(audit.weakness)
+    return UntrustedText(name), _names(audit.own), strict, UntrustedText(audit.weakness)
 
 
 def _names(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,11 @@ from harness.report.document import (
     Heading,
     Styled,
     Table,
-    Untrusted,
+    UntrustedText,
     Words,
     column,
     prose,
 )
-from harness.report.render import FORMATS
 
 Standings = Mapping[str, Standing]
 Communication = Mapping[str, str]  # how it is shown, by problem
@@ -63,8 +62,8 @@ def document_of(
         if problem not in (None, name):
             continue
         where = f", {count_text(world_size, 'rank')}, "
-        title = ("  suite ", Untrusted(suite), where, Untrusted(machine_class), _machines(board, group))
-        blocks.append(Heading((Untrusted(name), Styled(title, ""))))
+        title = ("  suite ", UntrustedText(suite), where, UntrustedText(machine_class), _machines(board, group))
+        blocks.append(Heading((UntrustedText(name), Styled(title, ""))))
         if how := (communication or {}).get(name):
             blocks.append(prose(f"communication shown by: {how}", style="dim", close=True))
         rows = ranking(board, group, by)
@@ -79,15 +78,15 @@ def document_of(
         for row in rows:
             entry, status = row.entry, _standing(board, row, standings)
             used += status
-            file, run = Untrusted(short_file(entry)), Untrusted(entry.run_id)
+            file, run = UntrustedText(short_file(entry)), UntrustedText(entry.run_id)
             figures = [row.place.text, row.score.text, _speedup(row), _interval(row), str(row.launches), _roof(row)]
             names: list[Words] = [
-                Untrusted(entry.author),
+                UntrustedText(entry.author),
                 (file, "\n", run),
                 file,
                 status,
                 run,
-                Untrusted(entry.date[:10]),
+                UntrustedText(entry.date[:10]),
             ]
             cells.append([*figures, *names])
         if cells:
@@ -95,12 +94,12 @@ def document_of(
         if told := notes(board, group, rows):
             blocks.append(prose(*told, style="dim", close=True))
         if held := [one for one in board.held if one.group == group]:
-            lines = ((Styled("held", "yellow"), Untrusted(held_line(one))) for one in held)
+            lines = ((Styled("held", "yellow"), UntrustedText(held_line(one))) for one in held)
             blocks.append(Facts(tuple(lines), close=True))
     if not blocks:
         what = f"of {problem} " if problem else ""
         first = f"`make eval PROBLEM={problem or 'a2a'}` makes the first."
-        return Document(blocks=(prose(Untrusted(f"No evaluation {what}is recorded yet: {first}")),))
+        return Document(blocks=(prose(UntrustedText(f"No evaluation {what}is recorded yet: {first}")),))
     legend = [f"{mark} {text}" for mark, text in MARKS.items() if mark in used]
     return Document(blocks=(*blocks, *([prose(*legend, style="dim")] if legend else [])))
 
@@ -166,20 +165,6 @@ def _csv_cells(row: Ranked) -> dict[str, Any]:
     }
 
 
-def board_markdown(
-    board: Board, problem: str | None = None, standings: Standings | None = None, by: By = "speedup"
-) -> str:
-    """As GitHub shows it."""
-    return FORMATS["markdown"](document_of(board, problem, standings, by=by))
-
-
-BOARD_TEXTS: dict[str, Callable[[Board, str | None, Standings | None, By], str]] = {
-    "markdown": board_markdown,
-    "csv": board_csv,
-    "json": board_json,
-}
-
-
 def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[Words]:
     """What is said below a group's entries: what else was measured, copies, which orders were settled head to head, and
     how the others can be."""
@@ -187,7 +172,7 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[Words
     for row in rows:
         if (first := row.copy_of) is not None:
             of = f"{first.file} by {first.author}, {first.date[:10]}, {first.run_id}"
-            told.append((_who(row.entry), " is a copy of ", Untrusted(of)))
+            told.append((_who(row.entry), " is a copy of ", UntrustedText(of)))
     used = {row.place.settled for row in rows}
     codes = codes_of(board)
     here = {row.code for row in rows}
@@ -205,7 +190,7 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[Words
             where = f" on machine {one.machine}" if one.machine else ""
             where += "" if one.confined else ", outside the sandbox"
             how = f"settled {one.date[:10]}{where}, {one.rounds} rounds, resolves {one.resolves:.1%}: "
-            told.append((how, Untrusted(names)))
+            told.append((how, UntrustedText(names)))
     if not is_by_score and machines(board, group) > 1:
         apart = f"{math.expm1(MACHINES):.0%}"
         told.append(f"entries that are not all of one machine are in order only where intervals are {apart} apart")
@@ -237,7 +222,7 @@ def _further(rows: Sequence[Ranked]) -> Iterator[Words]:
 
 
 def _who(entry: Entry) -> Words:
-    return Untrusted(f"{short_file(entry)} by {entry.author}")
+    return UntrustedText(f"{short_file(entry)} by {entry.author}")
 
 
 def _machines(board: Board, group: BoardGroup) -> str:

@@ -11,7 +11,7 @@ from harness.core.records import EvalReport
 from harness.core.words import count_text, times_text
 from harness.evaluation.verify import Decision, Ready
 from harness.report import decision as decisions
-from harness.report.document import Document, Facts, Styled, Table, Untrusted, Words, prose
+from harness.report.document import Document, Facts, Styled, Table, UntrustedText, Words, prose
 
 JSON_SCHEMA = 1  # of --json; 1: first
 WORDS = {"verified": "reproduced", "held": "not reproduced", "undecided": "undecided"}
@@ -23,15 +23,15 @@ def made_document(made: Made, out: str, manifest: bytes) -> Document:
     rows: list[tuple[Words, Words]] = [("sha256", sha256_of(manifest))]
     if made.empty:
         rows.append(("empty", f"in system.json: {', '.join(made.empty)}; --system FILE fills them"))
-    rows += [("note", Untrusted(note)) for note in made.notes]
-    rows += [(verb, Untrusted(f"python -m harness bundle {verb} {out}")) for verb in ("check", "reproduce")]
-    title = Untrusted(f"{out}: run {made.run_id}, {len(made.files)} files")
+    rows += [("note", UntrustedText(note)) for note in made.notes]
+    rows += [(verb, UntrustedText(f"python -m harness bundle {verb} {out}")) for verb in ("check", "reproduce")]
+    title = UntrustedText(f"{out}: run {made.run_id}, {len(made.files)} files")
     return Document(blocks=(prose(title, whole=True), Facts(tuple(rows), whole=True, close=True)))
 
 
 def checked_document(found: CheckedBundle) -> Document:
     """What the bundle claims and a row a finding."""
-    rows = [(one.part, Styled(one.status, STYLES[one.status]), Untrusted(one.text)) for one in found.findings]
+    rows = [(one.part, Styled(one.status, STYLES[one.status]), UntrustedText(one.text)) for one in found.findings]
     word = "whole" if found.is_whole else "not whole: something is missing or altered"
     last = prose(f"The bundle is {word}. Its sha256 is {found.sha256}.", whole=True)
     return Document(blocks=(prose(*_head(found.manifest)), Table(("=part", "status", "=found"), rows), last))
@@ -39,7 +39,7 @@ def checked_document(found: CheckedBundle) -> Document:
 
 def reproduced_document(ready: Ready, decision: Decision, reports: Sequence[EvalReport]) -> Document:
     """A row a launch, the Olympic mean, what the bundle claims, and the decision."""
-    word = prose(Untrusted(f"{WORDS[decision.word]}: {decision.why}"), whole=True)
+    word = prose(UntrustedText(f"{WORDS[decision.word]}: {decision.why}"), whole=True)
     return Document(blocks=decisions.launch_blocks(ready.one, decision, reports), summary=word)
 
 
@@ -78,8 +78,8 @@ def reproduced_json(
 def _head(manifest: Manifest) -> list[Words]:
     where = f"suite {manifest.suite}, {count_text(manifest.world_size, 'rank')} on {manifest.device}"
     return [
-        Untrusted(f"{manifest.problem}  {manifest.file}, run {manifest.run_id} by {manifest.author}"),
-        Untrusted(f"{where}, {manifest.started_at}; claims {_claim(manifest.claim)}"),
+        UntrustedText(f"{manifest.problem}  {manifest.file}, run {manifest.run_id} by {manifest.author}"),
+        UntrustedText(f"{where}, {manifest.started_at}; claims {_claim(manifest.claim)}"),
     ]
 
 

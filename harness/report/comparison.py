@@ -10,7 +10,7 @@ from harness.core.stats import median
 from harness.core.words import count_text
 from harness.evaluation.compare import SCHEMA, Comparison, Ratio, Side, Word, digits_text, ratio_text, rule, shown
 from harness.judging.warnings import text_of
-from harness.report.document import Document, Facts, Heading, Styled, Table, TestCase, Untrusted, Words, prose
+from harness.report.document import Document, Facts, Heading, Styled, Table, TestCase, UntrustedText, Words, prose
 
 STYLES: dict[Word, str] = {"BETTER": "bold green", "WORSE": "bold red", "SAME": "bold", "AMBIGUOUS": "bold yellow"}
 
@@ -30,13 +30,13 @@ def _one(found: Comparison) -> Document:
     sides = []
     for label, side in (("A", found.a), ("B", found.b)):
         run = f", run {side.run_id}" if side.run_id else ""
-        sides.append((label, (Untrusted(side.name), Untrusted(run))))
+        sides.append((label, (UntrustedText(side.name), UntrustedText(run))))
     how = f"{unit.measured} in turn on the same {unit.inputs}" if found.how == "paired" else f"{unit.measured} apart"
     how += "" if found.how == "paired" else ", another time"
     where = f"{count_text(found.world_size, 'rank')} on {found.device}, suite "
     rows: list[list[Words]] = [
         [
-            Untrusted(row.label),
+            UntrustedText(row.label),
             unit.value(median(row.a)),
             unit.value(median(row.b)),
             ratio_text(one),
@@ -45,12 +45,12 @@ def _one(found: Comparison) -> Document:
         ]
         for row, one in zip(found.rows, found.ratios, strict=True)
     ]
-    warnings = tuple((Styled("warning", "yellow"), Untrusted(text_of(one, "A"))) for one in found.warnings)
+    warnings = tuple((Styled("warning", "yellow"), UntrustedText(text_of(one, "A"))) for one in found.warnings)
     return Document(
         blocks=(
-            Heading(Untrusted(found.problem)),
+            Heading(UntrustedText(found.problem)),
             Facts(tuple(sides), whole=True, close=True),
-            prose((where, Untrusted(found.suite), f", {how}"), close=True),
+            prose((where, UntrustedText(found.suite), f", {how}"), close=True),
             Table((unit.case, f">A {unit.head}", f">B {unit.head}", ">A / B", ">95 % interval", "B is"), rows),
             prose(*_legend(found), style="dim"),
             *([Facts(warnings, whole=True, close=True)] if warnings else []),

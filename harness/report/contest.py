@@ -16,7 +16,7 @@ from harness.core.stats import geomean
 from harness.core.words import speedup_text
 from harness.judging import verdict
 from harness.kinds.registry import find
-from harness.report.document import Block, Document, Facts, Heading, Styled, Table, Untrusted, Words, prose
+from harness.report.document import Block, Document, Facts, Heading, Styled, Table, UntrustedText, Words, prose
 
 
 # ---- how it is shown -------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ def list_document(competition: Competition, chosen: Sequence[Listed], found: Boa
                 late = "late" if is_late(entry.date, closes) else ""
                 where = f"suite {entry.suite}, {entry.machine_class}"
                 leads = [f"{speedup_text(entry.ratio)} {entry.author}, {where}", late]
-            rows.append([Untrusted(cell) for cell in (*of_problem, *leads)])
+            rows.append([UntrustedText(cell) for cell in (*of_problem, *leads)])
             of_problem = [""] * len(of_problem)  # its further boards
     columns = ("problem", "gpus", "closes (UTC)", "state", "leads here", "when")
     return Document(blocks=(*_headline(competition), Table(columns, rows)))
@@ -57,7 +57,7 @@ def document_of(competition: Competition, done: Sequence[Evaluated]) -> Document
             speedup = f"{figures.ratio.value:.2f}x" if figures.ratio else ""
             speedups += [figures.ratio.value] if figures.ratio else []
         place = f"{one.place.text} of {one.place.of}" if one.place else ""
-        names = (Untrusted(one.listed.name), Untrusted(one.submission))
+        names = (UntrustedText(one.listed.name), UntrustedText(one.submission))
         rows.append([*names, status, score, speedup, place, "late" if one.late else ""])
     passed = sum(one.exit_code == Exit.OK for one in done)
     late = sum(one.late for one in done)
@@ -96,9 +96,9 @@ def competition_json(competition: Competition, done: Sequence[Evaluated]) -> dic
 def _headline(competition: Competition) -> list[Block]:
     closes = closing(competition.deadline)
     ends = f", ends {closes:%Y-%m-%d %H:%M} UTC" if closes else ""
-    blocks: list[Block] = [Heading((Styled(Untrusted(competition.name), ""), Styled(ends, "")))]
+    blocks: list[Block] = [Heading((Styled(UntrustedText(competition.name), ""), Styled(ends, "")))]
     if competition.description:
-        blocks.append(prose(*map(Untrusted, competition.description.strip().splitlines())))
+        blocks.append(prose(*map(UntrustedText, competition.description.strip().splitlines())))
     return blocks
 
 

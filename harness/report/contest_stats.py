@@ -6,7 +6,7 @@ from harness.contest.statistics import Best, Statistics
 from harness.contest.times import read_moment, shown_time
 from harness.core.metrics import unit_of
 from harness.core.words import count_text, times_text
-from harness.report.document import Block, Document, Heading, Styled, Table, Untrusted, Words, prose
+from harness.report.document import Block, Document, Heading, Styled, Table, UntrustedText, Words, prose
 
 BAR_CHARS = 40  # of the longest bar
 
@@ -20,7 +20,7 @@ def _blocks(found: Statistics) -> Iterator[Block]:
     at = f", {shown_time(read_moment(found.at).replace(microsecond=0))}"
     if found.frozen_at:
         at += f", frozen: as of {shown_time(read_moment(found.frozen_at).replace(microsecond=0))}"
-    yield Heading((Untrusted(found.contest), Styled(at, "")))
+    yield Heading((UntrustedText(found.contest), Styled(at, "")))
     states = ", ".join(f"{count} {name}" for name, count in found.states.items())
     counts = f"{count_text(found.teams, 'team')}, {count_text(found.submissions, 'submission')}"
     yield prose(f"{counts}: {states}" if states else counts)
@@ -77,4 +77,4 @@ def duration_text(seconds: float) -> str:
 
 
 def _cells(*texts: str) -> list[Words]:
-    return [Untrusted(text) for text in texts]
+    return [UntrustedText(text) for text in texts]

@@ -18,7 +18,7 @@ from harness.contest.times import closing, read_moment, shown_time, written
 from harness.core.decode import encode
 from harness.core.records import param_text
 from harness.core.words import clean_line, count_text, percent_text, speedup_text, times_text
-from harness.report.document import Block, Document, Heading, Styled, Table, Untrusted, prose
+from harness.report.document import Block, Document, Heading, Styled, Table, UntrustedText, prose
 
 SCHEMA = 1  # of the JSON objects here; 1: first
 
@@ -30,7 +30,7 @@ def contests_document(found: Sequence[Contest], now: datetime) -> Document:
     for one in contests_json(found, now)["contests"]:
         ends = shown_time(read_moment(one["ends"])) if one["ends"] else "never"
         row = (one["contest"], one["name"], str(one["teams"]), str(one["entries"]), one["phase"], ends)
-        rows.append([Untrusted(cell) for cell in row])
+        rows.append([UntrustedText(cell) for cell in row])
     return Document(blocks=(Table(("contest", "name", ">teams", ">entries", "now", "ends"), rows),))
 
 
@@ -74,20 +74,25 @@ def contests_json(found: Sequence[Contest], now: datetime) -> dict[str, Any]:
 def contest_document(found: Contest, now: datetime) -> Document:
     """Its rules, problems with targets, awards, and teams."""
     rules, state = found.rules, found.state()
-    title = (Untrusted(rules.name), Styled(f", {shown_time(now)}: {phase(rules, state, now)}", ""))
+    title = (UntrustedText(rules.name), Styled(f", {shown_time(now)}: {phase(rules, state, now)}", ""))
     blocks: list[Block] = [Heading(title)]
     if rules.description:
-        blocks.append(prose(*map(Untrusted, rules.description.strip().splitlines())))
-    blocks.append(Table(("rule", ""), [(name, Untrusted(text)) for name, text in _rules(rules)]))
+        blocks.append(prose(*map(UntrustedText, rules.description.strip().splitlines())))
+    blocks.append(Table(("rule", ""), [(name, UntrustedText(text)) for name, text in _rules(rules)]))
     rows = []
     for listed in rules.problems:
         opens, closes = rules.opening(listed), rules.closes(listed)
         times = shown_time(opens) if opens else "always", shown_time(closes) if closes else "never"
-        rows.append([Untrusted(cell) for cell in (listed.name, *times, "; ".join(_targets(listed)) or "none")])
+        rows.append([UntrustedText(cell) for cell in (listed.name, *times, "; ".join(_targets(listed)) or "none")])
     blocks.append(Table(("problem", "opens", "closes", "targets"), rows))
     if state.teams:
         of_teams = [
-            (Untrusted(one["name"]), Untrusted(", ".join(one["members"])), str(one["entries"]), str(one["today"]))
+            (
+                UntrustedText(one["name"]),
+                UntrustedText(", ".join(one["members"])),
+                str(one["entries"]),
+                str(one["today"]),
+            )
             for one in _teams(state, now)
         ]
         blocks.append(Table(("team", "members", ">entries", ">today"), of_teams))
@@ -132,7 +137,7 @@ def _targets(listed: Listed) -> list[str]:
 
 def _torn(found: Contest) -> list[Block]:
     """Says that the log's last line was cut off, if it was."""
-    return [prose(Untrusted(f"warning: {found.log.torn}"), style="yellow", whole=True)] if found.log.torn else []
+    return [prose(UntrustedText(f"warning: {found.log.torn}"), style="yellow", whole=True)] if found.log.torn else []
 
 
 def _teams(state: ContestState, now: datetime) -> list[dict[str, Any]]:
@@ -172,7 +177,7 @@ def entry_document(found: Contest, number: int) -> Document:
         below = missed(found.rules.problem(one.problem), one.evaluation.cases)
         lines += [f"below its target: {told}" for told in below]
     records = [one for one in found.log.records() if isinstance(one.event, OfEntry) and one.event.entry == number]
-    return Document(blocks=(prose(*map(Untrusted, lines), whole=True), _log(records)))
+    return Document(blocks=(prose(*map(UntrustedText, lines), whole=True), _log(records)))
 
 
 def entry_line(one: ContestEntry) -> str:
@@ -200,7 +205,7 @@ def _log(records: Sequence[Record]) -> Table:
     rows = []
     for record in records:
         cells = (str(record.n), shown_time(record.moment.replace(microsecond=0)), record.by, record.event.type)
-        rows.append([Untrusted(cell) for cell in (*cells, _what(record))])
+        rows.append([UntrustedText(cell) for cell in (*cells, _what(record))])
     return Table((">n", "when", "who", "what", ""), rows)
 
 
@@ -218,18 +223,18 @@ def _what(record: Record) -> str:
 def standings_document(found: Contest, shown: Standings, problem: str | None) -> Document:
     """A table a problem and machine class: places, speedups, teams, and how far their entries are."""
     blocks: list[Block] = [
-        Heading((Untrusted(found.rules.name), Styled(f", {shown_time(shown.at)}{_headline(found, shown)}", "")))
+        Heading((UntrustedText(found.rules.name), Styled(f", {shown_time(shown.at)}{_headline(found, shown)}", "")))
     ]
     keys = ("place", "speedup_text", "limit_text", "team", "entry", "state", "targets")
     for one in shown.problems:
         if problem not in (None, one.problem) or shown.is_hidden:
             continue
         where = f"  {board_text(one.group)}" if one.group else ""
-        blocks.append(Heading((Untrusted(one.problem), Styled(Untrusted(where), ""))))
+        blocks.append(Heading((UntrustedText(one.problem), Styled(UntrustedText(where), ""))))
         if not one.teams:
             blocks.append(prose("no entry passed yet"))
             continue
-        rows = [[Untrusted(str(row[key])) for key in keys] for row in standing_rows(found.rules, one)]
+        rows = [[UntrustedText(str(row[key])) for key in keys] for row in standing_rows(found.rules, one)]
         blocks.append(Table((">place", ">speedup", ">limit %", "team", ">entry", "state", "targets"), rows, close=True))
     return Document(blocks=(*blocks, *_torn(found)))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.core.curve import Curve, Point
 from harness.core.records import CaseResult, Measured
-from harness.report.document import Table, Untrusted, Words, column
+from harness.report.document import Table, UntrustedText, Words, column
 
 PARTS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of the limit, at which the table says what was reached
 
@@ -32,14 +32,22 @@ def curve_table(results: Sequence[CaseResult]) -> Iterator[Table]:
         if not isinstance(result.outcome, Measured) or not result.outcome.curves:
             continue
         curve, unit = result.outcome.curves[0], result.outcome.ranked.metric.words
+        ends = [part * curve.limit_s if part < 1 else math.inf for part in PARTS]
         for side, points in (("submission", curve.own), ("reference", curve.baseline)):
-            ends = [part * curve.limit_s if part < 1 else math.inf for part in PARTS]
             reached = [value_at(points, end_s) for end_s in ends]
-            label = Untrusted(result.case.title) if side == "submission" else ""
+            label = UntrustedText(result.case.title) if side == "submission" else ""
             rows.append([label, side, *("-" if value is None else unit.value(value) for value in reached)])
+        if curve.known is not None:
+            reached = [value_at(curve.own, end_s) for end_s in ends]
+            rows.append(["", "best / own", *("-" if one is None else f"{curve.known / one:.4f}" for one in reached)])
     if rows:
         parts = [column(f">{part:.0%}", drop=index if part < 1 else 0) for index, part in enumerate(PARTS, start=1)]
         yield Table(("=reached by", "of", *parts), rows)
+
+
+def _reached(points: Sequence[Point], parts: Sequence[float], limit_s: float) -> list[float | None]:
+    """The value at those parts of the limit; at its end, late answers count."""
+    return [value_at(points, part * limit_s if part < 1 else float("inf")) for part in parts]
 
 
 def draw(axes: Any, result: CaseResult, measured: Measured, colours: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from harness.core.records import EvalReport, Score
 from harness.evaluation.verify import EXITS, JSON_SCHEMA, Decision, claim_of
 from harness.judging import verdict
 from harness.judging.figures import unit_of_results
-from harness.report.document import Block, Document, Prose, Styled, Table, Untrusted, Words, prose
+from harness.report.document import Block, Document, Prose, Styled, Table, UntrustedText, Words, prose
 
 
 def to_json(one: Judged, decision: Decision, reports: Sequence[EvalReport]) -> dict[str, Any]:
@@ -61,13 +61,13 @@ def launch_blocks(one: Judged, decision: Decision, reports: Sequence[EvalReport]
     if claim := claim_of(one):
         rows.append(["the entry's claim", *_cells(claim.score, claim.ratio, claim.ci)])
     names = ("=launch", ">score", f">{_unit(one, reports).ratio}", ">95 % interval")
-    return (prose(Untrusted(entries.described(one)), whole=True), Table(names, rows, styles=styles))
+    return (prose(UntrustedText(entries.described(one)), whole=True), Table(names, rows, styles=styles))
 
 
 def _word(decision: Decision) -> Prose:
     style = {"verified": "bold green", "held": "bold red", "undecided": "bold yellow"}[decision.word]
     check = f" ({decision.check})" if decision.word == "held" and decision.check != "verify" else ""
-    said = (Styled(f"{decision.word}{check}", style), ": ", Untrusted(decision.why))
+    said = (Styled(f"{decision.word}{check}", style), ": ", UntrustedText(decision.why))
     return prose(said, *(["The leaderboard is as it was."] if decision.word == "undecided" else []), whole=True)
 
 

@@ -19,7 +19,7 @@ FOLDED_CHARS = 12  # what a column that may be folded needs at least
 
 
 @dataclass(frozen=True)
-class Untrusted:
+class UntrustedText:
     """A text that somebody else wrote. It is shown on one line."""
 
     text: str
@@ -33,7 +33,7 @@ class Styled:
     style: str
 
 
-Words = str | Untrusted | Styled | tuple["Words", ...]
+Words = str | UntrustedText | Styled | tuple["Words", ...]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def spans(words: Words, style: str = "") -> Iterator[Span]:
     """The pieces of a text, safe to show: here, and only here, control characters and escape sequences go."""
     if isinstance(words, str):
         yield Span(clean(words), style)
-    elif isinstance(words, Untrusted):
+    elif isinstance(words, UntrustedText):
         yield Span(clean_line(words.text), style, is_ours=False)
     elif isinstance(words, Styled):
         yield from spans(words.words, words.style)
@@ -101,7 +101,7 @@ class Facts(Block):
 
 
 @dataclass(frozen=True)
-class Evidence(Block):
+class EvidenceBlock(Block):
     """Lines that a process left behind, its first `head` and its last ones, under a heading if there is one."""
 
     heading: Words

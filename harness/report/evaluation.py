@@ -26,13 +26,13 @@ from harness.report.document import (
     Block,
     Column,
     Document,
-    Evidence,
+    EvidenceBlock,
     Facts,
     Heading,
     Styled,
     Table,
     TestCase,
-    Untrusted,
+    UntrustedText,
     Words,
     plain,
     prose,
@@ -71,9 +71,15 @@ def document_of(
     `met` what came of a meeting with another entry.
     """
     details = f"{count_text(report.world_size, 'rank')} on {report.device}, suite "
-    by_whom = ("by ", Untrusted(report.author), f", {details}", Untrusted(report.suite), f", mode {report.mode}")
+    by_whom = (
+        "by ",
+        UntrustedText(report.author),
+        f", {details}",
+        UntrustedText(report.suite),
+        f", mode {report.mode}",
+    )
     blocks: list[Block] = [
-        Heading((Untrusted(report.problem), Styled(("  ", Untrusted(report.submission.name)), ""))),
+        Heading((UntrustedText(report.problem), Styled(("  ", UntrustedText(report.submission.name)), ""))),
         prose(by_whom),
         *_measured(report, verbose),
         *(block for result in report.results for block in profile_blocks(report, result, verbose)),
@@ -86,7 +92,7 @@ def document_of(
     if verbose and ran and report.printed(ran[-1]).strip():
         blocks += [
             prose(f"{log_heading(report)}:"),
-            Evidence("", report.printed(ran[-1])),
+            EvidenceBlock("", report.printed(ran[-1])),
             prose(f"{all_logs(report)}: {logs_at}", close=True),
         ]
     summary = summary_of(report, board, place, entry, by, met)
@@ -111,7 +117,7 @@ def error_document(message: str, code: Exit) -> Document:
     case = TestCase(
         suite="kernel-eval", name="run", ending="error", kind=f"exit {int(code)}", message=first, text=rest
     )  # fmt: skip
-    return Document(blocks=(Heading(f"error (exit {int(code)})"), Evidence("", message)), cases=(case,))
+    return Document(blocks=(Heading(f"error (exit {int(code)})"), EvidenceBlock("", message)), cases=(case,))
 
 
 def _measured(report: EvalReport, verbose: bool) -> Iterator[Block]:
@@ -126,7 +132,7 @@ def _measured(report: EvalReport, verbose: bool) -> Iterator[Block]:
         yield points_table(report, cases)
         kernels = [(case.case.title, *row) for case, found in cases for row in found.kernels.items()]
         if verbose and kernels:
-            rows = [(percent_text(part), Untrusted(name), Untrusted(label)) for label, name, part in kernels]
+            rows = [(percent_text(part), UntrustedText(name), UntrustedText(label)) for label, name, part in kernels]
             yield Table((">of the time", "kernel or operator", "prompt"), rows)
     if report.peaks and verbose:
         peaks = report.peaks
@@ -134,7 +140,7 @@ def _measured(report: EvalReport, verbose: bool) -> Iterator[Block]:
         rates += (
             [f"{rate_text(peaks.link_bytes_per_s)}B/s links"] if peaks.link_bytes_per_s else []
         )  # one rank has none
-        limit = ("Limit by a rank's peaks, ", Untrusted(peaks.source), ":")
+        limit = ("Limit by a rank's peaks, ", UntrustedText(peaks.source), ":")
         yield prose(limit, f"{', '.join(rates)}.", style="dim")
 
 
@@ -175,7 +181,7 @@ def _is_sampled(result: CaseResult) -> bool:
 def times_row(result: CaseResult, unit: Unit) -> list[Words]:
     """A benchmark's cells, one for each of COLUMNS."""
     bound = unit.value(result.bound.value) if result.bound is not None else "-"
-    label = Untrusted(result.case.title)
+    label = UntrustedText(result.case.title)
     if (figures := result.figures) is not None:
         gap = "-" if result.bound is None else f"{math.log10(figures.value / result.bound.value):.3f}"
         spread = percent_text(figures.spread) if figures.spread is not None else "-"
@@ -260,8 +266,8 @@ def further_table(results: Sequence[CaseResult], verbose: bool = True) -> Iterat
             unit = metric.words
             rows.append(
                 [
-                    Untrusted(metric.label),
-                    Untrusted(result.case.title),
+                    UntrustedText(metric.label),
+                    UntrustedText(result.case.title),
                     "-" if figures.baseline is None else unit.text(figures.baseline),
                     unit.text(figures.value) + ("*" if is_late else ""),
                     "-" if figures.ratio is None else times_text(figures.ratio),
@@ -288,7 +294,7 @@ def points_table(report: EvalReport, cases: Cases) -> Table:
         factors = _factors(report, measured).values()
         cells = [f"{'x ' if index else ''}{factor:.4g}" for index, factor in enumerate(factors)]
         claimed = "-" if measured.own_kernels is None else percent_text(measured.own_kernels)
-        rows.append([f"{scoring.case(measured):.4g} =", *cells, claimed, Untrusted(result.case.title)])
+        rows.append([f"{scoring.case(measured):.4g} =", *cells, claimed, UntrustedText(result.case.title)])
     return Table((f">{scoring.unit}", *(f">{name}" for name in names), ">claims own kernels", "prompt"), rows)
 
 
@@ -312,15 +318,15 @@ def _facts(report: EvalReport, verbose: bool, is_recorded: bool) -> Iterator[Fac
     if (told := resolution(report)) is not None:
         rows.append(("resolves", resolution_text(told)))
     if traffic := traffic_words(report.results):
-        rows.append(("communication shown", Untrusted(traffic)))
+        rows.append(("communication shown", UntrustedText(traffic)))
     if verbose:
         rows += _provenance(report)
     elif is_recorded:
-        rows.append(("run", Untrusted(report.run_id)))
-    rows += [(Styled("warning", "yellow"), Untrusted(text_of(warning))) for warning in report.warnings]
+        rows.append(("run", UntrustedText(report.run_id)))
+    rows += [(Styled("warning", "yellow"), UntrustedText(text_of(warning))) for warning in report.warnings]
     if report.machine_state:
         checks = ", ".join(one.check for one in report.machine_state)
-        rows.append((Styled("doctor", "yellow"), ("`python -m harness doctor` warns of: ", Untrusted(checks))))
+        rows.append((Styled("doctor", "yellow"), ("`python -m harness doctor` warns of: ", UntrustedText(checks))))
     if rows:
         yield Facts(tuple(rows))
 
@@ -335,12 +341,12 @@ def _provenance(report: EvalReport) -> Iterator[tuple[Words, Words]]:
     if report.environment:
         env = report.environment
         versions = f"Python {env.python}, torch {env.torch}" + (f", triton {env.triton}" if env.triton else "")
-        yield "machine", Untrusted(f"{env.machine_class}, {env.memory_bytes / 2**30:.1f} GiB; {versions}")
+        yield "machine", UntrustedText(f"{env.machine_class}, {env.memory_bytes / 2**30:.1f} GiB; {versions}")
     if report.peak_memory_bytes:
         told = ", ".join(f"{name} {count / 2**30:.2f}" for name, count in report.peak_memory_bytes.items())
         yield "memory", f"GiB of a rank at most: {told}"
     phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in report.phases_s.items())
-    yield "run", Untrusted(f"{report.run_id}, {sum(report.phases_s.values()):.1f} s: {phases}")
+    yield "run", UntrustedText(f"{report.run_id}, {sum(report.phases_s.values()):.1f} s: {phases}")
 
 
 def _tally(report: EvalReport, kind: str) -> str:

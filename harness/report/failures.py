@@ -6,7 +6,7 @@ from harness.core.records import CaseResult, Crashed, EvalReport, Outcome, Raise
 from harness.core.words import EXCERPT_LINES, clean, clean_line
 from harness.judging import verdict
 from harness.kinds.checkers import CHECKERS
-from harness.report.document import Block, Evidence, Heading, Styled, Untrusted, prose
+from harness.report.document import Block, EvidenceBlock, Heading, Styled, UntrustedText, prose
 
 NEXT = {  # what to try after each failure
     "wrong": "`python -m harness check {problem} {path}` runs the tests alone, in seconds.",
@@ -42,17 +42,17 @@ def failure(report: EvalReport, result: CaseResult, logs_at: str) -> list[Block]
     the logs of all ranks are."""
     outcome = result.outcome
     where = f" on rank {outcome.rank}" if isinstance(outcome, Raised | Crashed) else ""
-    title = (f"{result.case.kind} ", Untrusted(result.case.title), f": {verdict.word(outcome)}{where}")
-    message = Evidence("", verdict.message(outcome), 1)
+    title = (f"{result.case.kind} ", UntrustedText(result.case.title), f": {verdict.word(outcome)}{where}")
+    message = EvidenceBlock("", verdict.message(outcome), 1)
     first, *more = message.lines or [""]
-    blocks: list[Block] = [Heading(Styled(title, "bold red")), prose(Untrusted(first), whole=True, indent=2)]
-    blocks += [Evidence("", "\n".join(more))] if more else []
+    blocks: list[Block] = [Heading(Styled(title, "bold red")), prose(UntrustedText(first), whole=True, indent=2)]
+    blocks += [EvidenceBlock("", "\n".join(more))] if more else []
     if result is verdict.first_failure(report):
         blocks += evidence(report, result)
         if any(text.strip() for text in report.logs.values()):
             blocks.append(prose(f"{all_logs(report)}: {logs_at}", whole=True, close=True, indent=2))
         path = clean_line(report.submission.name)
-        blocks.append(prose(Untrusted(f"Next: {_advice(report, outcome, path)}"), close=True, indent=2))
+        blocks.append(prose(UntrustedText(f"Next: {_advice(report, outcome, path)}"), close=True, indent=2))
     return blocks
 
 
@@ -71,20 +71,22 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
     return said[outcome.type].format(problem=report.problem, path=path)
 
 
-def evidence(report: EvalReport, result: CaseResult) -> list[Evidence]:
+def evidence(report: EvalReport, result: CaseResult) -> list[EvidenceBlock]:
     """What a failure left behind."""
-    shown: list[Evidence] = []
+    shown: list[EvidenceBlock] = []
     outcome = result.outcome
     if isinstance(outcome, Raised):
-        shown.append(Evidence(f"traceback of rank {outcome.rank}", outcome.traceback, EXCERPT_LINES // 3))
+        shown.append(EvidenceBlock(f"traceback of rank {outcome.rank}", outcome.traceback, EXCERPT_LINES // 3))
     if isinstance(outcome, Raised | Crashed):
         log = outcome.log_tail if isinstance(outcome, Crashed) else report.printed(result, outcome.rank)
-        shown.append(Evidence(log_heading(report, outcome.rank), log))
+        shown.append(EvidenceBlock(log_heading(report, outcome.rank), log))
     if isinstance(outcome, TimedOut):
         for stack, ranks in _alike(outcome):
-            shown.append(Evidence(Untrusted(f"{_ranks_text(ranks)} in {_place(stack)}"), stack, EXCERPT_LINES * 2 // 3))
+            shown.append(
+                EvidenceBlock(UntrustedText(f"{_ranks_text(ranks)} in {_place(stack)}"), stack, EXCERPT_LINES * 2 // 3)
+            )
     if not isinstance(outcome, Raised | Crashed):
-        shown.append(Evidence(log_heading(report), STACKS.split(report.printed(result))[0]))
+        shown.append(EvidenceBlock(log_heading(report), STACKS.split(report.printed(result))[0]))
     return [one for one in shown if one.lines]
 
 

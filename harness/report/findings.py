@@ -9,7 +9,7 @@ from harness.core.decode import encode
 from harness.machine.doctor import DOCTOR_SCHEMA, Finding
 from harness.machine.findings import NO_GPU
 from harness.machine.readings import Gpus, Readings, Unread
-from harness.report.document import Document, Styled, Table, Untrusted, Words, prose
+from harness.report.document import Document, Styled, Table, UntrustedText, Words, prose
 
 
 # ---- what people and programs read -------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ def document_of(findings: Sequence[Finding]) -> Document:
     rows: list[list[Words]] = []
     for one in shown:
         style = {"fail": "bold red", "warn": "yellow", "unknown": "dim"}.get(one.status, "")
-        text = (Untrusted(one.found), *(("\nfix: ", Untrusted(one.fix)) if one.fix else ()))
+        text = (UntrustedText(one.found), *(("\nfix: ", UntrustedText(one.fix)) if one.fix else ()))
         rows.append([one.check, Styled(one.status, style), text])
     lines = [f"No GPU, so these do not apply: {', '.join(one.check for one in away)}."] if away else []
     found = Table(("=check", "=status", "found, and what to do"), rows)

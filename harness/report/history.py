@@ -16,7 +16,7 @@ from harness.core.metrics import unit_of
 from harness.core.records import EvalReport, Score
 from harness.core.words import clean_line, count_text
 from harness.judging import verdict
-from harness.report.document import Block, Document, Heading, Styled, Table, Untrusted, Words, column, prose
+from harness.report.document import Block, Document, Heading, Styled, Table, UntrustedText, Words, column, prose
 
 BAR_CHARS = 24
 BAR_WIDTH = 76 + BAR_CHARS  # columns from which on there is room for a bar
@@ -129,11 +129,14 @@ def document_of(found: Sequence[Line], unread: Sequence[str] = ()) -> Document:
     for line in found:
         problem, suite, machine_class, world_size = line.group
         name = f"  {line.file.removeprefix(f'submissions/{problem}/')} by {line.author}"
-        where = Untrusted(f"suite {suite}, {count_text(world_size, 'rank')}, {machine_class}")
-        blocks += [Heading((Untrusted(problem), Styled(Untrusted(name), ""))), prose(where, summary(line), whole=True)]
+        where = UntrustedText(f"suite {suite}, {count_text(world_size, 'rank')}, {machine_class}")
+        blocks += [
+            Heading((UntrustedText(problem), Styled(UntrustedText(name), ""))),
+            prose(where, summary(line), whole=True),
+        ]
         blocks.append(_table(line))
     if unread:
-        blocks.append(prose(*(Untrusted(f"left out: {message}") for message in unread), whole=True))
+        blocks.append(prose(*(UntrustedText(f"left out: {message}") for message in unread), whole=True))
     return Document(blocks=tuple(blocks))
 
 
@@ -171,5 +174,13 @@ def _table(line: Line) -> Table:
         source = run.sha256
         if run.score is not None and run.score == line.best:
             styles[len(rows)] = "bold"
-        rows.append([Untrusted(run.date[:16].replace("T", " ")), *cells, Untrusted(same), Untrusted(run.run_id), bar])
+        rows.append(
+            [
+                UntrustedText(run.date[:16].replace("T", " ")),
+                *cells,
+                UntrustedText(same),
+                UntrustedText(run.run_id),
+                bar,
+            ]
+        )
     return Table(columns, rows, styles=styles)

@@ -6,8 +6,8 @@ from typing import Any
 from harness.core.checkout import shown
 from harness.core.decode import encode
 from harness.evaluation.mlperf import Scored
-from harness.judging.mlperf import LoggedRun, Result
-from harness.report.document import Document, Facts, Heading, Table, Untrusted, Words
+from harness.judging.mlperf import LoggedRun, ScoredResult
+from harness.report.document import Document, Facts, Heading, Table, UntrustedText, Words
 
 JSON_SCHEMA = 1  # of --json; 1: first
 COLUMNS = ("=run", ">minutes", ">samples", ">quality", ">seed", "")
@@ -18,7 +18,11 @@ def document_of(found: Sequence[Scored]) -> Document:
     return Document(
         blocks=tuple(
             Document(
-                blocks=(Heading(Untrusted(_title(one))), Table(COLUMNS, _rows(one.result)), Facts(_sums(one.result)))
+                blocks=(
+                    Heading(UntrustedText(_title(one))),
+                    Table(COLUMNS, _rows(one.result)),
+                    Facts(_sums(one.result)),
+                )
             )
             for one in found
         )
@@ -47,11 +51,11 @@ def _title(one: Scored) -> str:
     return f"{named}: {shown(one.folder / one.name)}"
 
 
-def _rows(result: Result) -> list[list[Words]]:
+def _rows(result: ScoredResult) -> list[list[Words]]:
     dropped = _dropped(result)
     return [
         [
-            Untrusted(run.file),
+            UntrustedText(run.file),
             _minutes(run.seconds),
             "-" if run.samples is None else f"{run.samples:,.10g}",
             "-" if run.quality is None else f"{run.quality:.4f}",
@@ -62,7 +66,7 @@ def _rows(result: Result) -> list[list[Words]]:
     ]
 
 
-def _dropped(result: Result) -> dict[str, str]:
+def _dropped(result: ScoredResult) -> dict[str, str]:
     """Which runs the mean leaves out, by file."""
     if result.mean_s is None:
         return {run.file: "did not converge" for run in result.runs if not run.converged}
@@ -75,17 +79,17 @@ def _rank(run: LoggedRun) -> tuple[bool, float]:
     return (not run.converged, run.seconds)
 
 
-def _sums(result: Result) -> tuple[tuple[Words, Words], ...]:
+def _sums(result: ScoredResult) -> tuple[tuple[Words, Words], ...]:
     """The mean, the factor, the score, and why MLPerf would refuse the result."""
     rows: list[tuple[Words, Words]] = []
     if result.mean_s is not None and result.score_s is not None:
         count = len(result.runs)
         rows += [
             ("Olympic mean", f"{_minutes(result.mean_s)} min over {count} runs, of which {count - 2} count"),
-            ("scaling factor", (f"{result.factor:.6f} (", Untrusted(result.factor_from), ")")),
+            ("scaling factor", (f"{result.factor:.6f} (", UntrustedText(result.factor_from), ")")),
             ("score", f"{result.score_s / 60:.3f} min"),
         ]
-    return (*rows, *(("refused", Untrusted(why)) for why in result.refused))
+    return (*rows, *(("refused", UntrustedText(why)) for why in result.refused))
 
 
 def _minutes(seconds: float) -> str:

@@ -6,7 +6,7 @@ from harness.core.records import CaseResult, EvalReport, Profile
 from harness.core.stats import median
 from harness.core.words import percent_text, us_text
 from harness.process.ncu import PERCENTS
-from harness.report.document import Block, Evidence, Heading, Table, Untrusted, Words, prose
+from harness.report.document import Block, EvidenceBlock, Heading, Table, UntrustedText, Words, prose
 
 PROFILE_LEGEND = (
     "Self us leaves out what an operator called; share is of the rank's call, which is slower under the profiler; "
@@ -26,9 +26,9 @@ def profile_blocks(report: EvalReport, result: CaseResult, verbose: bool) -> Ite
     profile = result.profile
     if profile is None:
         return
-    yield Heading(Untrusted(result.case.title))
+    yield Heading(UntrustedText(result.case.title))
     if not profile.ranks:  # a folder's own evaluator tells a text
-        yield Evidence("", profile.text)
+        yield EvidenceBlock("", profile.text)
         return
     yield _kernels(profile) if profile.kernels else _operators(profile) if verbose else _operators_over_ranks(profile)
     blind = [str(rank.rank) for rank in profile.ranks if rank.of == "host"]
@@ -38,7 +38,7 @@ def profile_blocks(report: EvalReport, result: CaseResult, verbose: bool) -> Ite
     files = [("report", path) for path in profile.reports]
     files += [("trace", profile.trace)] if profile.trace is not None else []
     if files:
-        yield prose(*((f"{what}  ", Untrusted(path)) for what, path in files), whole=True, close=True)
+        yield prose(*((f"{what}  ", UntrustedText(path)) for what, path in files), whole=True, close=True)
     if result is [other for other in report.results if other.profile is not None][-1]:
         yield prose(KERNELS_LEGEND if profile.kernels else PROFILE_LEGEND, style="dim")
 
@@ -53,7 +53,7 @@ def _operators_over_ranks(profile: Profile) -> Table:
         middle = median(shares)
         cells = map(percent_text, (min(shares), middle, max(shares)))
         self_us = us_text(median([op.self_us if op else 0.0 for op in found]))
-        rows.append((-middle, -max(shares), [*cells, self_us, Untrusted(name)]))
+        rows.append((-middle, -max(shares), [*cells, self_us, UntrustedText(name)]))
     call: list[Words] = [*map(us_text, (min(calls_us), median(calls_us), max(calls_us))), "", "the call, in us"]
     top = [cells for _, _, cells in sorted(rows, key=lambda row: row[:2])[:TOP_OPS]]
     return Table((">share least", ">median", ">most", ">self us", "|kernel or operator"), [call, *top])
@@ -65,7 +65,7 @@ def _operators(profile: Profile) -> Table:
     for rank in profile.ranks:
         rows.append([str(rank.rank), "the call", "1", us_text(rank.call_us), percent_text(1)])
         for op in rank.top[:TOP_OPS]:
-            rows.append(["", Untrusted(op.name), str(op.calls), us_text(op.self_us), percent_text(op.share)])
+            rows.append(["", UntrustedText(op.name), str(op.calls), us_text(op.self_us), percent_text(op.share)])
     return Table((">rank", "|kernel or operator", ">calls", ">self us", ">share"), rows)
 
 
@@ -75,5 +75,5 @@ def _kernels(profile: Profile) -> Table:
     rows: list[list[Words]] = []
     for one in profile.kernels:
         cells = (percent_text(one.percents[name] / 100) if name in one.percents else "-" for name in names)
-        rows.append([str(one.rank), Untrusted(one.name), str(one.calls), us_text(one.time_us), *cells])
+        rows.append([str(one.rank), UntrustedText(one.name), str(one.calls), us_text(one.time_us), *cells])
     return Table((">rank", f"|kernel, by {profile.tool}", ">runs", ">us", *(f">{name}" for name in names)), rows)

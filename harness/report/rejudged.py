@@ -8,7 +8,7 @@ from harness.core.decode import encode
 from harness.core.metrics import ratio_name
 from harness.core.words import speedup_text
 from harness.evaluation.rejudge import JSON_SCHEMA, Left, Rejudged, Row
-from harness.report.document import Document, Table, Untrusted, Words, prose
+from harness.report.document import Document, Table, UntrustedText, Words, prose
 
 
 def to_json(rows: Sequence[Row], apply: bool) -> dict[str, Any]:
@@ -36,12 +36,12 @@ def document_of(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool) -
     whys: list[Words] = []
     for row in rows:
         old, said = row.old, row.why
-        name = Untrusted(f"{short_file(old)} by {old.author}")
+        name = UntrustedText(f"{short_file(old)} by {old.author}")
         now = ("-", "left") if isinstance(row, Left) else (_speedup(row.new), _status(row.new, row.old))
-        cells.append([Untrusted(old.problem), name, _speedup(old), old.status, *now])
+        cells.append([UntrustedText(old.problem), name, _speedup(old), old.status, *now])
         if isinstance(row, Rejudged) and isinstance(row.new, HeldEntry):
             said = f"{row.new.check}: {row.new.evidence}"
-        whys.append(Untrusted(f"{old.run_id}: {said}"))
+        whys.append(UntrustedText(f"{old.run_id}: {said}"))
     count = f"{len(changes)} of {len(rows)} entries"
     if not changes:
         last = "Nothing changes."

@@ -6,7 +6,7 @@ from harness.core.decode import encode
 from harness.core.records import Case
 from harness.core.words import count_text, rate_text
 from harness.evaluation.roofline import Roofline, Shape
-from harness.report.document import Document, Heading, Styled, Table, Untrusted, Words, prose
+from harness.report.document import Document, Heading, Styled, Table, UntrustedText, Words, prose
 from harness.report.evaluation import letters_text
 
 ROOFLINE_SCHEMA = 1  # of --json; 1: first
@@ -20,7 +20,7 @@ def to_json(found: Roofline) -> dict[str, Any]:
 
 def document_of(found: Roofline) -> Document:
     """The table, what its columns are, and where the peaks come from."""
-    title = (f"  suite {found.suite}, {count_text(found.world_size, 'rank')} on ", Untrusted(found.hardware))
+    title = (f"  suite {found.suite}, {count_text(found.world_size, 'rank')} on ", UntrustedText(found.hardware))
     published = any(row.published_us is not None for row in found.rows)
     rows: list[list[Words]] = []
     for row in found.rows:
@@ -28,7 +28,7 @@ def document_of(found: Roofline) -> Document:
         cells += [row.bound_by, _intensity(row.flop_per_byte)]
         if published:
             cells.append(_us(row.published_us) + (" *" if row.note else "  ") if row.published_us is not None else "-")
-        rows.append([Untrusted(_case_of(row, found).title), *cells])
+        rows.append([UntrustedText(_case_of(row, found).title), *cells])
     styles = {}
     if len(rows) > 1:
         styles[len(rows)] = "bold"
@@ -47,10 +47,10 @@ def _legend(found: Roofline) -> list[Words]:
     lines += [
         "Times in us; the limit is the longest of arithmetic, memory and links. flop/B is arithmetic a byte of memory "
         f"traffic; memory binds it below {ridge:,.0f}.",
-        (f"One rank: {rates}{rate_text(peaks.link_bytes_per_s)}B/s links, ", Untrusted(peaks.source), "."),
+        (f"One rank: {rates}{rate_text(peaks.link_bytes_per_s)}B/s links, ", UntrustedText(peaks.source), "."),
     ]
     if any(row.published_us is not None for row in found.rows):
-        lines.append(Untrusted(f"published: {found.published_by} for {found.published_on}."))
+        lines.append(UntrustedText(f"published: {found.published_by} for {found.published_on}."))
     above = [row.published_ratio for row in found.rows if row.published_ratio is not None and row.note]
     if above:
         times = ", ".join(f"{ratio:.2f}" for ratio in above)

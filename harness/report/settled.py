@@ -9,7 +9,7 @@ from harness.board.entries import Settlement
 from harness.core.decode import encode
 from harness.core.words import count_text
 from harness.evaluation.settle import Contenders, Meeting
-from harness.report.document import Document, Table, Untrusted, Words, prose
+from harness.report.document import Document, Table, UntrustedText, Words, prose
 
 JSON_SCHEMA = 1  # of --json; 1: first
 
@@ -29,7 +29,7 @@ def document_of(found: Settlement) -> Document:
     rows: list[list[Words]] = []
     for file, (place, last) in zip(found.files, spans(found), strict=True):
         text = str(place) if place == last else f"{place}-{last}"
-        rows.append([text, f"{file.ratio:.4f}x", Untrusted(file.author), Untrusted(file.file)])
+        rows.append([text, f"{file.ratio:.4f}x", UntrustedText(file.author), UntrustedText(file.file)])
     open_ = sum(a.ratio <= b.ratio * (1 + found.resolves) for a, b in pairwise(found.files))
     told = f"{found.rounds} rounds tell files apart that differ by more than {found.resolves:.2%}"
     left = f"{count_text(open_, 'pair')} of neighbours not resolved: call it again to go on, or take more --seconds"

@@ -8,7 +8,7 @@ from harness.core.records import Estimate, EvalReport, Outcome, TimedOut
 from harness.core.words import count_text, cut_line, times_text
 from harness.judging import verdict
 from harness.judging.figures import ASKED, POWER, Resolution, unit_of_results
-from harness.report.document import Facts, Styled, Untrusted
+from harness.report.document import Facts, Styled, UntrustedText
 from harness.report.failures import stood
 
 KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape", "drawn": "drawn shape"}
@@ -30,10 +30,10 @@ def summary_of(
     style = "bold green" if verdict.status(report) == "pass" else "bold red"
     return Facts(
         (
-            ("verdict", Styled(Untrusted(verdict_text(report)), style)),
-            (unit_of_results(report.results).ratio, Untrusted(_ratio(report, board, rows))),
-            ("entry", Untrusted(entry)) if entry else ("place", Untrusted(_place(report, board, place, rows))),
-            *([("beside", Untrusted(met))] if met else []),
+            ("verdict", Styled(UntrustedText(verdict_text(report)), style)),
+            (unit_of_results(report.results).ratio, UntrustedText(_ratio(report, board, rows))),
+            ("entry", UntrustedText(entry)) if entry else ("place", UntrustedText(_place(report, board, place, rows))),
+            *([("beside", UntrustedText(met))] if met else []),
         ),
         whole=True,
     )

@@ -8,7 +8,7 @@ from harness.core.metrics import unit_of
 from harness.core.words import count_text, percent_text
 from harness.judging.worth import Worth
 from harness.machine.tune import CACHES, DROP_CACHES, Reading, Value
-from harness.report.document import Document, Table, Untrusted, Words, prose
+from harness.report.document import Document, Table, UntrustedText, Words, prose
 
 JSON_SCHEMA = 1  # of --json; 1: first
 
@@ -20,13 +20,13 @@ def document_of(readings: Sequence[Reading], caches_blocked: str | None, applied
     for one in readings:
         now = ", ".join(sorted({value.now for value in one.values})) or "-"
         wanted = one.setting.wanted if one.changes else "as it is" if one.values else "not here"
-        rows.append([one.setting.name, Untrusted(now), wanted, f"{one.setting.why}\n/{one.setting.pattern}"])
+        rows.append([one.setting.name, UntrustedText(now), wanted, f"{one.setting.why}\n/{one.setting.pattern}"])
     if caches_blocked is not None:
         rows.append([CACHES, "-", "dropped once", f"files are read from the disk again\n/{DROP_CACHES}"])
     blocked = {one.setting.name: one.blocked for one in readings if one.changes and one.blocked}
     blocked |= {CACHES: caches_blocked} if caches_blocked else {}
     changes = sum(len(one.changes) for one in readings)
-    lines: list[Words] = [Untrusted(f"{name} cannot be changed here: {why}") for name, why in blocked.items()]
+    lines: list[Words] = [UntrustedText(f"{name} cannot be changed here: {why}") for name, why in blocked.items()]
     lines += [f"{count_text(changes, 'file')} would change. Nothing was changed. `sudo python -m harness tune --apply` "
               "changes them, --only NAME some of them; --restore takes it back."]  # fmt: skip
     lines += ["Values from before are kept since an earlier --apply; --restore writes them back."] if applied else []
@@ -35,7 +35,7 @@ def document_of(readings: Sequence[Reading], caches_blocked: str | None, applied
 
 def changes_document(changes: Sequence[Value], what: str) -> Document:
     """Each file with its value before and after, and what to do next."""
-    rows = (Untrusted(f"/{value.path}: {value.now} -> {value.wanted}") for value in changes)
+    rows = (UntrustedText(f"/{value.path}: {value.now} -> {value.wanted}") for value in changes)
     return Document(blocks=(prose(*rows, f"{count_text(len(changes), 'file')} {what}"),))
 
 
@@ -61,7 +61,7 @@ def worth_document(found: Sequence[Worth]) -> Document:
         before, after = (unit_of(one.unit).text(value) for value in (one.before, one.after))
         spreads = [percent_text(value) for value in (one.before_spread, one.after_spread)]
         change = f"{one.after / one.before:.3f}"
-        rows.append([Untrusted(one.what), before, spreads[0], after, spreads[1], change])
+        rows.append([UntrustedText(one.what), before, spreads[0], after, spreads[1], change])
     return Document(blocks=(Table(("what", ">before", ">spread", ">after", ">spread", ">after/before"), rows),))
 
 

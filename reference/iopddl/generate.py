@@ -1,38 +1,55 @@
 """Makes instances of the contest's structure: `python reference/iopddl/generate.py LAYERS WIDTH SEED > instance.json`.
 
+--mesh gives the devices' axes and --moves how many of them an edge may move; more strategies and forbidden pairs:
+
+| like | options | strategies a node | pairs forbidden |
+| --- | --- | ---: | ---: |
+| few nodes, many strategies | --mesh 2 4 4 --moves 2 | 24 | 40 to 50 % |
+| many nodes, most pairs forbidden | --moves 1 | 8 | 50 to 65 % |
+
 A chain of LAYERS blocks as in a transformer's training step, forwards and back. A block has a weight, which lives as
 long as the program, a product that needs the weight and the chain's tensor, WIDTH elementwise operators that follow one
 another, and a sum with the block's input (a skip edge). Backwards each block needs its forward tensors again, so these
-live long. A strategy says how a tensor lies on a 4 x 8 mesh of devices: replicated, or split along its rows or columns
-over one axis or both. Usage is the part of the tensor that a device holds; a node's cost is the work that is not split
-away; an edge costs what moving from one layout to the other sends. Elementwise operators take only their operand's
-layout: other pairs are forbidden (1e18). The limit is LIMIT times the least peak, so that memory decides everywhere.
+live long. A strategy says how a tensor lies on a mesh of devices, 4 x 8 by default: each axis splits its rows,
+its columns, or neither. Usage is the part of the tensor that a device holds; a node's cost is the work that is not
+split away; an edge costs what moving from one layout to the other sends. Elementwise operators take only their
+operand's layout: other pairs are forbidden (1e18), and so are pairs that differ in more axes than may move. The limit
+is LIMIT times the least peak, so that memory decides everywhere.
 """
 
 import argparse
 import itertools
 import json
+import math
 import random
 
 MESH = (4, 8)
 FORBIDDEN = 10**18
 LIMIT = 1.1
-LAYOUTS = [  # by how much rows and columns are split: over no axis, one, or both
-    (rows, columns)
-    for rows, columns in itertools.product((1, MESH[0], MESH[1], MESH[0] * MESH[1]), repeat=2)
-    if rows * columns in (1, *MESH, MESH[0] * MESH[1])
-]
+Layout = tuple[
+    int, int, tuple[int, ...]
+]  # parts of rows, parts of columns, and what each axis splits: 1 rows, 2 columns
+
+
+def layouts_of(mesh: tuple[int, ...]) -> list[Layout]:
+    """Every layout on that mesh, those with fewer parts first."""
+    every = itertools.product(range(3), repeat=len(mesh))
+    return sorted(
+        (*(math.prod(itertools.compress(mesh, (way == by for way in ways))) for by in (1, 2)), ways) for ways in every
+    )
 
 
 class Graph:
     """An instance in the making; time goes on with every node."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, mesh: tuple[int, ...], moves: int) -> None:
         self.random = random.Random(seed)
+        self.every_layout = layouts_of(mesh)
+        self.moves = moves
         self.intervals: list[list[int]] = []
         self.costs: list[list[int]] = []
         self.usages: list[list[int]] = []
-        self.layouts: list[list[tuple[int, int]]] = []
+        self.layouts: list[list[Layout]] = []
         self.sizes: list[int] = []
         self.pairs: list[list[int]] = []
         self.pair_costs: list[list[int]] = []
@@ -40,11 +57,13 @@ class Graph:
 
     def node(self, size: int, work: int) -> int:
         """A tensor of `size` bytes, born now; its work is split as it is."""
-        kept = [layout for layout in LAYOUTS if self.random.random() < 0.9] or LAYOUTS[:1]
+        kept = [one for one in self.every_layout if self.random.random() < 0.9] or self.every_layout[:1]
         self.layouts.append(kept)
         self.sizes.append(size)
-        self.costs.append([work // (rows * columns) + self.random.randrange(work // 50 + 1) for rows, columns in kept])
-        self.usages.append([size // (rows * columns) for rows, columns in kept])
+        self.costs.append(
+            [work // (rows * columns) + self.random.randrange(work // 50 + 1) for rows, columns, _ in kept]
+        )
+        self.usages.append([size // (rows * columns) for rows, columns, _ in kept])
         self.intervals.append([self.now, self.now + 1])
         self.now += 1
         return len(self.costs) - 1
@@ -56,11 +75,11 @@ class Graph:
         both = itertools.product(self.layouts[u], self.layouts[v])
         self.pair_costs.append([self.moved(u, one, other, follows) for one, other in both])
 
-    def moved(self, u: int, one: tuple[int, int], other: tuple[int, int], follows: bool) -> int:
+    def moved(self, u: int, one: Layout, other: Layout, follows: bool) -> int:
         """The bytes that a device sends to bring u from one layout to the other."""
         if one == other:
             return 0
-        if follows:
+        if follows or sum(a != b for a, b in zip(one[2], other[2], strict=True)) > self.moves:
             return FORBIDDEN
         held = self.sizes[u] // (one[0] * one[1])
         gathered = one[0] // min(one[0], other[0]) * (one[1] // min(one[1], other[1]))
@@ -70,8 +89,8 @@ class Graph:
         """An elementwise operator on u, with all of u's layouts."""
         v = self.node(self.sizes[u], self.sizes[u] // 8)
         self.layouts[v] = list(self.layouts[u])
-        self.costs[v] = [self.sizes[u] // 8 // (rows * columns) for rows, columns in self.layouts[v]]
-        self.usages[v] = [self.sizes[u] // (rows * columns) for rows, columns in self.layouts[v]]
+        self.costs[v] = [self.sizes[u] // 8 // (rows * columns) for rows, columns, _ in self.layouts[v]]
+        self.usages[v] = [self.sizes[u] // (rows * columns) for rows, columns, _ in self.layouts[v]]
         self.edge(u, v, follows=True)
         return v
 
@@ -87,9 +106,11 @@ class Graph:
         return {"problem": {"name": name, "nodes": nodes, "edges": edges, "usage_limit": int(LIMIT * peak)}}
 
 
-def generate(layers: int, width: int, seed: int, name: str = "generated") -> dict[str, object]:
+def generate(
+    layers: int, width: int, seed: int, name: str = "generated", mesh: tuple[int, ...] = MESH, moves: int | None = None
+) -> dict[str, object]:
     """An instance of that many blocks, as json.dump takes it; the same for the same arguments."""
-    graph = Graph(seed)
+    graph = Graph(seed, mesh, len(mesh) if moves is None else moves)
     weights = [graph.node(graph.random.choice((8, 16, 32)) * 4096, 0) for _ in range(layers)]
     tensor = graph.node(32 * 4096, 64)
     kept: list[tuple[int, int]] = []
@@ -120,6 +141,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for argument in ("layers", "width", "seed"):
         parser.add_argument(argument, type=int)
+    parser.add_argument("--mesh", type=int, nargs="+", default=MESH, metavar="DEVICES", help="along each axis")
+    parser.add_argument("--moves", type=int, metavar="AXES", help="most that an edge may move; all by default")
     given = parser.parse_args()
     name = f"chain-{given.layers}-{given.width}-{given.seed}"
-    print(json.dumps(generate(given.layers, given.width, given.seed, name), separators=(",", ":")))
+    made = generate(given.layers, given.width, given.seed, name, tuple(given.mesh), given.moves)
+    print(json.dumps(made, separators=(",", ":")))

@@ -94,12 +94,20 @@ def bound(name: str, text: bytes) -> tuple[int, str] | None:
 
 def best(name: str) -> int | None:
     """The least cost that any of the contest's teams reached; None for instances that were not the contest's."""
-    costs = [int(row[name]) for row in published() if row.get(name)]
-    return min(costs, default=None)
+    return min(_published(name, "team"), default=None)
+
+
+def known(name: str) -> int | None:
+    """The least cost that is known today, later results included; None for instances that were not the contest's."""
+    return min(_published(name, ""), default=None)
+
+
+def _published(name: str, prefix: str) -> list[int]:
+    return [int(row[name]) for row in published() if row.get(name) and row["team"].startswith(prefix)]
 
 
 def published() -> list[dict[str, str]]:
-    """The contest's final table: a row a team, a cost an instance, empty where there was no valid answer."""
+    """The contest's final table, a row a team, and later results: a cost an instance, empty without a valid answer."""
     with (HERE / "published.csv").open() as file:
         return list(csv.DictReader(line for line in file if not line.startswith("# ")))
 

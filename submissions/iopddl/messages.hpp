@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <cmath>
 #include <map>
 
 #include "state.hpp"
@@ -15,8 +16,9 @@ class Messages {
   public:
     std::vector<double> price;  // of a byte at each time point
     std::vector<int> chosen;  // the answer of the last pass
+    std::vector<double> excess;  // by how much the last pass would exceed the limit at each time point
 
-    explicit Messages(const Model &model) : price(model.points), chosen(model.size()), model(model), back(model.arcs.size()), first(model.arcs.size()), cost(model.first.back()) {
+    explicit Messages(const Model &model) : price(model.points), chosen(model.size()), excess(model.points), model(model), back(model.arcs.size()), first(model.arcs.size()), cost(model.first.back()) {
         std::map<std::pair<int, int>, int> number;
         size_t size = 0;
         for (int node = 0; node < model.size(); ++node)
@@ -27,6 +29,11 @@ class Messages {
             }
         for (const auto &[ends, arc] : number) back[arc] = number.at({ends.second, ends.first});
         into.resize(size);
+        for (int node = 0; node < model.size(); ++node)
+            for (const auto &arc : model.arcs_of(node)) {
+                table_first.push_back(table.size());
+                table.insert(table.end(), arc.cost, arc.cost + static_cast<size_t>(model.width(node)) * arc.width);
+            }
         reprice();
     }
 
@@ -48,14 +55,29 @@ class Messages {
         }
     }
 
-    // One pass there and back. Returns a lower bound of every answer's cost.
-    double pass() {
+    // One pass there and back. Returns a lower bound of every answer's cost. Strategies within `blur` of a node's best
+    // share in what it would use.
+    double pass(double blur) {
         double bound = -worth;
         for (int node = 0; node < model.size(); ++node) {
             decide(node);
             visit(node, true);
         }
-        for (int node = model.size(); node-- > 0;) bound += visit(node, false);
+        std::vector<double> change(model.points + 1);
+        for (int node = model.size(); node-- > 0;) {
+            bound += visit(node, false);
+            if (model.spans_of(node).empty()) continue;
+            double all = 0;
+            for (double &sum : sums) all += sum = sum < 30 * blur ? std::exp(-sum / blur) : 0;
+            for (const auto &span : model.spans_of(node)) {
+                double used = 0;
+                for (int strategy = 0; strategy < model.width(node); ++strategy) used += sums[strategy] * static_cast<double>(span.usage[strategy]);
+                change[span.begin] += used / all;
+                change[span.end] -= used / all;
+            }
+        }
+        double used = 0;
+        for (int point = 0; point < model.points; ++point) excess[point] = (used += change[point]) - static_cast<double>(model.reduced.room[point]);
         return bound;
     }
 
@@ -63,7 +85,8 @@ class Messages {
     const Model &model;
     std::vector<int> back;  // the arc of the other direction
     std::vector<size_t> first;  // where the message that comes in by each arc begins in `into`
-    std::vector<double> into, cost, sums, sent;
+    std::vector<size_t> table_first;  // where each arc's costs begin in `table`
+    std::vector<double> table, into, cost, sums, sent;
     double worth = 0;
 
     // The best strategy beside the nodes before, which have decided, and by the messages of those behind.
@@ -97,8 +120,8 @@ class Messages {
             sent.assign(to.width, std::numeric_limits<double>::max());
             for (int strategy = 0; strategy < width; ++strategy) {
                 const double own = share * sums[strategy] - into[first[arc] + strategy];
-                const i64 *row = to.cost + static_cast<size_t>(strategy) * to.width;
-                for (int its = 0; its < to.width; ++its) sent[its] = std::min(sent[its], own + static_cast<double>(row[its]));
+                const double *row = &table[table_first[arc] + static_cast<size_t>(strategy) * to.width];
+                for (int its = 0; its < to.width; ++its) sent[its] = std::min(sent[its], own + row[its]);
             }
             const double least = *std::min_element(sent.begin(), sent.end());
             for (int its = 0; its < to.width; ++its) into[first[back[arc]] + its] = sent[its] - least;

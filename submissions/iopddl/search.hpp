@@ -1,9 +1,12 @@
 // Simulated annealing on the reduced problem, in several threads that share the best answer.
 //
-// What is minimised is cost + weight * overflow. The weight follows the walk: it grows while the memory limit is broken
-// and shrinks while it is not, so that it comes to lie near the price that memory has. Three kinds of moves: one node;
-// one node with neighbours that then have something better (a ripple); and, once it has cooled, the exact optimum of a
-// region of nodes (region.hpp). Every run but the first of a thread begins either anew, or warm from the best answer.
+// What is minimised is cost + weight * overflow, and in most runs also what memory costs at the dual's prices, until
+// near the end. The weight follows the walk: it grows while the memory limit is broken and shrinks while it is not.
+// Three kinds of moves: one node; one node with neighbours that then have something better (a ripple); and, once it has
+// cooled, the exact optimum of a region of nodes (region.hpp).
+//
+// One thread finds the prices (dual.hpp). The others anneal without them until there are some. Then all threads make
+// warm runs from the best answer.
 
 #pragma once
 
@@ -11,7 +14,7 @@
 #include <chrono>
 #include <mutex>
 
-#include "messages.hpp"
+#include "dual.hpp"
 #include "region.hpp"
 
 inline double now_s() {
@@ -34,7 +37,7 @@ struct Random {
     double unit() { return static_cast<double>((next() >> 11) + 1) * 0x1p-53; }  // above 0, 1 at most
 };
 
-// The best answer that any thread has found.
+// The best answer that any thread has found, and the best prices of memory.
 class Best {
   public:
     void offer(i64 cost, const std::vector<int> &chosen) {
@@ -50,6 +53,15 @@ class Best {
         chosen = answer;
         return least;
     }
+    void offer(double proved, const std::vector<double> &paid) {
+        std::lock_guard guard(mutex);
+        bound = proved;
+        price = paid;
+    }
+    std::vector<double> prices() {
+        std::lock_guard guard(mutex);
+        return price;
+    }
     std::atomic<i64> least{std::numeric_limits<i64>::max()};
     std::atomic<int> version{0};
     std::atomic<double> bound{0};  // no answer costs less, as far as message passing has shown
@@ -57,6 +69,7 @@ class Best {
   private:
     std::mutex mutex;
     std::vector<int> answer;
+    std::vector<double> price;  // at each time point; empty until there are any
 };
 
 class Search {
@@ -70,18 +83,28 @@ class Search {
         if (model.free.empty()) return;
         measure();
         if (leads) relax();
-        const double began = now_s(), all = deadline - began;
-        double share = 0.07;  // of the time, for the next run
+        const double all = deadline - now_s();
+        if (!leads) {
+            anneal(hot, hot * 1e-6, now_s(), 0.07 * all);
+        }
         for (int number = 0; now_s() < deadline; ++number) {
-            const double left = deadline - now_s();
             const double most = std::max(4.0, 0.004 * model.first.back());  // longer does a small instance no good
-            const bool warm = number % 3 == 2;  // in small instances, whose runs are short
-            double seconds = std::min({left, most, share * all});
+            const double left = deadline - now_s();
+            double seconds = std::min({left, most, 0.3 * all});
             if (left - seconds < 0.5 * seconds) seconds = left;
-            share = 1;  // one long run cools slowest; the short one before it is there for the anytime curve
+            std::vector<double> price = best.prices();
+            if (price.empty()) {
+                anneal(hot, hot * 1e-6, now_s(), seconds);
+                continue;
+            }
             std::vector<int> start;
-            if (warm && best.take(start) < std::numeric_limits<i64>::max()) state.reset(start);
-            anneal(warm ? hot / 100 : hot, hot * 1e-6, now_s(), seconds);
+            if (best.take(start) == std::numeric_limits<i64>::max()) start = state.chosen;
+            const bool brief = seconds < 0.1 * all;  // there is time for runs that begin anew
+            if (brief && number % 2) {
+                const double scale = 0.5 + 0.7 * random.unit();
+                for (double &one : price) one *= scale;
+            }
+            warm(start, price, hot * std::pow(10.0, brief ? -4 * random.unit() : -1 - 3 * random.unit()), seconds);
         }
     }
 
@@ -97,50 +120,40 @@ class Search {
     std::vector<std::pair<int, int>> undo;
     double hot = 1, weight = 1;
     static constexpr int MOST_RIPPLE = 24, HUB = 200;
-    static constexpr int SMALL = 5000;  // strategies, below which runs from anew do better than warm ones
 
-    // Message passing, with prices of memory that follow a subgradient. Now and then its answer is the start of a short
-    // warm run, which also makes it fit. In what time is left, warm runs begin with the best answer.
+    // Finds prices of memory. Answers of message passing are offered as they are, and now and then one is the start of a
+    // short run.
     void relax() {
         const double began = now_s(), all = deadline - began;
-        Messages messages(model);
-        State tried(model, messages.chosen);
-        double bound = 0, stale = 0, next = began + 0.03 * all, step = 1;
-        std::vector<int> nearest;
-        for (int pass = 0; now_s() < began + 0.5 * all && step > 1e-3; ++pass) {
-            const double found = messages.pass();
-            stale = found > bound * (1 + 1e-5) ? 0 : stale + 1;
-            bound = std::max(bound, found);
-            best.bound = bound;
-            if (stale > 15) stale = 0, step *= 0.7;
-            if (pass < 10) continue;
-            tried.reset(messages.chosen);
-            const double reached = static_cast<double>(best.least.load());
-            const double distance = std::min(reached < 1e300 ? reached - found : found, 0.3 * std::abs(found) + 1);
-            double square = 0;
-            for (int point = 0; point < model.points; ++point)
-                if (const double excess = static_cast<double>(tried.excess(point)); excess > 0 || messages.price[point] > 0) square += excess * excess;
-            if (square > 0)
-                for (int point = 0; point < model.points; ++point)
-                    messages.price[point] = std::max(0.0, messages.price[point] + step * std::max(distance, 0.0) / square * static_cast<double>(tried.excess(point)));
-            messages.reprice();
-            if (now_s() > next) {
-                state.reset(messages.chosen);
-                const double dearest = *std::max_element(messages.price.begin(), messages.price.end());
-                if (dearest > 0) weight = 1.5 * dearest;  // less would not make it fit, more would keep it from moving
-                anneal(hot * 1e-3, hot * 1e-6, now_s(), 0.04 * all);
-                next = now_s() + 0.06 * all;
+        Dual dual(model);
+        State tried(model, dual.answer());
+        double next = 0;
+        for (int pass = 0; now_s() < began + 0.4 * all; ++pass) {
+            const double reached = best.least < HARD ? static_cast<double>(best.least) : std::numeric_limits<double>::max();
+            const bool going = dual.advance(reached);
+            tried.reset(dual.answer());
+            if (tried.overflow == 0) best.offer(tried.cost, tried.chosen);
+            if (pass % 32 == 31 || !going) best.offer(dual.bound, dual.price);
+            if (!going) break;
+            if ((pass > 60 || now_s() > began + 0.1 * all) && now_s() > next) {
+                const double start = now_s();
+                warm(dual.answer(), dual.price, hot * 1e-3, 0.02 * all);
+                next = now_s() + 2 * (now_s() - start);
             }
         }
-        if (!model.points || model.first.back() < SMALL) return;
-        const double dearest = *std::max_element(messages.price.begin(), messages.price.end());
-        while (now_s() < deadline) {
-            std::vector<int> start;
-            if (best.take(start) == std::numeric_limits<i64>::max()) start = messages.chosen;
-            state.reset(start);
-            if (dearest > 0) weight = 1.5 * dearest;
-            anneal(hot * std::pow(10.0, -2 - 2 * random.unit()), hot * 1e-6, now_s(), std::max(5.0, 0.12 * all));
-        }
+        best.offer(dual.bound, dual.price);
+    }
+
+    // A run from that answer, at these prices until near its end.
+    void warm(const std::vector<int> &start, const std::vector<double> &price, double from, double seconds) {
+        const double dearest = model.points ? *std::max_element(price.begin(), price.end()) : 0;
+        if (dearest > 0) weight = 1.5 * dearest;  // less would not make it fit, more would keep it from moving
+        state.charge(price);
+        state.reset(start);
+        anneal(from, hot * 1e-6, now_s(), 0.7 * seconds);
+        state.charge(std::vector<double>(model.points));
+        state.reset(std::vector<int>(state.chosen));
+        anneal(from * 1e-2, hot * 1e-6, now_s(), 0.3 * seconds);
     }
 
     // Every node at its least usage.
@@ -159,7 +172,7 @@ class Search {
     }
 
     void offer() {
-        if (state.overflow == 0) best.offer(state.cost, state.chosen);
+        if (state.overflow == 0) best.offer(state.cost - state.paid, state.chosen);
     }
 
     // The temperature to begin with and the first weight, from random changes of single nodes.

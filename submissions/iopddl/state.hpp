@@ -49,29 +49,43 @@ class State {
   public:
     const Model &model;
     std::vector<int> chosen;
-    std::vector<i64> local;  // cost of each strategy of each node, given its neighbours
-    i64 cost = 0, overflow = 0;  // overflow: summed over time points
+    std::vector<i64> local;  // cost and toll of each strategy of each node, given its neighbours
+    i64 cost = 0, paid = 0, overflow = 0;  // cost: with tolls; paid: the tolls; overflow: summed over time points
 
     State(const Model &model, std::vector<int> start)
-        : model(model), chosen(std::move(start)), local(model.first.back()), load(model.points), shared((model.points + BLOCK - 1) / BLOCK), peak(shared.size()) {
+        : model(model), chosen(std::move(start)), local(model.first.back()), toll(model.first.back()), load(model.points), shared((model.points + BLOCK - 1) / BLOCK), peak(shared.size()) {
         reset(chosen);
+    }
+
+    // Adds the price of what a strategy uses, at each time point, to its cost. A reset must follow.
+    void charge(const std::vector<double> &price) {
+        std::vector<double> until(model.points + 1);
+        for (int point = 0; point < model.points; ++point) until[point + 1] = until[point] + price[point];
+        for (int node = 0; node < model.size(); ++node)
+            for (int strategy = 0; strategy < model.width(node); ++strategy) {
+                double sum = 0;
+                for (const auto &span : model.spans_of(node)) sum += (until[span.end] - until[span.begin]) * static_cast<double>(span.usage[strategy]);
+                toll[model.first[node] + strategy] = static_cast<i64>(std::min(sum, static_cast<double>(HARD / 4)));
+            }
     }
 
     void reset(const std::vector<int> &start) {
         chosen = start;
-        cost = overflow = 0;
+        cost = paid = overflow = 0;
         for (int point = 0; point < model.points; ++point) load[point] = -model.reduced.room[point];
         std::fill(shared.begin(), shared.end(), 0);
         i64 doubled = 0;
         for (int node = 0; node < model.size(); ++node) {
             const auto &own = model.reduced.nodes[node].cost;
             i64 *to = &local[model.first[node]];
-            std::copy(own.begin(), own.end(), to);
+            for (int strategy = 0; strategy < model.width(node); ++strategy) to[strategy] = own[strategy] + toll[model.first[node] + strategy];
+            const i64 alone = to[chosen[node]];
+            paid += toll[model.first[node] + chosen[node]];
             for (const auto &arc : model.arcs_of(node))
                 for (int strategy = 0; strategy < model.width(node); ++strategy)
                     to[strategy] += arc.cost[static_cast<size_t>(strategy) * arc.width + chosen[arc.to]];
-            cost += own[chosen[node]];
-            doubled += to[chosen[node]] - own[chosen[node]];
+            cost += alone;
+            doubled += to[chosen[node]] - alone;
             for (const auto &span : model.spans_of(node))
                 for (int point = span.begin; point < span.end; ++point) load[point] += span.usage[chosen[node]];
         }
@@ -83,7 +97,7 @@ class State {
     // By how much the limit is exceeded at a time point; negative where there is room.
     i64 excess(int point) const { return load[point] + shared[point / BLOCK]; }
 
-    // What a change would add to the cost.
+    // What a change would add to cost and tolls.
     i64 change(int node, int strategy) const {
         const i64 *of = &local[model.first[node]];
         return of[strategy] - of[chosen[node]];
@@ -105,6 +119,7 @@ class State {
     void set(int node, int strategy) {
         const int before = chosen[node];
         cost += change(node, strategy);
+        paid += toll[model.first[node] + strategy] - toll[model.first[node] + before];
         for (const auto &span : model.spans_of(node)) {
             const i64 more = span.usage[strategy] - span.usage[before];
             if (more == 0) continue;
@@ -131,6 +146,7 @@ class State {
 
   private:
     static constexpr int BLOCK = 64;
+    std::vector<i64> toll;  // of each strategy of each node
     // A time point's load is above 0 where the limit is exceeded, by how much: its own part and its block's.
     std::vector<i64> load, shared, peak;  // peak: the largest of each block
 

@@ -40,7 +40,7 @@ WORDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class CheatTried:
     """What became of one cheat: whether it passes the benchmark's own tolerance, and our strict verdict."""
 
     own: bool
@@ -53,7 +53,7 @@ class Audit:
     an evaluation refuses the problem. `cheats` has None for one that has no result here."""
 
     problem: str
-    cheats: dict[str, Tried | None]
+    cheats: dict[str, CheatTried | None]
     smaller: str = ""
     skipped: str = ""
     refused: bool = False
@@ -89,7 +89,7 @@ def audited(problem: Problem, limit_s: float, most_bytes: int) -> Audit:
     params = problem.suite(OFFICIAL).benchmarks[0].params
     return Audit(
         problem=problem.name,
-        cheats={name: Tried(**one) if one else None for name, one in found["cheats"].items()},
+        cheats={name: CheatTried(**one) if one else None for name, one in found["cheats"].items()},
         smaller=_smaller(params, found["params"]),
         refused=bool(found["refused"]),
         seconds=time.monotonic() - began,

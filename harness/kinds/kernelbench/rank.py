@@ -145,7 +145,7 @@ def device_of(data: Any) -> torch.device:
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
-class Called:
+class CalledModel:
     """A class of models as a kernel: makes the model that an input's parameters are of, keeps it, calls it."""
 
     def __init__(self, make: Callable[..., Any], takes_over: bool) -> None:
@@ -174,14 +174,14 @@ def adapt(submission: Any) -> Any:
     make = getattr(submission, "ModelNew", None)
     if make is None:
         raise AttributeError("the submission defines no ModelNew; define it with the constructor and forward of Model")
-    return Called(make, takes_over=True)
+    return CalledModel(make, takes_over=True)
 
 
 class Reference:
     """The problem's inputs, its reference, and what it says is right."""
 
     def __init__(self) -> None:
-        self.call = Called(problem().Model, takes_over=False)
+        self.call = CalledModel(problem().Model, takes_over=False)
         self.free: Any = ()
         self.level: int | None = None  # of hardening; None before it is known
         self.weights: int | None = None  # the seed of parameters for hardened inputs

@@ -58,7 +58,7 @@ def tolerance(dtype: torch.dtype) -> float:
     return TOLERANCE
 
 
-class Groups:
+class RankGroups:
     """This rank's process groups, by their ranks. They are made anew with the world's."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ def gathered(output: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     return _gather(output, tensor, *args, **kwargs)
 
 
-GROUPS = Groups()
+GROUPS = RankGroups()
 
 
 def packed(value: Any) -> Any:
@@ -131,7 +131,7 @@ def device_of(data: Any) -> torch.device:
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
-class Called:
+class CalledSolution:
     """A solution as a kernel."""
 
     def __init__(self, solution: Callable[..., Any]) -> None:
@@ -149,7 +149,7 @@ def adapt(submission: Any) -> Any:
     solution = getattr(submission, "solution", None)
     if solution is None:
         raise AttributeError("the submission defines no solution(*inputs); define it as the problem's own file does")
-    return Called(solution)
+    return CalledSolution(solution)
 
 
 def agreed(flag: bool) -> bool:
@@ -163,7 +163,7 @@ class Reference:
     """The problem's inputs, its reference, and what it says is right."""
 
     def __init__(self) -> None:
-        self.call = Called(importlib.import_module(MODULE).solution)
+        self.call = CalledSolution(importlib.import_module(MODULE).solution)
         self.fixed: list[bool] | None = None  # which tensors of an input are the same for every seed
         self.where: dict[str, Any] = {}  # the arguments of the input that was made last, without its seed
         self.level = 0  # of hardening

@@ -269,7 +269,7 @@ class ProgramSession(PlainSession):
             series=tuple(series),
             best=min(known, default=None),
             curves=tuple(
-                Curve(limit_s=limit_s, own=one.points, baseline=beside.points)
+                Curve(limit_s=limit_s, own=one.points, baseline=beside.points, known=instance.known)
                 for one, beside in zip(own, other, strict=True)
             ),
         )

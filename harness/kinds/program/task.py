@@ -14,7 +14,7 @@ from harness.core.checkout import shown
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.problems.problem import Problem
 
-FUNCTIONS = ("grace_s", "find", "content", "load", "cost", "bound", "best")
+FUNCTIONS = ("grace_s", "find", "content", "load", "cost", "bound", "best", "known")
 NUMBERS = ("CORES", "MEMORY_BYTES")
 FILE = "task.py"
 
@@ -50,20 +50,25 @@ class TaskModule(Protocol):
         ...
 
     def best(self, name: str) -> int | None:
-        """The least cost that is known from elsewhere."""
+        """The least cost that the score counts besides those of the run."""
+        ...
+
+    def known(self, name: str) -> int | None:
+        """The least cost that is known today from anywhere."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
     """An instance as solvers get it and as the checker has it. `bound` is a proved lower bound with its source, `best`
-    the least cost known from elsewhere."""
+    the least cost that the score counts besides those of the run, `known` the least cost known from anywhere."""
 
     name: str
     text: bytes
     loaded: Any
     bound: tuple[int, str] | None
     best: int | None
+    known: int | None
 
 
 def load_task(problem: Problem) -> TaskModule:
@@ -98,7 +103,8 @@ def load_instance(task: TaskModule, name: str) -> Instance:
         raise BadFileError(f"{shown(path)}: {error}") from None
     except MemoryError:
         raise HarnessError(f"{shown(path)}: not enough memory to check answers") from None
-    return Instance(name=name, text=text, loaded=loaded, bound=task.bound(name, text), best=task.best(name))
+    bound, best, known = task.bound(name, text), task.best(name), task.known(name)
+    return Instance(name=name, text=text, loaded=loaded, bound=bound, best=best, known=known)
 
 
 def check_here(task: TaskModule, names: Sequence[str]) -> None:

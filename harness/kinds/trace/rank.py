@@ -125,7 +125,7 @@ def results(value: Any) -> list[Tensor]:
     ]
 
 
-class Called:
+class CalledFunction:
     """A function as a kernel. `fills`: it writes its results into tensors that it gets behind its inputs."""
 
     def __init__(self, run: Callable[..., Any], fills: bool) -> None:
@@ -161,14 +161,14 @@ def adapt(submission: Any) -> Any:
     run = getattr(submission, spec["entry"], None)
     if run is None:
         raise AttributeError(f"the solution defines no {spec['entry']}, which is its entry point")
-    return Called(run, fills(run, spec["fills"]))
+    return CalledFunction(run, fills(run, spec["fills"]))
 
 
 class Reference:
     """The definition's inputs, its reference, and what it says is right."""
 
     def __init__(self) -> None:
-        self.call = Called(importlib.import_module(MODULE).run, fills=False)
+        self.call = CalledFunction(importlib.import_module(MODULE).run, fills=False)
         self.workloads = json.loads(Path(WORKLOADS).read_text())
         self.level: int | None = None  # of hardening; None before it is known
         self.judging: dict[tuple[str, bool], Judging] = {}

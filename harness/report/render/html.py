@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from html import escape
 
-from harness.report.document import Document, Evidence, Facts, Figure, Heading, Prose, Table, Words, plain
+from harness.report.document import Document, EvidenceBlock, Facts, Figure, Heading, Prose, Table, Words, plain
 
 STYLE = """\
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -37,7 +37,7 @@ def _block(block: object) -> Iterator[str]:
         case Facts(rows=rows):
             facts = (f"<tr><th>{_text(name)}</th><td>{_text(words)}</td></tr>" for name, words in rows)
             yield f"<table>{''.join(facts)}</table>"
-        case Evidence(heading=heading, lines=lines):
+        case EvidenceBlock(heading=heading, lines=lines):
             yield f"<p>{_text(heading)}</p><pre>{escape(chr(10).join(lines))}</pre>"
         case Figure(svg=svg, caption=caption):
             yield f"<figure><figcaption>{escape(caption)}</figcaption>{svg}</figure>"

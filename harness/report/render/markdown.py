@@ -12,7 +12,7 @@ from operator import attrgetter
 from harness.core.words import clean_line, literal
 from harness.report.document import (
     Document,
-    Evidence,
+    EvidenceBlock,
     Facts,
     Figure,
     Heading,
@@ -52,7 +52,7 @@ def _block(block: object) -> Iterator[str]:
             )
         case Facts(rows=rows):
             yield from (f"- **{_words(name)}** {_words(words)}" for name, words in rows)
-        case Evidence(heading=heading):
+        case EvidenceBlock(heading=heading):
             yield from [f"{_words(heading)}:", ""] if heading else []
             yield from fenced("\n".join(block.lines))
         case Table():

@@ -22,7 +22,7 @@ from harness.report.document import (
     Bars,
     Column,
     Document,
-    Evidence,
+    EvidenceBlock,
     Facts,
     Figure,
     Heading,
@@ -38,7 +38,8 @@ BAR_STYLES: dict[Part, str] = {"limit": "red", "line": "cyan", "own": "bold cyan
 
 
 def show(found: Document, console: Console, quiet: bool = False) -> None:
-    """Prints the document, an empty line between blocks that do not stand close; where `quiet`, its summaries alone."""
+    """Prints the document, an empty line between blocks that do not stand close; where `quiet`, its summary alone,
+    if it has one."""
     for index, (block, is_close) in enumerate(_blocks(found, quiet)):
         if index and not is_close:
             console.print()
@@ -52,10 +53,10 @@ def _blocks(found: Document, quiet: bool) -> Iterator[tuple[object, bool]]:
         if isinstance(block, Document):
             for index, (inner, is_close) in enumerate(_blocks(block, quiet)):
                 yield inner, quiet or (is_close and index > 0)
-        elif isinstance(block, Figure) or (quiet and block is not found.summary):
+        elif isinstance(block, Figure) or (quiet and found.summary and block is not found.summary):
             continue
         else:
-            yield block, block.close or isinstance(before, Heading) or isinstance(block, Evidence)
+            yield block, block.close or isinstance(before, Heading) or isinstance(block, EvidenceBlock)
         before = block
 
 
@@ -82,7 +83,7 @@ def _print(block: object, console: Console) -> None:
             for name, words in rows:
                 grid.add_row(text_of(name), text_of(words))
             console.print(grid, highlight=False)
-        case Evidence(heading=heading, lines=lines):
+        case EvidenceBlock(heading=heading, lines=lines):
             if heading:
                 _line(Text.assemble("  ", text_of(heading), ":"), console)
             _line(Text("\n".join(f"  | {line}" for line in lines), style="dim"), console)
