@@ -65,7 +65,7 @@ def narrow(dtype: torch.dtype) -> Cheat:
 
     def cheat(data: Any, right: Any, earlier: Any) -> Any:
         floats = [one for one in leaves_of(data["inputs"]) if one.is_floating_point()]
-        if not any(not torch.equal(through(one, dtype), one) for one in floats):
+        if everywhere(all(torch.equal(through(one, dtype), one) for one in floats)):
             return None
         return importlib.import_module("reference").rounded(data, dtype)
 

@@ -186,15 +186,16 @@ class Reference:
         self.level: int | None = None  # of hardening; None before it is known
         self.weights: int | None = None  # the seed of parameters for hardened inputs
         self.judging: dict[int, Judging] = {}  # by the seed of parameters
-        self.has_room = self.is_checked = False
+        self.roomy: Any = None  # the sizes that the machine has the memory for
+        self.is_checked = False
 
     def generate_input(self, rank: int, world_size: int, seed: int, **params: Any) -> Any:
         """get_inputs() under that seed. Raises ValueError where the machine has too little memory."""
         device = torch.get_default_device()
         module = sized(params)
-        if device.type == "cpu" and not self.has_room:
+        if device.type == "cpu" and self.roomy != params:
             check_memory()
-            self.has_room = True
+            self.roomy = params
         torch.manual_seed(seed)
         with Draws() as draws:
             inputs = module.get_inputs()
