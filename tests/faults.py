@@ -519,7 +519,7 @@ def main(name: str, arguments: Sequence[str]) -> None:
             fault.does(ranks)
 
     real_phase, real_poll, real_end = ProgressLine.phase, launch.Ranks.poll, launch.Ranks._end
-    real_evaluate, real_show = recorded.evaluate, verb.terminal.show
+    real_evaluate, real_tell = recorded.evaluate, verb.result_files.tell
 
     def begin(self: Any, name: str) -> None:
         nonlocal phase
@@ -546,12 +546,12 @@ def main(name: str, arguments: Sequence[str]) -> None:
         reached("store")
         return found
 
-    def show(*given: Any, **named: Any) -> None:
+    def tell(*given: Any, **named: Any) -> None:
         reached("show")
-        real_show(*given, **named)
+        real_tell(*given, **named)
 
     ProgressLine.phase, launch.Ranks.poll, launch.Ranks._end = begin, poll, end  # type: ignore[method-assign]
-    recorded.evaluate, verb.terminal.show = evaluate, show
+    recorded.evaluate, verb.result_files.tell = evaluate, tell
     # On a machine that does other work too, honest calls can look as if they had worked outside their clock.
     witness.EachCall.doubt = lambda self, baseline, is_baseline=False: ""  # type: ignore[method-assign]
     reached("before")
