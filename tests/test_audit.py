@@ -27,9 +27,9 @@ def test_weak_problems_are_found_and_no_cheat_passes_our_verdict(harness: Harnes
     assert dead["refused"]
     assert all(one["own"] for name, one in dead["cheats"].items() if name != "input")
     assert not any(one["strict"] for problem in found for one in problem["cheats"].values() if one)
-    again = harness("audit", str(folder), "--markdown", "-", *out).stdout
-    assert "| set/9\\_relu | input | none | an input passes as the result |" in again
-    assert "| set/10\\_dead | zeros, constant, stale, bf16, fp16, fp8 | refused | zeros pass |" in again
+    again = harness("audit", str(folder), "--markdown", "-", *out).stdout.replace("\\", "")
+    assert "| set/9_relu | input | none | an input passes as the result |" in again
+    assert "| set/10_dead | zeros, constant, stale, bf16, fp16, fp8 | refused | zeros pass |" in again
 
 
 def test_a_set_is_listed_and_evaluated_with_fast_p(harness: Harness, tmp_path: Path) -> None:
