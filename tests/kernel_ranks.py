@@ -209,7 +209,7 @@ def routed_back_to_back(kernel: ModuleType, count: int, rank: int, world_size: i
 def routed_on_cpu(kernel: ModuleType, rank: int, world_size: int) -> None:
     """Not interpreted: the ways that CPU ranks take."""
     for seed, config in enumerate([(16, 2, 24, 2), (64, 6, 136, 40), (16, 2, 24, 2), (64, 8, 5, 200)]):
-        skewed = ROUTINGS if config[1] == 8 else ("empty_rank",)
+        skewed = ROUTINGS if config[1] == 8 else ("empty",)
         for which in ("any", "own", "first", "none", *skewed):
             routed_right(kernel, config, which, seed, rank, world_size)
             data = routed_inputs(config, which, seed + 1, rank, world_size)

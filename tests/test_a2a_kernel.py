@@ -133,8 +133,8 @@ def shapes(rank: int, world_size: int) -> None:
             ((2 * world_size, 2, 136, 4), "first"),  # all with rank 0
             ((world_size, 1, 16, 2), "next"),
             ((2 * world_size, 2, 136, 4), "zipf"),
-            ((2 * world_size, 2, 136, 4), "one_rank"),
-            ((2 * world_size, 2, 136, 4), "empty_rank"),
+            ((2 * world_size, 2, 136, 4), "single"),
+            ((2 * world_size, 2, 136, 4), "empty"),
         ]
     for number, (config, which) in enumerate(cases):
         routed_right(a2a, config, which, 100 * number, rank, world_size)

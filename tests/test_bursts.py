@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from factories import case
 
 from harness.core.errors import Exit
 from harness.core.records import Crashed, EvalReport, Held, Measured, Raised, TimedOut, Verdict, Verdicts, Wrong
@@ -180,7 +181,7 @@ def test_blocks_are_as_small_as_inputs_are_large_for_the_fullest_device(
     calls = Calls(plan, SimpleNamespace(trusted=None, baseline=None, candidate=None))  # type: ignore[arg-type]
     one = SimpleNamespace(inputs=[SimpleNamespace(nbytes=nbytes)], output_limit=50, spare_bytes=1 << 50)
     calls.made = [one, SimpleNamespace(**{**vars(one), "spare_bytes": spare_bytes})]  # type: ignore[list-item]
-    budget = op_measure._budget(calls, 100.0)
+    budget = op_measure._budget(calls, case({}), 100.0)
     assert (budget.block, budget.burst) == (block, burst)
 
 
@@ -189,5 +190,5 @@ def test_long_calls_are_made_one_by_one(call_us: float, burst: bool) -> None:
     """A burst's first calls only warm up the host: of a model's generation that would be as much time again."""
     plan = SimpleNamespace(budget=Budget(seconds=1, block=7, burst=True), clocks=("wall",))
     calls: Any = SimpleNamespace(plan=plan, making_s=0.1, judging_s=0.1, share_s=lambda: 1000.0, room=lambda: 100)
-    budget = op_measure._budget(calls, call_us)
+    budget = op_measure._budget(calls, case({}), call_us)
     assert (budget.block, budget.burst) == (7, burst)

@@ -335,7 +335,7 @@ def test_killing_the_parent_ends_every_rank(checkout: Path) -> None:
 
 def test_board_and_problems_say_what_there_is(harness: Harness) -> None:
     assert "No evaluation is recorded yet" in harness("board").stdout
-    listed = harness("problems").stdout.splitlines()
+    listed = harness("problems").stdout.splitlines()[1:]
     assert len(listed) == len(problem_names(Checkout(ROOT)))
     assert [line.split()[0] for line in listed] == problem_names(Checkout(ROOT))
     assert max(map(len, listed)) <= 100

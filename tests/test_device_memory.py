@@ -187,7 +187,7 @@ def test_where_making_inputs_or_judging_outputs_takes_long_half_the_samples_have
         share_s=lambda: share_s,
         room=lambda: 100,
     )
-    budget = op_measure._budget(calls, 100.0)
+    budget = op_measure._budget(calls, Case(kind="benchmark", params={}, seed=1, world_size=1), 100.0)
     assert (budget.min_samples, budget.block, budget.burst) == (least, block, True)
     assert calls.shortened == ({3} if least == 8 else set())
 
@@ -198,5 +198,5 @@ def test_samples_that_are_few_already_stay() -> None:
     calls: Any = SimpleNamespace(
         plan=plan, making_s=9.0, judging_s=9.0, at=0, shortened=set(), share_s=lambda: 1.0, room=lambda: 100
     )
-    assert op_measure._budget(calls, 100.0) == plan.budget
+    assert op_measure._budget(calls, Case(kind="benchmark", params={}, seed=1, world_size=1), 100.0) == plan.budget
     assert calls.shortened == set()

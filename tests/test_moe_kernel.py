@@ -102,8 +102,8 @@ def shapes(rank: int, world_size: int) -> None:
             ((2 * world_size, 2, 72, 3), "first"),  # all with rank 0
             ((world_size, 1, 16, 2), "next"),
             ((2 * world_size, 2, 72, 3), "zipf"),
-            ((2 * world_size, 2, 72, 3), "one_rank"),
-            ((2 * world_size, 2, 72, 3), "empty_rank"),
+            ((2 * world_size, 2, 72, 3), "single"),
+            ((2 * world_size, 2, 72, 3), "empty"),
         ]
     for number, (config, which) in enumerate(cases):
         routed_right(moe, config, which, 100 * number, rank, world_size)

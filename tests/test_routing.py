@@ -52,12 +52,12 @@ def test_tokens_go_where_the_routing_says(name: str, which: str, seed: int) -> N
         assert all(len(set(row)) == 3 for row in one.indices.tolist())
     if which == "zipf":
         assert reached.argmax() == seed % WORLD
-    if which == "one_rank":
+    if which == "single":
         assert reached.nonzero().flatten().tolist() == [seed % WORLD]
         assert counts == [SHAPE["max_num_tokens"] - 1] * WORLD
-    if which == "spare_rank":
+    if which == "spare":
         assert (reached == 0).nonzero().flatten().tolist() == [seed % WORLD]
-    assert [count == 0 for count in counts] == [which == "empty_rank" and rank == WORLD - 1 for rank in range(WORLD)]
+    assert [count == 0 for count in counts] == [which == "empty" and rank == WORLD - 1 for rank in range(WORLD)]
 
 
 @BOTH
@@ -113,8 +113,8 @@ def test_weights_that_are_equal_give_the_chances_that_a_formula_gives() -> None:
     [
         ({"routing": "zipff"}, 1, r"\.routing: no such routing; did you mean 'zipf'\?"),
         ({"routing": "zipf", "num_experts": 2048}, 1, r"\.num_experts: expected at most 1024 with a routing"),
-        ({"routing": "one_rank", "num_experts": 8}, 4, r"\.routing: one_rank on 4 ranks leaves 2 experts"),
-        ({"routing": "spare_rank", "num_experts": 4}, 2, r"\.routing: spare_rank on 2 ranks leaves 2 experts"),
+        ({"routing": "single", "num_experts": 8}, 4, r"\.routing: single on 4 ranks leaves 2 experts"),
+        ({"routing": "spare", "num_experts": 4}, 2, r"\.routing: spare on 2 ranks leaves 2 experts"),
     ],
 )
 def test_a_routing_that_cannot_be_is_refused(changes: dict[str, Any], world_size: int, says: str) -> None:

@@ -118,7 +118,10 @@ def cases_of(
                 "split the file",
             )
         check_ranks(params, numbers["world_size"], problem.multi_gpu, where)
-        cases.append(Case(kind=key_of(mode), params=dataclasses.asdict(params), short=problem.short, **numbers))
+        given = {
+            name: value for name, value in dataclasses.asdict(params).items() if value != ""
+        }  # as shape files have it
+        cases.append(Case(kind=key_of(mode), params=given, short=problem.short, **numbers))
     return tuple(cases)
 
 
@@ -126,9 +129,6 @@ def recognise(lines: Sequence[CaseLine], reference: str, checkout: Checkout) -> 
     """The problem of this checkout that the staged one is: by the keys of its cases, by its generate_input's arguments
     and by what its reference calls. Raises BadFileError where it is none."""
     keys = set(lines[0].values)
-    for line in lines:
-        if line.values.keys() != keys:
-            raise BadFileError(f"line {line.number}: other keys than line 1 ({', '.join(sorted(keys))})")
     try:
         tree = ast.parse(reference)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
@@ -137,20 +137,26 @@ def recognise(lines: Sequence[CaseLine], reference: str, checkout: Checkout) -> 
         getattr(node, field) for node in ast.walk(tree) for field in ("id", "attr", "name") if hasattr(node, field)
     }
     arguments = _arguments(tree, "generate_input")
-    fitting = [problem for name in problem_names(checkout) if _keys(problem := find(name, checkout)) == keys]
+    known = {name: _keys(find(name, checkout)) for name in problem_names(checkout)}
+    lines_keys = [line.values.keys() for line in lines]
+    names_of = [name for name, (least, most) in known.items() if all(least <= each <= most for each in lines_keys)]
+    fitting = [find(name, checkout) for name in names_of]
+    for line in lines if not fitting else ():
+        if line.values.keys() != keys:
+            raise BadFileError(f"line {line.number}: other keys than line 1 ({', '.join(sorted(keys))})")
     ours = [one for one in fitting if reference == (one.folder / "reference.py").read_text(encoding="utf-8")]
-    marked = [one for one in fitting if arguments == keys | {"rank"} and _marked(one.marks, names)]
+    taken = arguments - {"rank"}
+    marked = [one for one in fitting if known[one.name][0] <= taken <= known[one.name][1] and _marked(one.marks, names)]
     found = ours or marked
     if len(found) == 1:
         return found[0]
-    known = ", ".join(problem_names(checkout))
     why = f"no problem here has cases of {', '.join(sorted(keys))}"
     if fitting:
         alike = " or ".join(problem.name for problem in fitting)
         why = f"its cases are as those of {alike}, but reference.py is not that problem's as this checkout has it"
     raise BadFileError(
-        f"the staged problem is none that is known here ({known}): {why}. A problem's own reference is not run; "
-        "`python -m harness problems` lists what there is"
+        f"the staged problem is none that is known here ({', '.join(known)}): {why}. A problem's own reference is not "
+        "run; `python -m harness problems` lists what there is"
     )
 
 
@@ -161,9 +167,12 @@ def _switch(value: int | float | str, words_are_true: bool) -> object:
     return bool(value) if type(value) is int and value in (0, 1) else value
 
 
-def _keys(problem: Problem) -> set[str]:
-    names = {field.name for field in dataclasses.fields(problem.params_type)} | {"seed"}
-    return names | {"world_size"} if problem.multi_gpu else names
+def _keys(problem: Problem) -> tuple[set[str], set[str]]:
+    """Those that a case has at least, and at most."""
+    more = {"seed", "world_size"} if problem.multi_gpu else {"seed"}
+    fields = dataclasses.fields(problem.params_type)
+    least = {field.name for field in fields if field.default is dataclasses.MISSING}
+    return least | more, {field.name for field in fields} | more
 
 
 def _marked(marks: Marks | None, names: Iterable[object]) -> bool:

@@ -6,11 +6,11 @@ are worked out here. The ways to route, as a case's `routing` names them:
 
 - `""`          as GPU MODE's: all experts have the same weight, and a rank has 1 to M - 1 tokens, all equally likely
 - `zipf`        the n-th expert has the weight 1/n, counted from the first expert of a rank that the seed chooses
-- `one_rank`    all tokens go to one rank that the seed chooses, and every rank has M - 1: the most that one can be sent
-- `spare_rank`  no token goes to a rank that the seed chooses
-- `empty_rank`  the last rank has no tokens
+- `single`      all tokens go to one rank that the seed chooses, and every rank has M - 1: the most that one can be sent
+- `spare`       no token goes to a rank that the seed chooses
+- `empty`       the last rank has no tokens
 
-`spare_rank` and `empty_rank` are `""` on one rank. Hardened inputs of all of them have for each rank's first token one
+`spare` and `empty` are `""` on one rank. Hardened inputs of all of them have for each rank's first token one
 expert on the next rank, whatever the routing says (reference.harden).
 
 Legend: E num_experts, k experts_per_token, M max_num_tokens, W world_size, T a rank's num_tokens.
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from harness.core.decode import DecodeError, did_you_mean
 
-ROUTINGS = ("zipf", "one_rank", "spare_rank", "empty_rank")
+ROUTINGS = ("zipf", "single", "spare", "empty")
 MOST = {"num_experts": 1 << 14, "max_num_tokens": 1 << 18}  # beyond, what `cost` sums up would take it minutes
 MOST_WEIGHED = 1024  # experts of different weights, likewise
 POINTS = 64  # of the integral over time; with 64 chances are off by less than 1e-4
@@ -88,23 +88,23 @@ def weights(params: RoutedParams, world_size: int, seed: int = 0) -> list[float]
     places = [(expert - first) % experts for expert in range(experts)]  # counted from there
     if params.routing == "zipf":
         return [1 / (1 + place) for place in places]
-    if params.routing == "one_rank":
+    if params.routing == "single":
         return [float(place < per_rank) for place in places]
-    if params.routing == "spare_rank" and world_size > 1:
+    if params.routing == "spare" and world_size > 1:
         return [float(place >= per_rank) for place in places]
     return [1.0] * experts
 
 
 def tokens_of(params: RoutedParams, drawn: int, rank: int, world_size: int) -> int:
     """How many tokens a rank has that would have `drawn` of them if the routing said nothing."""
-    if params.routing == "one_rank":
+    if params.routing == "single":
         return params.max_num_tokens - 1
     return 0 if is_empty(params, rank, world_size) else drawn
 
 
 def is_empty(params: RoutedParams, rank: int, world_size: int) -> bool:
     """Whether that rank has no tokens, whatever the seed is."""
-    return params.routing == "empty_rank" and 0 < rank == world_size - 1
+    return params.routing == "empty" and 0 < rank == world_size - 1
 
 
 def expected_max_tokens(max_num_tokens: int, world_size: int) -> float:
@@ -151,7 +151,7 @@ def load(params: RoutedParams, world_size: int) -> Load:
     """What a case's routing comes to on so many ranks."""
     holders = world_size - is_empty(params, world_size - 1, world_size)  # ranks with tokens
     most, mean = expected_max_tokens(params.max_num_tokens, holders), params.max_num_tokens / 2
-    if params.routing == "one_rank":
+    if params.routing == "single":
         most = mean = params.max_num_tokens - 1
     chances = _chances(tuple(weights(params, world_size)), params.experts_per_token, world_size)
     return Load(most=most, total=holders * mean, chances=chances)

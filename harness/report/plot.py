@@ -72,7 +72,7 @@ def figure(report: EvalReport) -> "Figure":
     axes.set_ylim(len(cases) - 0.4, -0.6)  # the first shape on top
     metric = cases[0][2].metric
     better = "left" if metric.better == "less" else "right"
-    axes.set_xlabel(f"{metric.words.values}, {metric.unit}: median (logarithmic; {better} is better)", fontsize=9)
+    axes.set_xlabel(f"{metric.words.values} in {metric.unit}, median (logarithmic; {better} is better)", fontsize=9)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     axes.grid(axis="x", color="#d5d9e0", linewidth=0.7)
     axes.set_axisbelow(True)
