@@ -26,6 +26,7 @@
 #   make test                                    lint and tests, as CI runs them
 #   make coverage                                what the tests execute of harness/: build/coverage/index.html
 #   make test-agents                             the tests that need mcp, readers of Harbor tasks, or minutes
+#   make test-slow                               the tests that take many seconds each
 #   make test-slurm                              the tests that start a Slurm cluster on this machine
 #   make prune [APPLY=1]                         what in runs/ and the compile caches nothing needs; APPLY=1 deletes it
 #   make doctor                                  what on this machine changes results
@@ -66,7 +67,7 @@ OWN_DATA = $(call flag,data,DATA) $(call flag,target,TARGET) $(call flag,vocabul
 SPREAD = $(call flag,nodes,NODES)
 OPTIONS = $(call flag,ranks,RANKS) $(call flag,suite,SUITE) $(call flag,device,DEVICE)
 
-.PHONY: help setup need-file eval check merge bundle compare competition contest board peers verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test coverage test-agents test-slurm lint style types fuzz bench measurements clean
+.PHONY: help setup need-file eval check merge bundle compare competition contest board peers verify settle rejudge page serve history roofline export plot problems new new-submission prune doctor test coverage test-agents test-slow test-slurm lint style types fuzz bench measurements clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -181,7 +182,7 @@ style: $(SETUP)
 types: $(SETUP)
 	$(RUN) -m mypy
 
-TESTS = -m pytest -m 'not slurm'
+TESTS = -m pytest -m 'not slurm and not slow'
 
 # An interpreter that is used as it is may have no linters and no pytest-xdist. Else mypy, which takes half a minute of
 # one core, runs beside the tests, and what it says comes after what they say.
@@ -202,6 +203,9 @@ coverage: $(SETUP)
 	$(RUN) -m coverage combine --quiet && $(RUN) -m coverage html --quiet && $(RUN) -m coverage report && exit $$code
 
 # a real cluster of this machine alone, as whoever calls this; two minutes
+test-slow: $(SETUP)
+	$(RUN) -m pytest -m slow -n 2 --dist loadgroup $(ARGS)
+
 test-slurm: $(SETUP)
 	@PATH="$$PATH:/usr/sbin" command -v slurmctld slurmd sbatch >/dev/null || { echo "no Slurm here: sudo apt-get install --no-install-recommends slurmctld slurmd slurm-client" >&2; exit 2; }
 	$(RUN) -m pytest -m slurm $(ARGS)

@@ -283,6 +283,7 @@ def test_a_reference_that_fails_ends_the_population(monkeypatch: pytest.MonkeyPa
         judge.judge_or_raise(candidates(a=RIGHT)[0].submission)
 
 
+@pytest.mark.slow
 def test_a_population_on_the_command_line_goes_on_after_a_kill(
     harness: Callable[..., "subprocess.CompletedProcess[str]"], checkout: Path
 ) -> None:
@@ -325,6 +326,7 @@ def _children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.slow
 def test_the_python_of_the_page_runs(checkout: Path) -> None:
     """Of docs/agents.md, as it stands there."""
     [code] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "agents.md").read_text(), re.DOTALL)

@@ -5,11 +5,13 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from test_kernelbench import DEAD, HEAD, MATMUL, RELU, own
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.mark.slow
 def test_weak_problems_are_found_and_no_cheat_passes_our_verdict(harness: Harness, tmp_path: Path) -> None:
     """Their order is that of their numbers."""
     folder = tmp_path / "set"

@@ -84,6 +84,7 @@ def test_a_chip_without_rows_has_room_for_its_makers(submission: ModuleType, chi
         assert compiled(chip, plan.launch, plan.example_arguments(), plan.constants, plan.options).fit >= 1, row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", RANKS)
 def test_a_kernel_that_spills_is_seen(submission: ModuleType, chip: str) -> None:
     """The control of the test above."""
@@ -222,6 +223,7 @@ def test_between_ways_that_cost_hosts_differently_the_tuner_goes_by_the_hosts_cl
 # ---- interpreted, in real processes ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     ["shapes back_to_back by_split by_engine a_program_a_tile not_the_kernels", "on_cpu no_shared_memory unlike"],

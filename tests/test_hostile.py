@@ -125,15 +125,22 @@ def ended(report: EvalReport) -> tuple[str, str]:
     return failed.outcome.type, failed.outcome.message
 
 
+def gains(report: EvalReport) -> bool:
+    """Whether it is shown faster than the reference, which it runs."""
+    return report.figures is not None and report.figures.ratio.value >= MOST_WITHOUT_GAIN
+
+
 def ends_as_told(hostile: Hostile, run: Callable[[], EvalReport]) -> None:
     """Fails where the evaluation does not end as the submission's docstring says."""
     kind, _, pattern = hostile.expect.partition(":")
     try:
         report = run()
+        if "no gain" in kind and gains(report):
+            report = run()  # a gain that is not chance comes twice
         named, told = ended(report)
         assert (report.figures is not None) == (named == "right" and hostile.mode != "test")
         if report.figures is not None and "no gain" in kind:
-            named = "no gain" if report.figures.ratio.value < MOST_WITHOUT_GAIN else "gain"
+            named = "gain" if gains(report) else "no gain"
         if report.figures is not None and "drawn" in kind:
             assert re.search("published shapes .*x, drawn shapes .*x: .*x at M", drawn_text(report))
             drawn, near_drawn = report.figures.drawn, report.figures.near_drawn

@@ -69,7 +69,7 @@ def runs_here(file: Path) -> bool:
 
 
 @each([file for file in PEERS if runs_here(file)])
-@pytest.mark.parametrize("hardened", [True, False], ids=["hardened", "published"])
+@pytest.mark.parametrize("hardened", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["hardened", "published"])
 def test_a_peer_is_right_on_cpu_ranks(file: Path, hardened: bool) -> None:
     name = of(file)
     if shape_file.find(name, Checkout.here()).multi_gpu:

@@ -73,6 +73,7 @@ def test_those_that_are_refused_are_programs_models_and_trainings() -> None:
     assert {named(name, HERE).kind for name in FIT} == {"op"}
 
 
+@pytest.mark.slow
 def test_its_eval_py_evaluates_as_kernelbot_starts_it(tmp_path: Path, nothing_left: None) -> None:
     """A right file passes and a wrong one fails, in ranks of this checkout."""
     out = str(tmp_path / "my")
