@@ -81,6 +81,7 @@ def test_every_problem_is_written_and_never_over_a_folder(tmp_path: Path) -> Non
         harbor.write(tmp_path / "out", suites, wanted, HERE)
 
 
+@pytest.mark.slow
 def test_the_verifier_rewards_what_is_right_and_nothing_else(tmp_path: Path) -> None:
     task = written(tmp_path / "out", "rms_norm") / "rms_norm"
     code, right = verified(task, tmp_path / "right", RIGHT)

@@ -92,7 +92,14 @@ def tried_on(device: str) -> list[Hostile]:
     return [hostile for hostile in CORPUS if hostile.devices in ("", device)]
 
 
-@pytest.mark.parametrize("hostile", tried_on("cpu"), ids=lambda hostile: hostile.name)
+def seconds_long(hostile: Hostile) -> list[pytest.MarkDecorator]:
+    """Training to a target takes more than ten seconds."""
+    return [pytest.mark.slow] if hostile.problem == "llama_pretrain" else []
+
+
+@pytest.mark.parametrize(
+    "hostile", [pytest.param(each, id=each.name, marks=seconds_long(each)) for each in tried_on("cpu")]
+)
 def test_a_submission_ends_as_its_docstring_says(hostile: Hostile, ends: Callable[[Hostile, str], None]) -> None:
     ends(hostile, "cpu")
 

@@ -261,6 +261,7 @@ def play_interpreted() -> None:
                     assert verdict.passed, verdict.message
 
 
+@pytest.mark.slow
 def test_interpreted_kernels_are_right() -> None:
     environment = os.environ | {
         "TRITON_INTERPRET": "1",
