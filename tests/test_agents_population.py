@@ -260,6 +260,7 @@ def test_the_stage_screen_has_the_suites_tests_and_the_quick_shapes() -> None:
     assert screening_of(found) is None
 
 
+@pytest.mark.slow
 def test_workers_go_on_when_one_is_killed(nothing_left: None) -> None:
     """Its task is tried once more, by another."""
     terms = Terms(asked=ASKED, patient=True)
