@@ -42,6 +42,8 @@ SHARED_COUNT = "atom.global.gpu.acq_rel.add.u32"
 gemm: Any = None  # in ranks: the submission
 Shape = tuple[int, int, int, bool]  # the rank's product, M, N and K, and whether it has a bias
 
+pytestmark = pytest.mark.slow  # compiling every row of both tables takes a minute
+
 
 # ---- compiled for GPUs -----------------------------------------------------------------------------------------------
 
