@@ -20,7 +20,7 @@ CPU_BENCHMARK_S = 0.9  # too short for the controls of a longer one, which doubl
 LABEL_PARAMS = 6  # of a file's constants, that are a case's parameters
 SMALL = "small"  # the suite of a problem that says how large its batch is
 PARTS = 16  # of a batch, of which that suite has one
-RANKS = "harness.kinds.{}.rank"
+RANKS, JUDGING = "harness.kinds.{}.rank", "harness.kinds.benchmarks.rank_judging"
 FUNCTIONS = "generate_input", "harden", "ref_kernel", "exact_kernel", "check_implementation", "rounded"
 
 
@@ -83,8 +83,9 @@ class BenchmarkProblem(Problem):
 def glue(module: str, *more: str) -> dict[str, bytes]:
     """The files that make ranks call that module of this package. `more`: functions that not all of them have."""
     home = RANKS.format(module)
+    imported = f"from {JUDGING} import called\nfrom {home} import {', '.join(('Reference', *more))}\n"
     return {
-        "reference.py": f"from {home} import {', '.join((*FUNCTIONS, *more))}\n".encode(),
+        "reference.py": f"{imported}\n{', '.join(FUNCTIONS)} = called(Reference, {FUNCTIONS})\n".encode(),
         "adapter.py": f"from {home} import adapt\n".encode(),
     }
 

@@ -7,6 +7,7 @@ its inputs move by a rounding. docs/problems.md has the rule.
 
 import contextlib
 import copy
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,17 @@ SAME = (
     "weak problem: the result is the same for every input, so a kernel that returns a constant would be right, and "
     "nothing can be judged"
 )
+
+
+def called(make: Callable[[], Any], names: Sequence[str]) -> list[Callable[..., Any]]:
+    """Functions that call the methods of these names, of the one `make()` of a process: made when one is first called,
+    since a reference may need the process group."""
+    made = functools.cache(make)
+
+    def method(name: str) -> Callable[..., Any]:
+        return lambda *values, **named: getattr(made(), name)(*values, **named)
+
+    return [method(name) for name in names]
 
 
 def tensors_of(value: Any, name: str = "the result") -> list[tuple[str, Tensor]]:

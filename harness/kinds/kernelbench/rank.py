@@ -181,7 +181,7 @@ class Reference:
     """The problem's inputs, its reference, and what it says is right."""
 
     def __init__(self) -> None:
-        self.call = CalledModel(problem().Model, takes_over=False)
+        self.ref_kernel = CalledModel(problem().Model, takes_over=False)
         self.free: Any = ()
         self.level: int | None = None  # of hardening; None before it is known
         self.weights: int | None = None  # the seed of parameters for hardened inputs
@@ -226,7 +226,7 @@ class Reference:
 
     def right_value(self, data: Any) -> Any:
         """What the reference returns for that input, which stays as it is."""
-        return self.call(data | {"inputs": copied(data["inputs"])})
+        return self.ref_kernel(data | {"inputs": copied(data["inputs"])})
 
     def exact_kernel(self, data: Any) -> Right:
         """What is right. Raises ValueError for a problem whose result is the same whatever its inputs."""
@@ -257,10 +257,10 @@ class Reference:
 
     def rounded(self, data: Any, dtype: torch.dtype) -> Any:
         """The reference's result as a kernel finds it that keeps inputs, parameters and results in that dtype."""
-        model = self.call.of(data).model
+        model = self.ref_kernel.of(data).model
         kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         model.load_state_dict(mapped(kept, lambda tensor: through(tensor, dtype)))
-        found = self.call(data | {"inputs": mapped(data["inputs"], lambda tensor: through(tensor, dtype))})
+        found = self.ref_kernel(data | {"inputs": mapped(data["inputs"], lambda tensor: through(tensor, dtype))})
         model.load_state_dict(kept)
         return mapped(found, lambda tensor: through(tensor, dtype))
 
@@ -292,43 +292,3 @@ def sizes(**params: Any) -> tuple[int, int]:
     except Exception:  # the file's own code, on tensors without values
         pass
     return found[0], found[1]
-
-
-_reference: Reference | None = None
-
-
-def reference() -> Reference:
-    """The process's one."""
-    global _reference
-    _reference = _reference or Reference()
-    return _reference
-
-
-def generate_input(rank: int, world_size: int, seed: int, **params: Any) -> Any:
-    """See Reference."""
-    return reference().generate_input(rank, world_size, seed, **params)
-
-
-def harden(data: Any, seed: int) -> Any:
-    """See Reference."""
-    return reference().harden(data, seed)
-
-
-def ref_kernel(data: Any) -> Any:
-    """The reference that is timed."""
-    return reference().call(data)
-
-
-def exact_kernel(data: Any) -> Right:
-    """See Reference."""
-    return reference().exact_kernel(data)
-
-
-def check_implementation(data: Any, output: Any) -> tuple[bool, str]:
-    """See Reference."""
-    return reference().check_implementation(data, output)
-
-
-def rounded(data: Any, dtype: torch.dtype) -> Any:
-    """See Reference."""
-    return reference().rounded(data, dtype)

@@ -163,7 +163,7 @@ class Reference:
     """The problem's inputs, its reference, and what it says is right."""
 
     def __init__(self) -> None:
-        self.call = CalledSolution(importlib.import_module(MODULE).solution)
+        self.ref_kernel = CalledSolution(importlib.import_module(MODULE).solution)
         self.fixed: list[bool] | None = None  # which tensors of an input are the same for every seed
         self.where: dict[str, Any] = {}  # the arguments of the input that was made last, without its seed
         self.level = 0  # of hardening
@@ -221,7 +221,7 @@ class Reference:
 
     def right_value(self, data: Any, inputs: Any) -> Any:
         """What the reference returns for that input with these inputs in it, which stay as they are."""
-        return self.call(data | {"inputs": copied(inputs)})
+        return self.ref_kernel(data | {"inputs": copied(inputs)})
 
     def exact_kernel(self, data: Any) -> Right:
         """What is right."""
@@ -245,43 +245,3 @@ class Reference:
         """The reference's result as a kernel finds it that keeps inputs and results in that dtype."""
         found = self.right_value(data, mapped(data["inputs"], lambda tensor: through(tensor, dtype)))
         return mapped(found, lambda tensor: through(tensor, dtype))
-
-
-_reference: Reference | None = None
-
-
-def reference() -> Reference:
-    """The process's one."""
-    global _reference
-    _reference = _reference or Reference()
-    return _reference
-
-
-def generate_input(rank: int, world_size: int, seed: int, **params: Any) -> Any:
-    """See Reference."""
-    return reference().generate_input(rank, world_size, seed, **params)
-
-
-def harden(data: Any, seed: int) -> Any:
-    """See Reference."""
-    return reference().harden(data, seed)
-
-
-def ref_kernel(data: Any) -> Any:
-    """The reference that is timed."""
-    return reference().call(data)
-
-
-def exact_kernel(data: Any) -> Right:
-    """See Reference."""
-    return reference().exact_kernel(data)
-
-
-def check_implementation(data: Any, output: Any) -> tuple[bool, str]:
-    """See Reference."""
-    return reference().check_implementation(data, output)
-
-
-def rounded(data: Any, dtype: torch.dtype) -> Any:
-    """See Reference."""
-    return reference().rounded(data, dtype)

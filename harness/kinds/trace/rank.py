@@ -168,7 +168,7 @@ class Reference:
     """The definition's inputs, its reference, and what it says is right."""
 
     def __init__(self) -> None:
-        self.call = CalledFunction(importlib.import_module(MODULE).run, fills=False)
+        self.ref_kernel = CalledFunction(importlib.import_module(MODULE).run, fills=False)
         self.workloads = json.loads(Path(WORKLOADS).read_text())
         self.level: int | None = None  # of hardening; None before it is known
         self.judging: dict[tuple[str, bool], Judging] = {}
@@ -225,7 +225,7 @@ class Reference:
 
     def right_value(self, data: Any) -> Any:
         """What the reference returns for that input, which stays as it is."""
-        return self.call(data | {"inputs": copied(data["inputs"])})
+        return self.ref_kernel(data | {"inputs": copied(data["inputs"])})
 
     def exact_kernel(self, data: Any) -> Right:
         """What is right. Raises ValueError for a workload whose result is the same whatever its inputs."""
@@ -279,43 +279,3 @@ def within(output: Any, right: Any) -> tuple[bool, str]:
 def _shown(error: Tensor) -> float:
     found = float(error.max())
     return found if math.isfinite(found) else MOST_SHOWN
-
-
-_reference: Reference | None = None
-
-
-def reference() -> Reference:
-    """The process's one."""
-    global _reference
-    _reference = _reference or Reference()
-    return _reference
-
-
-def generate_input(rank: int, world_size: int, seed: int, **params: Any) -> Any:
-    """See Reference."""
-    return reference().generate_input(rank, world_size, seed, **params)
-
-
-def harden(data: Any, seed: int) -> Any:
-    """See Reference."""
-    return reference().harden(data, seed)
-
-
-def ref_kernel(data: Any) -> Any:
-    """The reference that is timed."""
-    return reference().call(data)
-
-
-def exact_kernel(data: Any) -> Right:
-    """See Reference."""
-    return reference().exact_kernel(data)
-
-
-def check_implementation(data: Any, output: Any) -> tuple[bool, str]:
-    """See Reference."""
-    return reference().check_implementation(data, output)
-
-
-def rounded(data: Any, dtype: torch.dtype) -> Any:
-    """See Reference."""
-    return reference().rounded(data, dtype)
