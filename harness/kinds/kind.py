@@ -243,10 +243,12 @@ class SessionPool(Protocol):
 
 class Kind(Protocol):
     """A kind of problem. `checkers`: the rules that a shape file may name for it; a kind that no shape file may name
-    has none. `takes_tools`: whether a vendor's profiler can be put around a call of a submission."""
+    has none. `takes_tools`: whether a vendor's profiler can be put around a call of a submission. `is_pooled`: whether
+    op.pool keeps zygotes between its evaluations."""
 
     checkers: tuple[str, ...]
     takes_tools: bool
+    is_pooled: bool
 
     def claims(self, place: Path) -> bool:
         """Whether a folder holds a problem of this kind."""

@@ -19,6 +19,7 @@ class PlainKind:
 
     checkers: tuple[str, ...] = ()
     takes_tools = False
+    is_pooled = False
 
     def claims(self, place: Path) -> bool:
         """None by itself: kind `op` reads folders of a checkout, and the shape file names the kind."""

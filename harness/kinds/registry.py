@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,13 +44,6 @@ KINDS: dict[str, Kind] = {
     "kernelbench": KernelBenchKind(),
     "parallelkernelbench": ParallelKernelBenchKind(),
     "trace": TraceKind(),
-}
-POOLS: dict[type[Kind], Callable[[], contextlib.AbstractContextManager[SessionPool]]] = {
-    OpKind: OpPool,
-    FolderKind: OpPool,
-    KernelBenchKind: OpPool,
-    ParallelKernelBenchKind: OpPool,
-    TraceKind: OpPool,
 }
 
 
@@ -179,7 +172,7 @@ class EachAlone:
 def pool_of(setting: Setting) -> contextlib.AbstractContextManager[SessionPool]:
     """The pool for many evaluations in that setting. Raises what `kind_of` does."""
     kind = kind_of(setting)
-    return POOLS[type(kind)]() if type(kind) in POOLS else EachAlone(kind)
+    return OpPool() if kind.is_pooled else EachAlone(kind)
 
 
 def plan_of(order: Order) -> Plan:

@@ -31,6 +31,7 @@ class ModelKind(OpKind):
     """Problems whose shape file says `kind: model`."""
 
     checkers: tuple[str, ...] = ("logits",)
+    is_pooled = False
 
     def plan(self, order: Order) -> Plan:
         """Our ranks' plan, on the host's clock alone. Raises UsageError where a case lacks a parameter."""

@@ -61,6 +61,7 @@ class OpKind(PlainKind):
 
     checkers: tuple[str, ...] = ("strict",)
     takes_tools = True
+    is_pooled = True
 
     def claims(self, place: Path) -> bool:
         """A folder reference/<name>/ of a checkout."""

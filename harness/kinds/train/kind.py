@@ -61,6 +61,7 @@ class TrainKind(OpKind):
     """Problems whose shape file says `kind: train`."""
 
     checkers: tuple[str, ...] = ("quality",)
+    is_pooled = False
     takes_tools = False
 
     def plan(self, order: Order) -> Plan:
