@@ -13,12 +13,12 @@ import torch
 import torch.distributed as dist
 from params import Params
 from params import cost as cost
+from routed import experts_of_tokens
 from task import MoEConfig, RankTestData, input_t, output_t
 from torch import Tensor
-from utils import chosen_by_weight, rank_device, seeded, within_tolerance
+from utils import rank_device, seeded, within_tolerance
 
 from harness.judging.correctness import Expected, rounding_noise
-from harness.problems.routing import tokens_of, weights
 
 RTOL, ATOL = 1e-2, 5e-3  # published
 
@@ -51,20 +51,15 @@ def generate_input(
     device = rank_device()
     generator = seeded(seed + rank, device)
     on = {"generator": generator, "device": device}
-    tokens = int(torch.randint(1, max_num_tokens, (1,), **on))
-    if routing:
-        params = Params(
-            num_experts=num_experts,
-            experts_per_token=experts_per_token,
-            hidden_dim=hidden_dim,
-            max_num_tokens=max_num_tokens,
-            routing=routing,
-        )
-        tokens = tokens_of(params, tokens, rank, world_size)
-        indices_Tk = chosen_by_weight(weights(params, world_size, seed), tokens, experts_per_token, generator)
-    else:
-        orders = [torch.randperm(num_experts, **on)[:experts_per_token] for _ in range(tokens)]
-        indices_Tk = torch.stack(orders).to(torch.int32)
+    params = Params(
+        num_experts=num_experts,
+        experts_per_token=experts_per_token,
+        hidden_dim=hidden_dim,
+        max_num_tokens=max_num_tokens,
+        routing=routing,
+    )
+    indices_Tk = experts_of_tokens(params, rank, world_size, seed, generator)
+    tokens = len(indices_Tk)
     weights_Tk = torch.rand(tokens, experts_per_token, dtype=torch.float32, **on)
     x_TH = torch.randn(tokens, hidden_dim, dtype=config.in_dtype, **on)
     return config, RankTestData(tokens, indices_Tk, weights_Tk, x_TH), rank, world_size

@@ -37,14 +37,6 @@ def half_zeroed(values_N: Tensor, seed: int) -> Tensor:
     return values_N.index_fill(0, chosen, 0)
 
 
-def chosen_by_weight(weights: list[float], count: int, chosen: int, generator: torch.Generator) -> Tensor:
-    """[count, chosen] int32: in each row distinct numbers of `weights`, chosen one after the other with chances that
-    are proportional to them: those whose exponential clocks ring first."""
-    rates_E = torch.tensor(weights, device=generator.device)
-    clocks = torch.empty(count, len(weights), device=generator.device).exponential_(generator=generator)
-    return (clocks / rates_E).topk(chosen, dim=1, largest=False).indices.to(torch.int32)
-
-
 def within_tolerance(output: Tensor, expected: Tensor, rtol: float, atol: float) -> tuple[bool, str]:
     """The published verdict, torch.allclose, without its gaps: shape and dtype must be right.
 

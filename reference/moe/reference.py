@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 from params import Params
 from params import cost as cost
+from routed import experts_of_tokens
 from task import MoEConfig, RankTestData, input_t, output_t
 from torch import Tensor
-from utils import all_gather_single, chosen_by_weight, rank_device, seeded, within_tolerance
+from utils import all_gather_single, rank_device, seeded, within_tolerance
 
 from harness.judging.correctness import Expected, accumulation_variance, rounding_noise
-from harness.problems.routing import tokens_of, weights
 
 RTOL, ATOL = 1e-2, 5e-3  # a2a's; the results of both have a spread of about 1
 
@@ -53,20 +53,15 @@ def generate_input(
     device, per_rank, intermediate = rank_device(), num_experts // world_size, config.intermediate_dim
     generator = seeded(seed + rank, device)
     on = {"generator": generator, "device": device}
-    tokens = int(torch.randint(1, max_num_tokens, (1,), **on))
-    if routing:
-        params = Params(
-            num_experts=num_experts,
-            experts_per_token=experts_per_token,
-            hidden_dim=hidden_dim,
-            max_num_tokens=max_num_tokens,
-            routing=routing,
-        )
-        tokens = tokens_of(params, tokens, rank, world_size)
-        indices_Tk = chosen_by_weight(weights(params, world_size, seed), tokens, experts_per_token, generator)
-    else:
-        orders = [torch.randperm(num_experts, **on)[:experts_per_token] for _ in range(tokens)]
-        indices_Tk = torch.stack(orders).to(torch.int32)
+    params = Params(
+        num_experts=num_experts,
+        experts_per_token=experts_per_token,
+        hidden_dim=hidden_dim,
+        max_num_tokens=max_num_tokens,
+        routing=routing,
+    )
+    indices_Tk = experts_of_tokens(params, rank, world_size, seed, generator)
+    tokens = len(indices_Tk)
     weights_Tk = torch.rand(tokens, experts_per_token, dtype=torch.float32, **on)
     x_TH = torch.randn(tokens, hidden_dim, dtype=config.in_dtype, **on)
     up_LIH = torch.randn(per_rank, intermediate, hidden_dim, dtype=config.in_dtype, **on).mul_(hidden_dim**-0.5)
