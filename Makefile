@@ -202,10 +202,10 @@ coverage: $(SETUP)
 	@$(RUN) -m coverage run $(TESTS) -n 2 --dist loadgroup $(ARGS); code=$$?; \
 	$(RUN) -m coverage combine --quiet && $(RUN) -m coverage html --quiet && $(RUN) -m coverage report && exit $$code
 
-# a real cluster of this machine alone, as whoever calls this; two minutes
 test-slow: $(SETUP)
 	$(RUN) -m pytest -m slow -n 2 --dist loadgroup $(ARGS)
 
+# a real cluster of this machine alone, as whoever calls this; two minutes
 test-slurm: $(SETUP)
 	@PATH="$$PATH:/usr/sbin" command -v slurmctld slurmd sbatch >/dev/null || { echo "no Slurm here: sudo apt-get install --no-install-recommends slurmctld slurmd slurm-client" >&2; exit 2; }
 	$(RUN) -m pytest -m slurm $(ARGS)
