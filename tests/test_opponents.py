@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from launches import FEW, add_tiny
 
-from harness.board import leaderboard, report_json
+from harness.board import leaderboard, places, report_json
 from harness.cli import main
 from harness.core import stats
 from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, Exit
 from harness.core.records import EvalReport, Measured
+from harness.evaluation import settle
 from harness.ranks import launch, wire
 
 HOSTILE = Path(__file__).parent / "hostile"
@@ -110,6 +111,9 @@ def test_settle_names_a_file_that_is_wrong_in_the_baselines_role(
         (checkout / f"{name}.py").write_text(source)
         asked = ("a2a", str(checkout / f"{name}.py"), "--suite", "tiny", "--ranks", "2", "--author", name, *FEW, "-q")
         assert run(checkout, "eval", *asked) == Exit.OK
+    board = leaderboard.load(checkout / "leaderboard.yaml")
+    first, *_ = places.ranking(board, settle.group_of(board, "a2a", "tiny", 2))
+    told(first.entry.author != "hostile")  # who leads is measured as the candidate first, and keeps the group's name
     for _ in range(TIMES):
         assert run(checkout, "settle", "a2a", "--rounds", "2", *FEW, "-q") == Exit.OK
         told_of = " ".join(capsys.readouterr().err.split())
