@@ -190,7 +190,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends with the message alone: the usage of `eval` is 15 lines, below which nobody looks for it."""
-        self.exit(2, f"{self.prog}: error: {message} (`{self.prog} --help` has the options)\n")
+        self.exit(2, f"{self.prog}: error: {message} (see --help)\n")
 
     def unknown(self, words: Sequence[str]) -> NoReturn:
         """Ends with the words that nothing takes, and what the first of them may have meant."""
