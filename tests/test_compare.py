@@ -321,7 +321,7 @@ def test_references_that_drifted_in_opposite_directions_do_not_cancel(tmp_path: 
 def test_two_runs_of_one_source_are_said_to_be_of_one(tmp_path: Path) -> None:
     one, other = (read(tmp_path, run(number)) for number in (3, 4))
     assert said(compare_runs.recorded(one, other, 0.02)) == (
-        "A and B have the same text: whatever differs here is the harness and the machine",
+        "A and B have the same text: any difference is noise of the harness and the machine",
     )
 
 

@@ -164,6 +164,12 @@ def test_a_fault_is_found_wherever_it_is(data):
     assert not correctness.strict(expected.value + error, expected).passed
 
 
+def test_noise_below_0_is_the_problems_fault_and_not_the_outputs():
+    wrong = Expected(value=torch.ones(4), noise=torch.full((4,), -1.0), dtype=torch.float32)
+    with pytest.raises(ValueError, match="exact_kernel's noise is below 0"):
+        correctness.strict(torch.zeros(4), wrong)
+
+
 def test_the_message_says_what_where_and_how_much():
     """A lost tile, an infinity, a wrong dtype and a wrong shape, as a user reads them."""
     expected, error = made_up(64, 200, 2)

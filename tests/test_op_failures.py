@@ -50,7 +50,7 @@ def raised(reason: wire.Reason, message: str = "it broke", role: wire.Role = "tr
     [
         ("memory", "Next: fewer ranks"),
         ("module", "Next: install the missing package"),
-        ("", "Next: `python -m harness doctor --smoke`"),
+        ("", "Next: correct the problem's files, or see with `python -m harness doctor --smoke`"),
         ("device_memory", "An input and an output take 3.0 GiB"),
     ],
 )

@@ -420,6 +420,14 @@ def test_a_broken_params_file_is_named(root: Path, old: str, new: str, message: 
     assert bad_file(root).startswith(f"reference/gemm_rs/params.py: {message}")
 
 
+def test_a_params_file_that_imports_torch_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", sys)  # put back at the end
+    del sys.modules["torch"]
+    first = "from dataclasses"
+    edit(root / "reference" / "gemm_rs" / "params.py", first, f"import sys\n\nsys.modules['torch'] = sys\n{first}")
+    assert bad_file(root).startswith("reference/gemm_rs/params.py: it imports torch")
+
+
 # How communication is shown
 
 

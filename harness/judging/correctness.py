@@ -91,7 +91,8 @@ def strict_declared(kind: str, device: str, wanted_device: str, note: str) -> Ve
 
 
 def strict(output: Tensor, expected: Expected) -> Verdict:
-    """Judges dtype, shape, finiteness and error of a plain tensor on the device of `expected`.
+    """Judges dtype, shape, finiteness and error of a plain tensor on the device of `expected`. Raises ValueError for
+    noise below 0, which would call every output wrong.
 
     Takes seven passes over the output, some rows at a time, and waits for the device once.
     """
@@ -104,6 +105,8 @@ def strict(output: Tensor, expected: Expected) -> Verdict:
     groups = _groups(output, expected)
     if all(ratio <= 1.0 for ratio in torch.stack([group.worst for group in groups]).tolist()):  # NaN is not
         return Verdict(passed=True)
+    if bool((expected.noise < 0).any()):
+        raise ValueError("exact_kernel's noise is below 0; it is a standard deviation")
     return _failed(_not_finite(output, expected) or _too_far(output, expected, groups))
 
 

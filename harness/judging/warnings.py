@@ -47,8 +47,8 @@ TEXTS = {
     "more: they could not be counted; --launch-count N profiles more of them, in more time",
     "theirs": "judged and timed by the folder's own eval.py, in processes that also run the submission and are not "
     "confined: its word is taken, and such runs are ranked apart",
-    "reference": "the submission is the reference, by its text: its speedup is 1, and whatever else is read here is "
-    "the harness and the machine",
+    "reference": "the submission has the reference's text: its speedup is 1, and any other value is noise of the "
+    "harness and the machine",
     "captured": "calls of the submission are replays of CUDA graphs (capture: graph), as the folder's eval.py times "
     "them; the reference's are not",
     "validation": "task.yml's validation {version}: {text}",
@@ -57,7 +57,7 @@ TEXTS = {
     "own_data": "trained on {folder} ({tokens:,} tokens, sha256 {sha256}): such a run is not ranked",
     "run": "{case}: {text}",
     "said": "{text}",  # by a report of schema 1, which kept the text alone
-    "same_text": "A and B have the same text: whatever differs here is the harness and the machine",
+    "same_text": "A and B have the same text: any difference is noise of the harness and the machine",
     "differs": "{what} differs: {a} (A), {b} (B)",
     "machines": "A's and B's runs are not known to be of one machine: intervals are {part:.0%} wider on either side; "
     "to be sure, compare the files on one",

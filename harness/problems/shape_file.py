@@ -324,6 +324,7 @@ def _load_params(
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and get_type_hints look there
+    had_torch = "torch" in sys.modules
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # whatever a half-written file may do
@@ -333,6 +334,8 @@ def _load_params(
             f"`python {shown(path, root)}` says where"
         ) from error
     wrong = _wrong_with(module)
+    if "torch" in sys.modules and not had_torch:
+        wrong = "it imports torch, and the parent process must not; import it in reference.py"
     if wrong:
         raise BadFileError(f"{shown(path, root)}: {wrong}")
     cost, depends_on, near = (getattr(module, name, None) for name in FUNCTIONS)

@@ -26,7 +26,7 @@ NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
     "device_memory": LESS,
     "memory": LESS,
     "module": f"install the missing package for {sys.executable}",
-    "": "`python -m harness doctor --smoke` says whether ranks can run and talk here",
+    "": "correct the problem's files, or see with `python -m harness doctor --smoke` whether ranks can talk here",
 }
 # A file of a rank's working folder, in a traceback.
 STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/(?:\d+/)?[a-z]+/\d+/([^"\s]+)')
