@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.cli import agent as agent_verb
+from harness.cli.agent import AgentOrder
 from harness.core.checkout import Checkout
 from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError, UsageError
@@ -360,6 +362,13 @@ def test_ranks_on_two_nodes_whose_clocks_differ_are_right() -> None:
     out, err = here.communicate(timeout=120)
     assert here.returncode == 0, out + err
     assert there.wait(20) == 0, there.stderr.read() if there.stderr else ""
+
+
+def test_an_agent_is_told_a_port_that_there_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_EVAL_TOKEN", "t")
+    order = AgentOrder(node_rank=1, master_addr="node0", master_port=99999)
+    with pytest.raises(UsageError, match="--master-port 99999: ports are 1 to 65535"):
+        agent_verb.run(order, Checkout.here())
 
 
 def test_a_node_that_is_lost_ends_the_evaluation_and_is_not_the_submissions_fault() -> None:

@@ -33,7 +33,10 @@ def run(order: AgentOrder, checkout: Checkout) -> Exit:
     if not address:
         raise UsageError("where does the evaluation run? name it with --master-addr, or in MASTER_ADDR")
     port = _number(order.master_port, "--master-port", ("MASTER_PORT",), os.environ)
+    if not 0 < port < 1 << 16:
+        raise UsageError(f"--master-port {port}: ports are 1 to 65535")
     node = _number(order.node_rank, "--node-rank", NODE_RANKS, os.environ)
+    print(f"looks {order.wait:.0f} s for the evaluation at {address}:{port}", file=sys.stderr, flush=True)
     sock = meeting.connected(address, port, order.wait)
     master = meeting.agreed(sock, node, token, agent.can_link(), order.wait)
     sock.settimeout(None)

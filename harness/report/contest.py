@@ -13,7 +13,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
 from harness.core.metrics import ratio_name
 from harness.core.stats import geomean
-from harness.core.words import speedup_text
+from harness.core.words import count_text, speedup_text
 from harness.judging import verdict
 from harness.kinds.registry import find
 from harness.report.document import Block, Document, Facts, Heading, Styled, Table, UntrustedText, Words, prose
@@ -63,7 +63,7 @@ def document_of(competition: Competition, done: Sequence[Evaluated]) -> Document
     late = sum(one.late for one in done)
     faster = "none: nothing was timed"
     if speedups:
-        faster = f"{geomean(speedups):.2f}x the references, geometric mean over {len(speedups)} problems"
+        faster = f"{geomean(speedups):.2f}x the references, geometric mean over {count_text(len(speedups), 'problem')}"
     tally = f"{passed} of {len(done)} problems passed" + (f", {late} late" if late else "")
     columns = ("problem", "submission", "verdict", ">score", f">{ratio}", "place", "when")
     summary = Facts((("verdict", tally), (ratio, faster)), whole=True)
