@@ -23,7 +23,7 @@ from figures import Figures, add_data_argument
 from harness.core.checkout import Checkout
 from harness.problems import shape_file
 from tests import corpus
-from tests.ranks import Court, Ranks, judge, margin
+from tests.court import Court, Ranks, judge, margin
 
 
 @dataclass(kw_only=True)

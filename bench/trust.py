@@ -2,7 +2,7 @@
 
     python bench/trust.py cost [--pairs 5]      whole evaluations of shipped submissions, with and without what is there
                                                 for distrust alone, in turn
-    python bench/trust.py corpus [--only WHICH] [--workers N]     tests/hostile/ and tests/test_faults.py, counted
+    python bench/trust.py corpus [--only WHICH] [--workers N]     the tests of hostile files and of faults, counted
     python bench/trust.py busy [--times 20]     honest evaluations beside other work: how many are held?
     python bench/trust.py attacks [--times 1] [--files NAME ...] [--device cuda] [--ranks 2]     files of tests/hostile/
                                                 and honest controls: how they end, the speedup that they show, and in
@@ -105,7 +105,7 @@ TINY = ROOT / "tests" / "folders" / "single" / "words"  # its calls take 10 us
 CELLS = 2  # baseline and candidate
 CELL_TRIES = 20
 HOSTILE = ROOT / "tests" / "hostile"
-CORPORA = {"hostile": "tests/test_hostile.py", "faults": "tests/test_faults.py"}
+CORPORA = {"hostile": "tests/evaluation/test_hostile.py", "faults": "tests/evaluation/test_faults.py"}
 COUNTED = (
     "test_a_submission_ends_as_its_docstring_says",
     "test_so_it_ends_on_gpus",
