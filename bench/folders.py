@@ -36,7 +36,7 @@ from harness.core import stats
 from harness.core.errors import Exit
 from harness.core.events import PhaseBegan, event_of
 from harness.core.metrics import MEMORY
-from harness.gpumode.folder import FILE
+from harness.kinds.registry import problems_below
 from harness.machine import host
 from harness.machine.gpus import gpu_names
 from harness.machine.readings import Unread, module
@@ -154,8 +154,7 @@ def account(file: File, ran: Mapping[str, Ran]) -> Iterator[list[Cell]]:
 
 def folders_of(places: Sequence[Path]) -> Iterator[Path]:
     """The problem folders at or below these places, each once."""
-    found = {path.parent.resolve() for place in places for path in (place / FILE, *place.rglob(FILE)) if path.is_file()}
-    yield from sorted(found)
+    yield from sorted({path.resolve() for place in places for path in problems_below(place) if path.is_dir()})
 
 
 def files_of(folder: Path, own_only: bool) -> Iterator[File]:

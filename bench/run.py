@@ -31,8 +31,9 @@ from figures import Figures, add_data_argument
 
 from harness.core import stats
 from harness.core.checkout import Checkout
+from harness.core.processes import descendants
 from harness.machine import host
-from harness.machine.host import cores, descendants
+from harness.machine.host import cores
 from harness.problems.shape_file import problem_names
 from harness.ranks.launch import Launch, Ranks
 from harness.ranks.witness import wall_us
