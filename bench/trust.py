@@ -40,6 +40,7 @@ from harness.kinds.kind import Order, Setting
 from harness.kinds.op import check as op_check
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.plan import make_plan
+from harness.kinds.op.probe import Probe
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.machine.gpus import gpu_names
@@ -130,7 +131,7 @@ def trusting() -> Iterator[None]:
         mock.patch.object(op_check, "_probe", return_value=Passed()),
         mock.patch.object(op_measure, "_cached", return_value=None),
         mock.patch.object(op_measure, "_has_idle_call", return_value=False),
-        mock.patch.object(op_measure.Probe, "due", return_value=None),
+        mock.patch.object(Probe, "due", return_value=None),
         mock.patch.object(witness.EachCall, "doubt", return_value=""),
     ):
         yield
@@ -265,7 +266,7 @@ def attacks(figures: Figures, options: argparse.Namespace) -> None:
             print(f"{name}: {outcome}, {time.monotonic() - began:.0f} s {said!r}", file=sys.stderr, flush=True)
             if report is None:
                 continue
-            if report.figures is not None:
+            if report.figures is not None and report.figures.ratio is not None:
                 ratios.append(report.figures.ratio)
             measured = [result.outcome for result in report.results if isinstance(result.outcome, Measured)]
             cases += len(measured)

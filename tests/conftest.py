@@ -21,13 +21,14 @@ from factories import ordered
 
 from harness.core import files
 from harness.core.checkout import ROOT, Checkout
+from harness.core.processes import descendants
 from harness.core.records import EvalReport, Mode, Submission
 from harness.core.words import count_text
 from harness.evaluation.evaluate import evaluate
 from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import peaks_cache
-from harness.machine.host import descendants, gpus
+from harness.machine.host import gpus
 from harness.process import child, sandbox
 from harness.ranks import zygotes as zygotes_module
 

@@ -26,12 +26,11 @@ from harness.agents.result import Result
 from harness.agents.score import score_of, speedup
 from harness.cli import options, result_files
 from harness.cli.declare import argument, option, part
-from harness.cli.problems import problems_below
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import BadFileError, Exit, UsageError
 from harness.core.words import clean_line, speedup_text
-from harness.kinds.registry import is_problem
+from harness.kinds.registry import is_problem, problems_below
 from harness.kinds.settings import setting
 from harness.report.console import new_console
 from harness.report.document import Document, UntrustedText, prose

@@ -20,8 +20,8 @@ from places import SINGLE
 
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, UsageError
+from harness.core.processes import descendants
 from harness.machine import host
-from harness.machine.host import descendants
 from harness.problems.shape_file import problem_names
 from harness.process import sandbox
 

@@ -10,6 +10,7 @@ import pytest
 from waiting import is_gone, until
 
 from harness.core.checkout import ROOT
+from harness.core.processes import descendants
 from harness.engine.base import (
     ERR,
     FOLDER,
@@ -31,7 +32,6 @@ from harness.engine.base import (
 )
 from harness.engine.fake import FakeEngine, Play
 from harness.engine.local import LocalEngine
-from harness.machine.host import descendants
 
 RESULT_LINE = 'echo \'{"a": 1}\' > "$0/result.json"; '
 ENGINE_PROGRAM = """

@@ -30,7 +30,7 @@ from harness.board import leaderboard, reports
 from harness.cli import popcorn
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadFileError, Exit
-from harness.machine.host import descendants
+from harness.core.processes import descendants
 from harness.process import sandbox
 
 GROUPS = [pytest.mark.xdist_group(f"faults-{number}") for number in range(4)]

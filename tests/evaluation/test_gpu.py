@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from harness.core.errors import Exit
+from harness.core.processes import descendants
 from harness.core.records import Crashed, EvalReport, Measured, Raised, TimedOut, Wrong
 from harness.core.stats import median
 from harness.judging import verdict
-from harness.machine.host import descendants, gpus
+from harness.machine.host import gpus
 
 pytestmark = pytest.mark.gpu
 

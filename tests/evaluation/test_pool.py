@@ -11,12 +11,12 @@ from factories import ordered
 from test_hostile import ended, ends_as_told, tried_on
 
 from harness.core.checkout import Checkout
+from harness.core.processes import descendants
 from harness.core.records import EvalReport, Mode
 from harness.evaluation.evaluate import evaluate
 from harness.kinds.op.plan import make_plan
 from harness.kinds.op.pool import OpPool
 from harness.kinds.registry import find
-from harness.machine.host import descendants
 
 GROUPS = 2
 RIGHT = "from reference import ref_kernel\n\n\ndef custom_kernel(data):\n    return ref_kernel(data)\n"

@@ -26,11 +26,11 @@ from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import DecodeError
 from harness.core.errors import BadFileError, Exit, HarnessError
 from harness.core.metrics import CLOCKS
+from harness.core.processes import descendants
 from harness.core.records import NotRun, OpTime, Passed, Profile, Raised, RankProfile, Series, Verdict, Verdicts, Wrong
 from harness.gpumode import result_lines
 from harness.gpumode.task_folder import EVAL_TEXT
 from harness.judging import verdict
-from harness.machine.host import descendants
 from harness.problems.shape_file import find
 
 REFERENCES = {  # as GPU MODE words its problems, with hard-wired devices, and never run here

@@ -20,12 +20,12 @@ from harness.cli import main
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.machine_records import NotSampled, Sampled
+from harness.core.processes import descendants
 from harness.judging.warnings import of_sampling, text_of
 from harness.machine import readings, smoke
 from harness.machine.doctor import CHECKS, DOCTOR_SCHEMA, Finding, doctor, read, short
 from harness.machine.gpu_common import visible
 from harness.machine.gpus import read_gpus
-from harness.machine.host import descendants
 from harness.machine.nvml import read_nvidia
 from harness.machine.readings import Collective, Gpus, Readings, SmokeFailed, Unread
 from harness.machine.sampler import GpuSampler

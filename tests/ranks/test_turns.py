@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from harness.core.processes import descendants, state
 from harness.core.records import EvalReport, Measured
 from harness.kinds.op.calls import Calls
-from harness.machine.host import descendants, state
 from harness.process import freezer
 from harness.process.freezer import Freezer
 from harness.ranks.channel import Channel, MessageParser, frame, send_files

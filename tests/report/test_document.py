@@ -16,12 +16,12 @@ from rich.console import Console
 
 from harness.board.entries import Board
 from harness.board.judgements import entry_cases
+from harness.core import olympic
 from harness.core.checkout import ROOT
 from harness.core.metrics import HOST, MEMORY, UNITS, Metric, unit_of
 from harness.core.records import Passed, Series
 from harness.core.words import size_text
 from harness.evaluation import verify
-from harness.judging import olympic
 from harness.judging.figures import series_figures
 from harness.judging.scoring import SCORINGS, mismatch
 from harness.report import board_view, export

@@ -3,7 +3,7 @@
 import pytest
 from scipy import stats
 
-from harness.judging.olympic import NoScoreError, converges_too_fast, olympic_mean
+from harness.core.olympic import NoScoreError, converges_too_fast, olympic_mean
 
 
 def test_fastest_and_slowest_do_not_count() -> None:
