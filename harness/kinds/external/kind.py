@@ -306,7 +306,7 @@ class ExternalSession(PlainSession):
         advice = plan.problem.advice(plan.device, plan.cuda_is_cpu)
         log = staging.kept(plan.problem, f"{ran.stdout}\n{ran.stderr}")
         return UsageError(
-            f"{cut_line(reason, REASON_CHARS)}: {plan.problem.name} does not run here; {ran.name} fails so with "
+            f"{cut_line(reason, REASON_CHARS).rstrip('.')}: {plan.problem.name} does not run here; {ran.name} fails so with "
             f"{control}{f'. Next: {advice}' if advice else ''}{log}"
         )
 
