@@ -7,6 +7,7 @@ PROBLEM may be a set: a folder of problem files of another benchmark, or of prob
 PLACE, the files named <problem>.py or below a folder of that name; --out is then a folder, with a file for each
 problem, and the score over all of them is shown at the end."""
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -63,7 +64,10 @@ def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
     if (members := _members(order.problem)) is not None:
         return _run_set(members, order, checkout)
     tally = _judged(order, checkout)
-    last = (UntrustedText(tally.text()), ("score it           ", UntrustedText(f"python -m harness score {order.out}")))
+    last = (
+        UntrustedText(tally.text()),
+        ("score it           ", UntrustedText(f"python -m harness score {shlex.quote(str(order.out))}")),
+    )
     result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
     return Exit.OK
 

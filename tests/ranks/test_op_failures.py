@@ -189,7 +189,17 @@ def gpu_only(source: str, traceback: str, device: str = "cpu") -> Any:
 
 @pytest.mark.parametrize(
     ("source", "traceback", "what", "advice"),
-    [(JIT, DRIVER, "Triton kernels", "TRITON_INTERPRET=1"), (INLINE, TOOLKIT, "CUDA code", "a machine that has a GPU")],
+    [
+        (JIT, DRIVER, "Triton kernels", "TRITON_INTERPRET=1"),
+        (INLINE, TOOLKIT, "CUDA code", "a machine that has a GPU"),
+        (
+            INLINE.replace("cuda_sources=''", "'__global__ void k() {}'"),
+            TOOLKIT,
+            "CUDA code",
+            "a machine that has a GPU",
+        ),
+        (INLINE.replace("'', cuda_sources=''", "['k.cu']"), TOOLKIT, "CUDA code", "a machine that has a GPU"),
+    ],
 )
 def test_code_that_only_a_gpu_runs_is_refused_on_cpu_cores(source: str, traceback: str, what: str, advice: str) -> None:
     for text in (
