@@ -179,7 +179,7 @@ def plan_of(order: Order) -> Plan:
     """The plan of an evaluation, by the kind that evaluates it. Raises what that kind's `plan` does."""
     setting = order.setting
     plan = kind_of(setting).plan(order)
-    return replace(plan, fresh_caches=setting.fresh_caches, import_s=setting.import_s)
+    return replace(plan, fresh_caches=setting.fresh_caches, import_s=setting.import_s, idle_s=setting.idle_s)
 
 
 def read_submission(problem: Problem, path: Path | None, checkout: Checkout) -> Submission:

@@ -335,6 +335,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,
             kept_bytes=plan.kept_bytes,
+            idle_s=plan.idle_s if plan.device == "cpu" else None,
         )
         for cache in launch.caches.values():
             held.enter_context(compile_cache.held(cache))
