@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -332,7 +333,7 @@ def test_a_reference_that_fails_ends_the_population(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_a_population_on_the_command_line_goes_on_after_a_kill(
-    harness: Callable[..., "subprocess.CompletedProcess[str]"], checkout: Path
+    harness: Callable[..., "subprocess.CompletedProcess[str]"], checkout: Path, temporary: Path
 ) -> None:
     lines = [{"id": name, "source": text} for name, text in {"a": WRONG, "b": RAISES, "c": RIGHT, "d": TWICE}.items()]
     (checkout / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -350,13 +351,17 @@ def test_a_population_on_the_command_line_goes_on_after_a_kill(
         "60",
     ]
     command = [sys.executable, "-m", "harness", *words]  # the process itself, which is killed
-    environ = {**os.environ, "PYTHONPATH": str(checkout)}
+    environ = {**os.environ, "PYTHONPATH": str(checkout), "TMPDIR": str(temporary)}
     running = subprocess.Popen(command, cwd=checkout, env=environ, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     assert "wrong" in running.stderr.readline()
     running.kill()
     running.wait()
     running.stderr.close()
+    deadline = time.monotonic() + 20
+    while left := list(temporary.glob("kernel-eval-*")):  # which its zygotes remove
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
     before = (checkout / "results.jsonl").read_text()
     done = harness(*words, "--json", "out.json")
     assert done.returncode == 0, done.stderr

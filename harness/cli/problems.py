@@ -67,6 +67,13 @@ def to_json(good: Sequence[Problem], bad: Sequence[HarnessError]) -> dict[str, A
     return {"schema": JSON_SCHEMA, "problems": problems, "bad": [str(wrong) for wrong in bad]}
 
 
+def set_members(name: str) -> list[Path] | None:
+    """The problems of the set at that path; None where it is one problem, or a problem's name. Raises UsageError for a
+    folder without any."""
+    path = Path(name).expanduser()
+    return problems_below(path) if path.is_dir() and not registry.is_problem(path) else None
+
+
 def problems_below(path: Path) -> list[Path]:
     """The problem folders and the problem files at and below the path, in order, numbers by their value; hidden ones
     are left out. Raises UsageError if there is none."""

@@ -110,7 +110,7 @@ class OpSession(Launching):
         self.progress.phase("start")
         self.watch = MachineWatch(plan)
         with (
-            _staged(plan, self.files) as staged,
+            _staged(plan, self.files, self.place) as staged,
             start.joined(plan.nodes, has_own_network(plan.confined, plan.device), self.progress.note) as nodes,
         ):
             self.launch = replace(staged, nodes=nodes)
@@ -314,9 +314,12 @@ def _shortened(calls: Calls) -> tuple[Warning, ...]:
 
 
 @contextlib.contextmanager
-def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Iterator[Launch]:
-    """A folder for each rank with the problem's files side by side, as GPU MODE stages them; gone afterwards."""
-    top = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
+def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place: Path | None) -> Iterator[Launch]:
+    """A folder for each rank with the problem's files side by side, as GPU MODE stages them, in `place` or in a
+    temporary folder; gone afterwards."""
+    if place is not None:
+        place.mkdir()
+    top = place or Path(tempfile.mkdtemp(prefix="kernel-eval-"))
     held = contextlib.ExitStack()
     try:
         launch = Launch(
