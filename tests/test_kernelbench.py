@@ -265,5 +265,6 @@ def test_drawn_inputs_are_hardened_and_made_ones_are_not() -> None:
 def test_a_problem_is_weak_if_nearly_all_of_its_result_may_be_zeros() -> None:
     """As products of numbers below 1 are, which vanish after a few columns; half of a triangle is no weakness."""
     drawn = torch.rand(8, 512, generator=torch.Generator().manual_seed(1))
-    weak = [judging.weakness([drawn], right, lambda dtype: 1e-4) for right in (drawn.cumprod(1), drawn @ drawn.mT.tril())]
+    results = drawn.cumprod(1), drawn @ drawn.mT.tril()
+    weak = [judging.weakness([drawn], right, lambda dtype: 1e-4) for right in results]
     assert weak == ["weak problem: zeros pass its own tolerance in more than 90% of the result", ""]
