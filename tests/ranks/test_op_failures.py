@@ -1,5 +1,6 @@
 """Who is to blame for a rank's failure, and what is said of it: by process and by control, never by a message."""
 
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -227,3 +228,15 @@ def test_code_that_only_a_gpu_runs_is_refused_on_cpu_cores(source: str, tracebac
 )
 def test_all_else_that_a_submission_raises_is_its_own(source: str, traceback: str, device: str) -> None:
     assert isinstance(gpu_only(source, traceback, device), Raised)
+
+
+def test_a_rank_that_can_be_sent_no_file_fails_as_one_that_is_gone() -> None:
+    """A submission may have as many files on their way as its user may: whose failure it is, a control run shows."""
+    rank = Rank("trusted", 0)
+    with rank.sending():
+        raise OSError(errno.ETOOMANYREFS, "Too many references")
+    assert rank.gone == "could not be sent a file (Too many references)"
+    with pytest.raises(OSError, match="I/O"), rank.sending():
+        raise OSError(errno.EIO, "I/O")
+    assert not rank.sock.getblocking()
+    rank.close()
