@@ -71,7 +71,7 @@ def find(name: str, checkout: Checkout) -> Problem:
             "the submission if this is one"
         )
     if is_path:
-        what = f"a folder without {FILE}, so no problem folder" if path.is_dir() else "no such folder"
+        what = f"a folder without {FILE}, so no problem folder" if path.is_dir() else "no such file or folder"
         raise UsageError(
             f"{name}: {what}; name one of GPU MODE's, or a problem that `python -m harness problems` lists"
         )

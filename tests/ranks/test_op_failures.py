@@ -113,6 +113,11 @@ def test_a_submission_that_lacks_device_memory_is_told_who_else_has_it() -> None
     assert "a judge and the reference are on the same device" in decided(lacks).message
 
 
+def test_a_submission_that_lacks_a_module_is_told_which_files_ranks_have() -> None:
+    lacks = RankFailure("candidate", Raised(rank=0, message="No module named 'common'", traceback=""), "module")
+    assert decided(lacks).message.endswith("and files beside a submission below submissions/")
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
