@@ -236,7 +236,7 @@ def test_a_repository_is_not_downloaded(admin: httpx.Client) -> None:
 
 def test_leaderboards_are_created_and_deleted(tmp_path: Path) -> None:
     """As popcorn-cli's admin create-leaderboard and delete-leaderboard ask for it; a restart keeps what was created."""
-    folder = shutil.copytree(FOLDERS / "single", tmp_path / "set") / "scale"
+    folder = shutil.copytree(SINGLE, tmp_path / "set") / "scale"
     with served(tmp_path / "queue", organisers=ORGANISERS) as found, found.client(ADMIN) as admin:
         before = [one["name"] for one in admin.get("/leaderboards").json()]
         asked = {"directory": str(folder)}
@@ -252,7 +252,7 @@ def test_leaderboards_are_created_and_deleted(tmp_path: Path) -> None:
         ):
             status, text = detail(admin.post("/admin/leaderboards", json={"directory": wrong}))
             assert (status, why in text) == (400, True), text
-        other = shutil.copytree(FOLDERS / "single", tmp_path / "other") / "scale"
+        other = shutil.copytree(SINGLE, tmp_path / "other") / "scale"
         assert "is, as scale-dev" in detail(admin.post("/admin/leaderboards", json={"directory": str(other)}))[1]
         (folder / "task.yml").rename(folder / "away")
         assert detail(admin.post("/admin/leaderboards", json=asked))[0] == 400
