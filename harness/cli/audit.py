@@ -2,6 +2,7 @@
 earlier result, lower precision. Says for each problem which of them pass the benchmark's own tolerance, and which pass
 our strict verdict. Nothing is timed, and no submission is needed."""
 
+import math
 import shlex
 import sys
 from dataclasses import dataclass
@@ -12,13 +13,13 @@ from rich.text import Text
 
 from harness.cli import result_files
 from harness.cli.declare import argument, option
-from harness.cli.problems import problems_below
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
-from harness.core.errors import Exit
+from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line
 from harness.kinds import registry
 from harness.kinds.benchmarks.audit import Audit, audits
+from harness.kinds.settings import check_seconds
 from harness.machine import host
 from harness.report import audit
 from harness.report.console import new_console
@@ -42,7 +43,10 @@ class AuditOrder(result_files.WithFiles):
 
 def run(order: AuditOrder, checkout: Checkout) -> Exit:
     """`audit`: tries, shows each problem as it is done, then what it comes to."""
-    problems = [registry.find(str(place.resolve()), checkout) for place in problems_below(order.set)]
+    check_seconds("--seconds", order.seconds)
+    if not 0 < order.most < math.inf:
+        raise UsageError(f"--most {order.most:g}: a number of GiB above 0 is needed")
+    problems = [registry.find(str(place.resolve()), checkout) for place in registry.problems_below(order.set)]
     console, found = new_console(stderr=True), list[Audit]()
     for one in audits(problems, order.seconds, int(order.most * GIB), order.out):
         found.append(one)

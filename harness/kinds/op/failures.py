@@ -29,8 +29,8 @@ NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
     "": "correct the problem's files, or see with `python -m harness doctor --smoke` whether ranks can talk here",
 }
 # A file of a rank's working folder, in a traceback.
-STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/(?:\d+/)?[a-z]+/\d+/([^"\s]+)')
-FRAME = re.compile(r'File "[^"]*/kernel-eval-[^/"]+/(?:\d+/)?[a-z]+/\d+/([^"]+)", line (\d+)')
+STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/(?:\d+/)*[a-z]+/\d+/([^"\s]+)')
+FRAME = re.compile(r'File "[^"]*/kernel-eval-[^/"]+/(?:\d+/)*[a-z]+/\d+/([^"]+)", line (\d+)')
 WHOSE = {"trusted": "a judge", "baseline": "the reference"}
 LEFT = "; a judge and the reference {}, and with less than they leave it may be right"
 BESIDE_IT: dict[wire.Reason, str] = {  # what a submission that ran out of memory is told

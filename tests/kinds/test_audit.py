@@ -1,0 +1,66 @@
+"""The audit: cheats that a benchmark's own tolerance takes, and what our verdict says of them."""
+
+import json
+import math
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_kernelbench import DEAD, HEAD, MATMUL, RELU, own
+
+from harness.cli import audit
+from harness.core.checkout import Checkout
+from harness.core.errors import UsageError
+
+Harness = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.mark.slow
+def test_weak_problems_are_found_and_no_cheat_passes_our_verdict(harness: Harness, tmp_path: Path) -> None:
+    """Their order is that of their numbers."""
+    folder = tmp_path / "set"
+    folder.mkdir()
+    for name, text in (("10_dead", DEAD), ("9_relu", RELU), ("2_linear", MATMUL)):
+        (folder / f"{name}.py").write_text(HEAD + text)
+    (folder / "3_broken.py").write_text(HEAD + MATMUL.replace("self.linear(x)", "self.lost(x)"))
+    out = ("--out", str(tmp_path / "found.jsonl"))
+    found = json.loads(harness("audit", str(folder), "--json", "-", *out).stdout)["problems"]
+    assert [one["problem"] for one in found] == ["set/2_linear", "set/3_broken", "set/9_relu", "set/10_dead"]
+    linear, broken, relu, dead = found
+    assert not any(one["own"] for one in linear["cheats"].values() if one)
+    assert "lost" in broken["skipped"]
+    assert relu["cheats"]["input"] == {"own": True, "strict": False}
+    assert dead["refused"]
+    assert all(one["own"] for name, one in dead["cheats"].items() if name != "input")
+    assert not any(one["strict"] for problem in found for one in problem["cheats"].values() if one)
+    again = harness("audit", str(folder), "--markdown", "-", *out).stdout.replace("\\", "")
+    assert "| set/9_relu | input | none | an input passes as the result |" in again
+    assert "| set/10_dead | zeros, constant, stale, bf16, fp16, fp8 | refused | zeros pass |" in again
+
+
+def test_a_set_is_listed_and_evaluated_with_fast_p(harness: Harness, tmp_path: Path) -> None:
+    """Candidates are named as their problems are. A problem that is refused leaves the others."""
+    folder, mine = tmp_path / "set", tmp_path / "mine"
+    folder.mkdir()
+    (mine / "9_relu").mkdir(parents=True)
+    for name, text in (("2_linear", MATMUL), ("9_relu", RELU)):
+        (folder / f"{name}.py").write_text(HEAD + text)
+    (mine / "2_linear.py").write_text(HEAD + own(MATMUL))
+    (mine / "9_relu" / "a.py").write_text(HEAD + own(RELU))
+    (mine / "9_relu" / "b.py").write_text(HEAD + own(RELU).replace("torch.relu(x)", "x.clone()"))
+    assert "set/2_linear" in harness("problems", str(folder)).stdout
+    words = ("eval-many", str(folder), str(mine), "--device", "cpu", "--keep", "1", "--seconds", "0.2")
+    found = json.loads(harness(*words, "--out", str(tmp_path / "out"), "--json", "-").stdout)
+    assert {one["problem"]: (one["candidates"], one["passed"]) for one in found["problems"]} == {
+        "set/2_linear": (1, 1),
+        "set/9_relu": (2, 1),
+    }
+    assert next(one for one in found["fast"] if one["at"] == 0)["figure"]["value"] == 0.75
+
+
+@pytest.mark.parametrize(("option", "value"), [("seconds", -1.0), ("most", math.nan)])
+def test_what_is_no_amount_is_refused(option: str, value: float, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"--{option} {value}: a number of"):
+        audit.run(replace(audit.AuditOrder(set=tmp_path), **{option: value}), Checkout.here())
