@@ -121,10 +121,11 @@ def place_of(board: Board, entry: Entry, by: By = "speedup") -> Place:
 
 
 def is_open(row: Ranked, rows: Sequence[Ranked]) -> bool:
-    """Whether `settle` may narrow the row's range of places: copies are level for good, and scores that agree are no
-    range."""
-    same = sum(other.code == row.code for other in rows)
-    return row.by == "speedup" and row.place.last - row.place.place >= same
+    """Whether `settle` may narrow the row's range of places: copies are level for good, entries of other versions of
+    the problem cannot be run against it, and scores that agree are no range."""
+    version = row.entry.problem_version
+    level = sum(other.code == row.code or other.entry.problem_version != version for other in rows)
+    return row.by == "speedup" and row.place.last - row.place.place >= level
 
 
 def groups(board: Board) -> list[Group]:

@@ -436,6 +436,9 @@ def test_an_identical_source_is_marked_and_never_ordered() -> None:
     third = entry(author="third", sha256="d" * 64)
     everybody = places.ranking(Board(entries=(entry(), copy, third)), entry().group)
     assert all(places.is_open(row, everybody) for row in everybody)
+    older = places.ranking(Board(entries=(entry(), replace(third, problem_version="older"))), entry().group)
+    assert [row.place.text for row in older] == ["1-2", "1-2"]
+    assert not any(places.is_open(row, older) for row in older), "settle runs entries of one version"
 
 
 def test_a_group_without_speedups_is_ranked_by_score_and_ties_share_a_place() -> None:
