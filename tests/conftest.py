@@ -158,11 +158,13 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         opponent: Submission | None = None,
         controls: bool = False,
         drawn: int = 0,
+        benchmark_s: float | None = None,
     ) -> EvalReport:
         found = find(problem, Checkout.here())
         cases = found.suite(suite if suite in found.suites else "official")
         ranks = (ranks or (RANKS if device == "cpu" else min(RANKS, gpus().count))) if found.multi_gpu else 1
-        cases = dataclasses.replace(cases, benchmarks=cases.benchmarks[:benchmarks], drawn=drawn)
+        seconds = cases.benchmark_s if benchmark_s is None else benchmark_s
+        cases = dataclasses.replace(cases, benchmarks=cases.benchmarks[:benchmarks], drawn=drawn, benchmark_s=seconds)
         cases = dataclasses.replace(
             found.with_world_size(cases, ranks),
             test_timeout_s=timeout_s,

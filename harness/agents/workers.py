@@ -115,7 +115,13 @@ class Workers:
             return
         worker.task = None
         error = HarnessError(f"the process that judged it ended with code {code}, twice")
-        result = refused(error, self._terms.asked.problem, task.submission)
+        result = refused(
+            error,
+            self._terms.asked.problem,
+            task.submission,
+            function=self._terms.reward,
+            lower=self._terms.lower,
+        )
         yield TrialDone(id=task.id, stage=task.stage, result=result)
 
     def _tell(self, worker: Worker) -> None:

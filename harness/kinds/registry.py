@@ -71,7 +71,7 @@ def find(name: str, checkout: Checkout) -> Problem:
             "the submission if this is one"
         )
     if is_path:
-        what = f"a folder without {FILE}, so no problem folder" if path.is_dir() else "no such folder"
+        what = f"a folder without {FILE}, so no problem folder" if path.is_dir() else "no such file or folder"
         raise UsageError(
             f"{name}: {what}; name one of GPU MODE's, or a problem that `python -m harness problems` lists"
         )
@@ -180,7 +180,7 @@ def plan_of(order: Order) -> Plan:
     """The plan of an evaluation, by the kind that evaluates it. Raises what that kind's `plan` does."""
     setting = order.setting
     plan = kind_of(setting).plan(order)
-    return replace(plan, fresh_caches=setting.fresh_caches, import_s=setting.import_s)
+    return replace(plan, fresh_caches=setting.fresh_caches, import_s=setting.import_s, idle_s=setting.idle_s)
 
 
 def read_submission(problem: Problem, path: Path | None, checkout: Checkout) -> Submission:
@@ -192,6 +192,13 @@ def find_name(text: str, recorded: Collection[str], checkout: Checkout) -> str:
     """The name under which boards have the problem that `text` means: one that is `recorded`, since a problem folder
     may be anywhere by now, or else as `find` has it. Raises what `find` does."""
     return text if text in recorded else find(text, checkout).name
+
+
+def set_members(name: str) -> list[Path] | None:
+    """The problems of the set at that path; None where it is one problem, or a problem's name. Raises UsageError for a
+    folder without any."""
+    path = Path(name).expanduser()
+    return problems_below(path) if path.is_dir() and not is_problem(path) else None
 
 
 def problems_below(path: Path) -> list[Path]:

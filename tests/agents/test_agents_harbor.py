@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from harness.agents import harbor
+from harness.cli.export import ExportOrder, run
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import UsageError
 from harness.kinds.registry import find
@@ -23,6 +24,23 @@ from harness.problems.shape_file import problem_names
 HERE = Checkout.here()
 RIGHT = "from reference import ref_kernel as custom_kernel\n"
 WRONG = "def custom_kernel(data):\n    return data[0], data[1]\n"
+KERNELBENCH = """\
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+def get_inputs():
+    return [torch.rand(16, 16)]
+
+
+def get_init_inputs():
+    return []
+"""
 READERS = os.environ.get("READERS", "")  # an interpreter with harbor, verifiers and inspect-harbor
 TRIED = (  # of tests/hostile, of each family
     "break_its_judge", "clock_backwards", "clock_stopped", "deferred_to_a_child", "deferred_to_a_thread",
@@ -48,7 +66,7 @@ def verified(task: Path, logs: Path, source: str | None, ranks: str = "") -> tup
     if source is not None:
         file.write_text(source)
     environ = {**os.environ, "SUBMISSION": str(file), "LOGS": str(logs), "KERNEL_EVAL": str(ROOT)}
-    environ |= {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    environ |= {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "PROBLEM": str(task / "tests" / "problem")}
     done = subprocess.run(["bash", str(script)], env=environ, capture_output=True, text=True, timeout=120, check=False)
     found = logs / "reward.json"
     return done.returncode, json.loads(found.read_text()) if found.exists() else None
@@ -79,6 +97,28 @@ def test_every_problem_is_written_and_never_over_a_folder(tmp_path: Path) -> Non
     assert found["verifier"]["environment"]["docker_image"] == "me/kernels-a2a-verifier"
     with pytest.raises(UsageError, match="already"):
         harbor.write(tmp_path / "out", suites, wanted, HERE)
+
+
+def test_a_set_of_kernelbench_files_is_written_with_its_files(tmp_path: Path) -> None:
+    (tmp_path / "my level").mkdir()
+    (tmp_path / "my level" / "1_$add.py").write_text(KERNELBENCH)
+    run(ExportOrder(problem=str(tmp_path / "my level"), harbor=tmp_path / "out", device="cpu"), HERE)
+    [task] = (tmp_path / "out").iterdir()
+    found = tomllib.loads((task / "task.toml").read_text())
+    assert (task.name, found["task"]["name"]) == ("my-level-1_-add", "kernel-eval/my-level-1_-add")
+    for box in ("environment", "tests"):
+        assert (task / box / "problem" / "my level" / "1_$add.py").read_text() == KERNELBENCH
+        assert "COPY problem /opt/problem" in (task / box / "Dockerfile").read_text()
+    assert "class ModelNew" in (task / "instruction.md").read_text()
+    code, rewards = verified(task, tmp_path / "logs", None)  # no file: it finds the problem, and rejects
+    assert (code, rewards and rewards["reward"]) == (0, 0.0)
+    assert json.loads((tmp_path / "logs" / "result.json").read_text())["verdict"] == "rejected"
+
+
+def test_a_folder_of_gpu_modes_is_no_task(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs more files"):
+        written(tmp_path / "out", str(ROOT / "tests" / "folders" / "single" / "scale"))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

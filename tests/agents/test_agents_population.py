@@ -1,12 +1,14 @@
 """Many candidates: stages, copies, what survives, what a kill leaves, who carries tasks out, and their score."""
 
 import dataclasses
+import errno
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -18,13 +20,14 @@ from harness.agents import score_view
 from harness.agents.candidates import Candidate, of_text, read_all
 from harness.agents.journal import Journal, Nowhere, read_results
 from harness.agents.judge import Judge, Terms, screening_of
-from harness.agents.made import result_of
+from harness.agents.made import refused, result_of
 from harness.agents.many import How
 from harness.agents.population import Cascade, Trial, TrialDone, judged, survivors
 from harness.agents.result import Result
 from harness.agents.score import pass_at, score_of
 from harness.agents.workers import Workers
 from harness.core.checkout import ROOT, Checkout
+from harness.core.decode import encode
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan
 from harness.kinds.registry import find
@@ -139,17 +142,61 @@ def test_results_of_another_population_are_not_gone_on_with(tmp_path: Path) -> N
     with Journal(out) as journal:
         journal.add(dataclasses.replace(passed(), id="a", problem="rms_norm", device="cpu", ranks=1, suite="quick"))
         with pytest.raises(UsageError, match="another text"):
-            journal.check({"a": "0" * 64}, "quick", "cpu", 1, "rms_norm")
+            journal.check({"a": "0" * 64}, "quick", "cpu", 1, "rms_norm", "log2_speedup", False)
         sha256 = journal.results["a"].sha256
-        journal.check({"a": sha256}, "quick", "cpu", 1, "rms_norm")
+        unrun = refused(HarnessError("no machine"), "rms_norm", function="log2_speedup")
+        journal.add(dataclasses.replace(unrun, id="b", sha256=sha256))
+        journal.check({"a": sha256}, "quick", "cpu", 1, "rms_norm", "log2_speedup", False)
         for other in (("cpu", "cpu", 1, "rms_norm"), ("quick", "cuda", 1, "rms_norm"), ("quick", "cpu", 2, "rms_norm")):
             with pytest.raises(UsageError, match="name another"):
-                journal.check({"a": sha256}, *other)
+                journal.check({"a": sha256}, *other, "log2_speedup", False)
+        for reward in (("sol_score", False), ("log2_speedup", True)):
+            with pytest.raises(UsageError, match="rewards"):
+                journal.check({"a": sha256}, "quick", "cpu", 1, "rms_norm", *reward)
         with pytest.raises(UsageError, match="another process writes it"):
             Journal(out).__enter__()
     (tmp_path / "bad.jsonl").write_text("{}\n")
     with pytest.raises(BadFileError, match=r"bad\.jsonl:1"):
         Journal(tmp_path / "bad.jsonl").__enter__()
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written of a line is taken back, so that the same command goes on once there is room."""
+    out, one = tmp_path / "out.jsonl", dataclasses.replace(passed(), id="a")
+    write, left = os.write, [100, 200]
+
+    def short(fd: int, data: bytes) -> int:
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data[: left.pop()])
+
+    with Journal(out) as journal:
+        journal.add(one)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", short)
+            with pytest.raises(HarnessError, match="No space left on device; make room"):
+                journal.add(dataclasses.replace(one, id="b"))
+        assert sorted(journal.results) == ["a"]
+        left += [10**6, 100]
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", short)
+            journal.add(dataclasses.replace(one, id="b"))
+    assert [found.id for found in read_results([out])] == ["a", "b"]
+
+
+def test_results_are_read_as_they_may_lie_there(tmp_path: Path) -> None:
+    """While they are being written, with a mark at the start, without escapes, and named twice."""
+    out = tmp_path / "out.jsonl"
+    line = json.dumps(encode(dataclasses.replace(passed(), next="one\u2028two\x85")), ensure_ascii=False)
+    out.write_text(f"\ufeff{line}\n\n{line[:90]}")
+    assert [one.next for one in read_results([out, out])] == ["one\u2028two\x85"]
+    out.write_text(line)
+    assert len(read_results([out])) == 1
+
+
+def test_two_sources_of_one_id_are_refused(tmp_path: Path) -> None:
+    with Pool("rms_norm", **QUICK) as pool, pytest.raises(UsageError, match="two candidates are called 'a'"):
+        list(pool.map([("a", RIGHT), ("a", WRONG)]))
 
 
 def test_candidates_are_read_from_files_folders_and_lines(tmp_path: Path) -> None:
@@ -158,8 +205,8 @@ def test_candidates_are_read_from_files_folders_and_lines(tmp_path: Path) -> Non
     (tmp_path / "more" / "a.py").write_text(RIGHT)
     (tmp_path / "more" / "notes.md").write_text("nothing")
     (tmp_path / "b.py").write_text(WRONG)
-    lines = [{"id": 7, "source": RAISES}, {"code": RIGHT}]
-    (tmp_path / "c.jsonl").write_text("\n\n".join(map(json.dumps, lines)))
+    lines = [{"id": 7, "source": RAISES}, {"code": RIGHT + "text = '\u2028\x85'\n"}]
+    (tmp_path / "c.jsonl").write_text("\ufeff" + "\r\n\n".join(json.dumps(one, ensure_ascii=False) for one in lines))
     places = [tmp_path / "more", tmp_path / "b.py", tmp_path / "c.jsonl"]
     assert [one.id for one in read_all(places, PROBLEM, HERE)] == ["a.py", str(tmp_path / "b.py"), "7", "3"]
     with pytest.raises(UsageError, match="two candidates"):
@@ -169,7 +216,7 @@ def test_candidates_are_read_from_files_folders_and_lines(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "line", ["7", "{", '{"id": "x"}', '{"id": "\\u0007", "source": ""}', '{"id": [], "source": ""}']
+    "line", ["7", "{", '{"id": "x"}', '{"id": "\\u0007", "source": ""}', '{"id": true, "source": ""}']
 )
 def test_a_line_that_is_no_candidate_is_refused_with_its_place(line: str, tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text(json.dumps({"source": RIGHT}) + "\n" + line + "\n")
@@ -286,7 +333,7 @@ def test_a_reference_that_fails_ends_the_population(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_a_population_on_the_command_line_goes_on_after_a_kill(
-    harness: Callable[..., "subprocess.CompletedProcess[str]"], checkout: Path
+    harness: Callable[..., "subprocess.CompletedProcess[str]"], checkout: Path, temporary: Path
 ) -> None:
     lines = [{"id": name, "source": text} for name, text in {"a": WRONG, "b": RAISES, "c": RIGHT, "d": TWICE}.items()]
     (checkout / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -304,13 +351,17 @@ def test_a_population_on_the_command_line_goes_on_after_a_kill(
         "60",
     ]
     command = [sys.executable, "-m", "harness", *words]  # the process itself, which is killed
-    environ = {**os.environ, "PYTHONPATH": str(checkout)}
+    environ = {**os.environ, "PYTHONPATH": str(checkout), "TMPDIR": str(temporary)}
     running = subprocess.Popen(command, cwd=checkout, env=environ, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     assert "wrong" in running.stderr.readline()
     running.kill()
     running.wait()
     running.stderr.close()
+    deadline = time.monotonic() + 20
+    while left := list(temporary.glob("kernel-eval-*")):  # which its zygotes remove
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
     before = (checkout / "results.jsonl").read_text()
     done = harness(*words, "--json", "out.json")
     assert done.returncode == 0, done.stderr

@@ -78,6 +78,8 @@ def test_a_reward_without_a_rank_is_refused() -> None:
     found = result_of(report())
     with pytest.raises(ValueError, match="not ranked"):
         replace(found, ranked=False)
+    with pytest.raises(ValueError, match="the verdict is wrong"):
+        replace(found, verdict="wrong")
 
 
 def test_the_lower_end_of_the_interval_earns_less() -> None:

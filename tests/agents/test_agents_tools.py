@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import errno
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ from harness.agents.tools import Settings, Tools
 from harness.agents.workspace import Workspace
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import UsageError
+from harness.problems.submission import MAX_BYTES
 
 RIGHT = "from reference import ref_kernel as custom_kernel\n"
 WRONG = "import torch\n\n\ndef custom_kernel(data):\n    return torch.zeros_like(data[0]), data[0]\n"
@@ -95,6 +97,28 @@ def test_one_of_file_and_source_is_needed(tools: Tools) -> None:
     for arguments in ({}, {"file": "right.py", "source": RIGHT}):
         with pytest.raises(UsageError, match="one of"):
             tools.evaluate("rms_norm", **arguments)
+
+
+def test_what_cannot_be_asked_is_told_at_once(tools: Tools) -> None:
+    with pytest.raises(UsageError, match="suite"):
+        tools.evaluate("rms_norm", file="right.py", suite="/etc/passwd")
+    with pytest.raises(UsageError, match="larger than"):
+        tools.check("rms_norm", source="#" * (MAX_BYTES + 1))
+
+
+def test_a_task_that_cannot_begin_ends_and_the_queue_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(*arguments: Any, **more: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    task = {"words": ["problems"], "read": lambda *_: {"well": True}}
+    with Tasks(ROOT) as tasks:
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "write_text", full)
+            first = tasks.add(ToolTask(files={"a.py": ""}, **task))
+            told = tasks.wait(first.id, LIMIT_S).told()
+        assert told["state"] == "done"
+        assert told["result"] == {"error": "No space left on device; make room there"}
+        assert tasks.wait(tasks.add(ToolTask(files={}, **task)).id, LIMIT_S).result == {"well": True}
 
 
 def test_a_task_is_cancelled_and_ends_with_the_server(workspace: Path) -> None:

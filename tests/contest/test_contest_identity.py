@@ -119,3 +119,10 @@ def test_logs_and_boards_are_not_for_everybody(stage: Stage) -> None:
     os.chmod(other, 0o644)
     replace_file(other, b"public")
     assert stat.S_IMODE(other.stat().st_mode) == 0o644
+
+
+def test_where_every_entry_is_withdrawn_there_is_nothing_to_verify(stage: Stage) -> None:
+    assert did(stage, "ada", "withdraw c 1")[0] == Exit.OK
+    code, out = did(stage, "grace", "verify-top c gemm_rs")
+    assert code == Exit.USAGE
+    assert "no entry of gemm_rs has a place" in out

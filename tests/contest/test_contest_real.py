@@ -12,6 +12,7 @@ import pytest
 from harness.board import leaderboard
 from harness.contest import acts, standings
 from harness.core.errors import Exit
+from harness.core.files import lock_of
 from harness.process import sandbox
 
 FILE = """\
@@ -51,6 +52,7 @@ LOG = Path({log!r})
 def custom_kernel(data):
     found = LOG.read_bytes()
     assert not found, found[:100]
+    assert LOG.with_name("." + LOG.name + ".lock").stat().st_ino != {lock}, "a lock that can be opened can be held"
     return ref_kernel(data)
 """
 
@@ -68,7 +70,7 @@ def test_a_log_outside_of_the_checkout_is_empty_to_a_submission(
     acts.register(found, "owls", ("ada",), datetime.now(UTC), "ada", lambda: "secret")
     log = found.log.path
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
-    (checkout / "spy.py").write_text(SPY.format(log=str(log)))
+    (checkout / "spy.py").write_text(SPY.format(log=str(log), lock=lock_of(log).stat().st_ino))
     submitted = harness("contest", "submit", str(file), "spy.py", "--problem", "gemm_rs", "--member", "ada")
     assert submitted.returncode == Exit.OK, submitted.stdout
     assert json.loads((checkout / ".cache" / "unseen.json").read_text()) == [str(log)]

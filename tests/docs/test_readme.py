@@ -25,6 +25,9 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
+RUNS = pytest.mark.xdist_group("readme")  # once, for seconds
+
+
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple["subprocess.CompletedProcess[str]", Path]:
     """What the README's first command did, and where: as make would run it, on the smallest suite; the Makefile and its
@@ -38,6 +41,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple["subprocess.Complet
     return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False), root
 
 
+@RUNS
 def test_the_first_command_of_the_readme_passes(first: tuple["subprocess.CompletedProcess[str]", Path]) -> None:
     result, root = first
     assert result.returncode == 0, result.stderr
@@ -59,6 +63,7 @@ def test_the_example_submission_passes(
     assert harness("check", "gemm_rs", "my.py", "--suite", "quick", "--ranks", "2").returncode == 0
 
 
+@RUNS
 def test_the_output_shown_has_every_line_of_a_real_one(
     first: tuple["subprocess.CompletedProcess[str]", Path],
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from factories import GEMM_BENCHMARKS, case, timed
 
 from harness.core.records import Case, CaseResult, Failure, Held, Measured, Passed, Raised
-from harness.evaluation.controls import CASES, PAIRS, controlled
+from harness.evaluation.controls import CASES, FEWEST, PAIRS, REUSED, Controls, controlled
 from harness.kinds.kind import Phase
 
 RAISED = Raised(rank=0, message="no", traceback="")
@@ -37,14 +37,14 @@ class Played:
         return timed(ref_us=2000.0 * self.now) if isinstance(self.now, float) else self.now
 
 
-def judged(session: Played, beside: float) -> list[CaseResult]:
+def judged(session: Played, beside: float, controls: Controls | None = None) -> list[CaseResult]:
     """What becomes of three cases whose reference took `beside` times as long as it should."""
     cases = tuple(case(params) for params in GEMM_BENCHMARKS)
     phase = Phase(name="benchmark", cases=cases, limit_s=1.0, then="measure")
     plan: Any = SimpleNamespace(phases=(phase,))
     progress: Any = SimpleNamespace(case=lambda *arguments: None)
     results = [CaseResult(case=one, outcome=timed(ref_us=2000.0 * beside)) for one in cases]
-    return controlled(plan, session, progress, results)  # type: ignore[arg-type]
+    return controlled(plan, session, progress, results, controls)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("beside", [0.5, 1.0, 1.04])
@@ -91,3 +91,27 @@ def test_the_cases_that_are_slowed_down_most_cheaply_are_looked_at() -> None:
     seen: list[Case] = []
     judged(Counting([1.0]), 1.0)
     assert len(seen) == min(CASES, len(GEMM_BENCHMARKS))
+
+
+def test_a_pools_fastest_controls_stand_for_others() -> None:
+    """Where the reference is as fast beside the submission as it ever was beside itself; every so often one is made."""
+    controls, launches = Controls(), []
+    for alone in (1.0, 1.2, 1.3):
+        judged(session := Played([alone]), 1.0, controls)
+        launches.append(len(session.launches))
+    assert launches == [1] * FEWEST
+    for _ in range(REUSED):
+        judged(session := Played([]), 1.04, controls)
+        assert session.launches == []
+    judged(session := Played([1.0]), 1.0, controls)
+    assert session.launches == [True]
+
+
+def test_a_submission_that_slows_the_reference_down_is_held_among_many() -> None:
+    """Slower than beside itself at its fastest, though not than it sometimes was, it is launched as if alone."""
+    controls = Controls()
+    for alone in (1.0, 1.5, 1.5):
+        judged(Played([alone]), 1.0, controls)
+    session = Played([1.0] * PAIRS, [1.4] * (PAIRS - 1))
+    assert isinstance(judged(session, 1.4, controls)[0].outcome, Held)
+    assert len(session.launches) == 2 * PAIRS - 1

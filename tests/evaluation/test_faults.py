@@ -140,9 +140,11 @@ def stored(checkout: Path) -> dict[str, str]:
     return {path.parent.name: path.read_text() for path in (checkout / "runs").glob("*/report.json")}
 
 
-@pytest.mark.parametrize(
-    "fault", [pytest.param(fault, id=fault.name, marks=GROUPS[n % len(GROUPS)]) for n, fault in enumerate(FAULTS)]
-)
+def marks(number: int, fault: Fault) -> list[pytest.MarkDecorator]:
+    return [GROUPS[number % len(GROUPS)], *([pytest.mark.slow] if fault.is_slow else [])]
+
+
+@pytest.mark.parametrize("fault", [pytest.param(one, id=one.name, marks=marks(n, one)) for n, one in enumerate(FAULTS)])
 def test_a_fault_ends_as_the_table_says(fault: Fault, checkout: Path, tmp_path: Path) -> None:
     """In time, with its message, nothing lost, nothing left."""
     if fault.needs and not fault.needs[0]():

@@ -64,7 +64,7 @@ def test_memory_and_files_stay_flat(pooled: Callable[..., EvalReport]) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-@pytest.mark.parametrize("part", range(GROUPS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, GROUPS))])
 def test_hostile_candidates_end_in_a_pool_as_they_do_alone(
     part: int, pooled: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:

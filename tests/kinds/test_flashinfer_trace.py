@@ -94,7 +94,7 @@ def definition_of(trace_set: Path) -> str:
 
 def written(tmp_path: Path, made: object) -> str:
     path = tmp_path / "mine.json"
-    path.write_text(json.dumps(made))
+    path.write_text(made if isinstance(made, str) else json.dumps(made))
     return str(path)
 
 
@@ -147,7 +147,10 @@ def test_a_python_file_is_a_solution_too(harness: Harness, trace_set: Path, tmp_
         (solution() | {"definition": "other"}, "a solution of other"),
         (solution(entry_point="main.cu::norm"), "entry_point"),
         ({"name": "mine"}, "no Solution"),
+        (solution() | {"sources": [{"path": "main.py", "content": "X = '\udcff'"}]}, "no Solution.*surrogates"),
+        ("[" * 100_000, "no Solution.*RecursionError"),
     ],
+    ids=lambda given: "" if isinstance(given, str) and len(given) > 100 else None,
 )
 def test_what_is_no_solution_is_refused(
     trace_set: Path, tmp_path: Path, here: Checkout, made: object, said: str

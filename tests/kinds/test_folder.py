@@ -124,7 +124,7 @@ def test_names_of_the_checkout_stay_what_they_are(tmp_path: Path, monkeypatch: p
     ("name", "told"),
     [
         ("tests/folders/single", "a folder without task.yml"),
-        ("no/such", "no such folder"),
+        ("no/such", "no such file or folder"),
         ("a2b", "did you mean"),
         ("Makefile", "Makefile: a file, and no problem; name a problem that"),
         ("tests/folders/single/eval.py", "eval.py: a file, and no problem; name a problem that"),

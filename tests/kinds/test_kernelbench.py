@@ -260,3 +260,11 @@ def test_drawn_inputs_are_hardened_and_made_ones_are_not() -> None:
     assert bool((inputs[0] < 0).any())
     assert inputs[0].mean(1).std() > 0.1
     assert torch.equal(inputs[1], made)
+
+
+def test_a_problem_is_weak_if_nearly_all_of_its_result_may_be_zeros() -> None:
+    """As products of numbers below 1 are, which vanish after a few columns; half of a triangle is no weakness."""
+    drawn = torch.rand(8, 512, generator=torch.Generator().manual_seed(1))
+    results = drawn.cumprod(1), drawn @ drawn.mT.tril()
+    weak = [judging.weakness([drawn], right, lambda dtype: 1e-4) for right in results]
+    assert weak == ["weak problem: zeros pass its own tolerance in more than 90% of the result", ""]

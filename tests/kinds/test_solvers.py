@@ -218,6 +218,9 @@ def test_every_shipped_instance_has_a_proved_bound_and_comes_from_the_generator(
         assert json.loads(found.text) == json.loads(json.dumps(generate(*arguments, name=title)))
 
 
+BUILDS = pytest.mark.xdist_group("solver")  # once, for seconds
+
+
 @pytest.fixture(scope="module")
 def solver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped solver, built."""
@@ -236,6 +239,7 @@ FORBIDDING = {
 }
 
 
+@BUILDS
 @pytest.mark.parametrize("family", FORBIDDING)
 def test_forbidden_pairs_that_remain_do_not_keep_the_solver_from_the_optimum(
     task: TaskModule, solver: Path, tmp_path: Path, family: str
@@ -250,6 +254,7 @@ def test_forbidden_pairs_that_remain_do_not_keep_the_solver_from_the_optimum(
     assert 0.4 < permitted < 0.7
 
 
+@BUILDS
 def test_a_bound_that_the_solver_proves_is_none_above_the_optimum(solver: Path) -> None:
     path = ROOT / "reference/iopddl/instances/long.json"
     ran = subprocess.run([solver, path, "2", "3676308"], capture_output=True, text=True, check=True)

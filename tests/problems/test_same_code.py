@@ -147,7 +147,20 @@ def test_every_text_has_a_digest(source: str) -> None:
     assert len(same_code(source)) == 16
 
 
-@pytest.mark.parametrize("part", ["/*", '"\\"', "\\", " ", "'", "x=[y for y in z]\n", "def f():0\n", "(", "//\n"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "/*",
+        '"\\"',
+        "\\",
+        " ",
+        "'",
+        "(",
+        "//\n",
+        "def f():0\n",
+        pytest.param("x=[y for y in z]\n", marks=pytest.mark.slow),
+    ],
+)
 def test_the_longest_text_takes_seconds(part: str) -> None:
     source = part * (MAX_BYTES // len(part.encode()))
     began_s = time.process_time()

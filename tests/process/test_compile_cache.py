@@ -121,3 +121,10 @@ def test_whoever_uses_a_cache_last_notes_its_size(tmp_path: Path) -> None:
         assert lock.read_bytes() == b""
         (cache / "kernel").write_bytes(bytes(1 << 20))
     assert int(lock.read_bytes()) >= 1 << 20
+
+
+def test_a_cache_that_can_be_read_only_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a checkout on a file system that has become read-only."""
+    assert compile_cache.folder(tmp_path, "a") is not None
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert compile_cache.folder(tmp_path, "a") is None

@@ -192,8 +192,12 @@ def test_a_profile_shows_each_kernel_and_keeps_the_report(
     ("launches", "told"),
     [
         (2345, "ncu profiled the first 3 kernel launches of the call and left out the other 2,342; --launch-count N"),
-        (0, "ncu profiled the first 3 kernel launches of the call, which may have more: they could not be counted"),
-        (3, ""),
+        pytest.param(
+            0,
+            "ncu profiled the first 3 kernel launches of the call, which may have more: they could not be counted",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(3, "", marks=pytest.mark.slow),
     ],
 )
 def test_of_a_call_of_many_launches_the_first_ones_are_profiled(

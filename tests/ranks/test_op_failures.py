@@ -1,5 +1,6 @@
 """Who is to blame for a rank's failure, and what is said of it: by process and by control, never by a message."""
 
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -112,6 +113,11 @@ def test_a_submission_that_lacks_device_memory_is_told_who_else_has_it() -> None
     assert "a judge and the reference are on the same device" in decided(lacks).message
 
 
+def test_a_submission_that_lacks_a_module_is_told_which_files_ranks_have() -> None:
+    lacks = RankFailure("candidate", Raised(rank=0, message="No module named 'common'", traceback=""), "module")
+    assert decided(lacks).message.endswith("and files beside a submission below submissions/")
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -189,7 +195,17 @@ def gpu_only(source: str, traceback: str, device: str = "cpu") -> Any:
 
 @pytest.mark.parametrize(
     ("source", "traceback", "what", "advice"),
-    [(JIT, DRIVER, "Triton kernels", "TRITON_INTERPRET=1"), (INLINE, TOOLKIT, "CUDA code", "a machine that has a GPU")],
+    [
+        (JIT, DRIVER, "Triton kernels", "TRITON_INTERPRET=1"),
+        (INLINE, TOOLKIT, "CUDA code", "a machine that has a GPU"),
+        (
+            INLINE.replace("cuda_sources=''", "'__global__ void k() {}'"),
+            TOOLKIT,
+            "CUDA code",
+            "a machine that has a GPU",
+        ),
+        (INLINE.replace("'', cuda_sources=''", "['k.cu']"), TOOLKIT, "CUDA code", "a machine that has a GPU"),
+    ],
 )
 def test_code_that_only_a_gpu_runs_is_refused_on_cpu_cores(source: str, traceback: str, what: str, advice: str) -> None:
     for text in (
@@ -217,3 +233,15 @@ def test_code_that_only_a_gpu_runs_is_refused_on_cpu_cores(source: str, tracebac
 )
 def test_all_else_that_a_submission_raises_is_its_own(source: str, traceback: str, device: str) -> None:
     assert isinstance(gpu_only(source, traceback, device), Raised)
+
+
+def test_a_rank_that_can_be_sent_no_file_fails_as_one_that_is_gone() -> None:
+    """A submission may have as many files on their way as its user may: whose failure it is, a control run shows."""
+    rank = Rank("trusted", 0)
+    with rank.sending():
+        raise OSError(errno.ETOOMANYREFS, "Too many references")
+    assert rank.gone == "could not be sent a file (Too many references)"
+    with pytest.raises(OSError, match="I/O"), rank.sending():
+        raise OSError(errno.EIO, "I/O")
+    assert not rank.sock.getblocking()
+    rank.close()

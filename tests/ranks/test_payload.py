@@ -258,3 +258,24 @@ def test_tensors_of_one_input_have_memory_of_their_own(buffer: FileBuffer) -> No
     assert [one.untyped_storage().nbytes() for one in (first, second)] == [12, 20]
     first.fill_(7)
     assert second.tolist() == [1.0] * 5
+
+
+@pytest.mark.parametrize("value", [torch.arange(7.0), (torch.arange(3), [2.5, torch.ones(2, 2)]), None])
+@pytest.mark.parametrize("reserved", [0, 1 << 16])
+def test_memory_that_a_file_has_ahead_is_cut_off_where_it_is_not_needed(value: object, reserved: int) -> None:
+    """Else the description would not be the last thing in it. The memory is there before anything is written."""
+    buffer = FileBuffer(os.memfd_create("a test"), reserved)
+    assert os.fstat(buffer.fd).st_blocks * 512 >= reserved
+    output = exchange.write_described(buffer, value, 1 << 20)
+    assert exchange.described(buffer) == output
+    assert os.fstat(buffer.fd).st_size == buffer.end < 1 << 16
+    os.close(buffer.fd)
+
+
+def test_an_input_is_read_into_the_room_that_is_there_for_it(buffer: FileBuffer) -> None:
+    payload.write_input(buffer, 0, torch.arange(5.0))
+    for nbytes, fits in ((1 << 10, True), (8, False)):
+        room = torch.zeros(nbytes, dtype=torch.uint8)
+        loaded = LoadedFile(buffer.fd, room)
+        assert torch.equal(payload.read_input(loaded, None), torch.arange(5.0))
+        assert bool(room.any()) == fits

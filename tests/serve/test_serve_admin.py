@@ -23,6 +23,8 @@ ROUTES = [
     ("GET", "/admin/stats"),
     ("POST", "/admin/ban/1"),
     ("DELETE", "/admin/ban/1"),
+    ("POST", "/admin/leaderboards"),
+    ("DELETE", f"/admin/leaderboards/{GEMM}"),
     ("POST", f"/admin/leaderboards/{GEMM}/visibility"),
     ("GET", f"/admin/leaderboards/{GEMM}/submissions"),
     ("GET", "/admin/submissions/1"),
@@ -230,6 +232,42 @@ def test_a_repository_is_not_downloaded(admin: httpx.Client) -> None:
     for key in ("repository", "branch", "problem_set"):
         status, text = detail(admin.post("/admin/update-problems", json={key: "x"}))
         assert (status, text.partition(" ")[0]) == (400, key)
+
+
+def test_leaderboards_are_created_and_deleted(tmp_path: Path) -> None:
+    """As popcorn-cli's admin create-leaderboard and delete-leaderboard ask for it; a restart keeps what was created."""
+    folder = shutil.copytree(SINGLE, tmp_path / "set") / "scale"
+    with served(tmp_path / "queue", organisers=ORGANISERS) as found, found.client(ADMIN) as admin:
+        before = [one["name"] for one in admin.get("/leaderboards").json()]
+        asked = {"directory": str(folder)}
+        for _ in range(2):  # the second time reads it again
+            answer = admin.post("/admin/leaderboards", json=asked).json()
+            assert answer == {"status": "ok", "leaderboard": "scale-dev"}
+        assert [one["name"] for one in admin.get("/leaderboards").json()] == [*before, "scale-dev"]
+        for wrong, why in (
+            (str(tmp_path / "none"), "none"),
+            (str(tmp_path), "task.yml"),
+            (str(Path("reference") / "a2a"), "a2a"),
+            ("a\0b", "no folder's name"),
+        ):
+            status, text = detail(admin.post("/admin/leaderboards", json={"directory": wrong}))
+            assert (status, why in text) == (400, True), text
+        other = shutil.copytree(SINGLE, tmp_path / "other") / "scale"
+        assert "is, as scale-dev" in detail(admin.post("/admin/leaderboards", json={"directory": str(other)}))[1]
+        (folder / "task.yml").rename(folder / "away")
+        assert detail(admin.post("/admin/leaderboards", json=asked))[0] == 400
+        (folder / "away").rename(folder / "task.yml")
+        with found.client(MINE) as mine:
+            sent = mine.post(f"/submission/scale-dev/{GPU}/test", files={"file": ("mine.py", SOURCE.encode())})
+            outcome(mine, int(sent.json()["details"]["id"]))
+    with served(tmp_path / "queue", organisers=ORGANISERS) as found, found.client(ADMIN) as admin:
+        path = "/admin/leaderboards/scale-dev"
+        assert detail(admin.delete(path)) == (400, "scale-dev has 1 submissions; with force=true they are deleted too")
+        assert admin.delete(f"{path}?force=true").json() == {"status": "ok", "leaderboard": "scale-dev", "force": True}
+        assert admin.get("/admin/stats").json()["stats"]["num_submissions"] == 0
+        assert [one["name"] for one in admin.get("/leaderboards").json()] == before
+        assert detail(admin.delete(path))[0] == 404
+        assert "started with" in detail(admin.delete(f"/admin/leaderboards/{GEMM}?force=true"))[1]
 
 
 def test_what_there_is_not_is_said(admin: httpx.Client) -> None:

@@ -111,7 +111,9 @@ def test_numbers_that_change_from_call_to_call_need_no_new_kernel(submission: Mo
 # ---- interpreted, in real processes ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("names", ["shapes back_to_back many_programs", "on_cpu"])
+@pytest.mark.parametrize(
+    "names", ["shapes back_to_back", "on_cpu", pytest.param("many_programs", marks=pytest.mark.slow)]
+)
 def test_ranks_in_processes_of_their_own_get_right_results(names: str) -> None:
     """See the functions of these names below."""
     assert not started(__file__, *names.split(), interpreted=names != "on_cpu")
