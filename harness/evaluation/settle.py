@@ -302,7 +302,7 @@ def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -
         raise UsageError(f"{problem} has several boards; name one:{listed}")
     there = ", ".join(dict.fromkeys(f"--suite {name} --ranks {count}" for _, name, _, count in known))
     why = (
-        "it has one source only"
+        f"it has one source only; evaluate another (`make eval PROBLEM={problem} SUBMISSION=path`)"
         if found
         else "; ".join(refused) or f"none has that suite and rank count; there is {there}"
     )

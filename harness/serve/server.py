@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.core import accounts
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import LockedError, locked
 from harness.core.unseen import keep_unseen
 from harness.engine.base import Engine
-from harness.machine import host
 from harness.serve.catalogue import Catalogue
 from harness.serve.contests import Contests
 from harness.serve.contests import opened as opened_contests
@@ -139,7 +139,7 @@ def make_service(
         refresh=catalogue.refresh,
         create=catalogue.create,
         remove=catalogue.remove,
-        login=host.login(),
+        login=accounts.login(),
         limits=QueueLimits(),
     )
 

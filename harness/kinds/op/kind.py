@@ -112,7 +112,7 @@ class OpSession(Launching):
         self.progress.phase("start")
         self.watch = MachineWatch(plan)
         with (
-            _staged(plan, self.files) as staged,
+            _staged(plan, self.files, self.place) as staged,
             start.joined(plan.nodes, has_own_network(plan.confined, plan.device), self.progress.note) as nodes,
         ):
             self.launch = replace(staged, nodes=nodes)
@@ -319,9 +319,12 @@ def _spread(plan: Plan) -> tuple[Warning, ...]:
 
 
 @contextlib.contextmanager
-def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Iterator[Launch]:
-    """A folder for each rank with the problem's files side by side, as GPU MODE stages them; gone afterwards."""
-    top = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
+def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place: Path | None) -> Iterator[Launch]:
+    """A folder for each rank with the problem's files side by side, as GPU MODE stages them, in `place` or in a
+    temporary folder; gone afterwards."""
+    if place is not None:
+        place.mkdir()
+    top = place or Path(tempfile.mkdtemp(prefix="kernel-eval-"))
     held = contextlib.ExitStack()
     try:
         launch = Launch(
@@ -340,6 +343,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,
             kept_bytes=plan.kept_bytes,
+            idle_s=plan.idle_s if plan.device == "cpu" else None,
         )
         for cache in launch.caches.values():
             held.enter_context(compile_cache.held(cache))
