@@ -367,7 +367,7 @@ def test_a_queue_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_queue_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
-    """Nobody is banned there, and nothing closed."""
+    """Nobody is banned there, and nothing closed or created."""
     store = Store(tmp_path / "q")
     store.add(store.users.register("ada:1", "login"), ASKED, QueueLimits())
     tables = "DROP TABLE closed; DROP TABLE created;"
@@ -378,7 +378,7 @@ def test_a_queue_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
     row = store.claim()
     assert row is not None
     assert row.user == "ada"
-    assert store.closed.all() == frozenset()
+    assert (store.closed.all(), store.created.all()) == (frozenset(), {})
     known = store.users.named("ada")
     assert known is not None
     assert not known.is_banned
