@@ -14,6 +14,7 @@ from harness.agents.result import Result
 from harness.agents.reward import Function
 from harness.board import leaderboard
 from harness.board.entries import Board
+from harness.core import accounts
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.records import EvalReport, Mode, Submission
@@ -23,7 +24,6 @@ from harness.judging import verdict
 from harness.kinds.kind import Order, Progress, SessionPool, Setting
 from harness.kinds.registry import plan_of, pool_of
 from harness.kinds.settings import Asked, setting
-from harness.machine import host
 from harness.problems.skeleton import submission_text
 from harness.problems.submission import digest
 
@@ -115,7 +115,7 @@ class Judge:
     def report(self, submission: Submission, stage: Stage = "full") -> EvalReport:
         """The report of the candidate's evaluation. Raises HarnessError for what is not the submission's fault."""
         mode: Mode = "test" if stage == "check" else self.terms.mode
-        made, author = self._setting(stage), self.terms.author or host.login()
+        made, author = self._setting(stage), self.terms.author or accounts.login()
         order = Order(setting=made, submission=submission, mode=mode, author=author)
         return evaluate(plan_of(order), self.progress, self._pool(stage, made), self._controls)
 

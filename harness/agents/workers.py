@@ -20,6 +20,7 @@ from typing import IO, Any
 from harness.agents.judge import Judge, Terms
 from harness.agents.made import refused
 from harness.agents.population import Trial, TrialDone
+from harness.core import processes
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError
@@ -184,6 +185,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    host.interrupt_on_signals()
+    processes.interrupt_on_signals()
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         main()

@@ -7,6 +7,7 @@ PROBLEM may be a set: a folder of problem files of another benchmark, or of prob
 PLACE, the files named <problem>.py or below a folder of that name; --out is then a folder, with a file for each
 problem, and the score over all of them is shown at the end."""
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -26,11 +27,11 @@ from harness.agents.result import Result
 from harness.agents.score import score_of, speedup
 from harness.cli import options, result_files
 from harness.cli.declare import argument, option, part
-from harness.cli.problems import set_members
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import BadFileError, Exit, UsageError
 from harness.core.words import clean_line, speedup_text
+from harness.kinds.registry import set_members
 from harness.kinds.settings import setting
 from harness.report.console import new_console
 from harness.report.document import Document, UntrustedText, prose
@@ -63,7 +64,10 @@ def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
     if (members := set_members(order.problem)) is not None:
         return _run_set(members, order, checkout)
     tally = _judged(order, checkout)
-    last = (UntrustedText(tally.text()), ("score it           ", UntrustedText(f"python -m harness score {order.out}")))
+    last = (
+        UntrustedText(tally.text()),
+        ("score it           ", UntrustedText(f"python -m harness score {shlex.quote(str(order.out))}")),
+    )
     result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
     return Exit.OK
 

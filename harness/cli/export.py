@@ -20,12 +20,11 @@ from harness.agents.reward import Function
 from harness.board import leaderboard, reports
 from harness.cli import options
 from harness.cli.declare import argument, option, part
-from harness.cli.problems import set_members
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
-from harness.core.words import clean_line
+from harness.core.words import clean_line, count_text
 from harness.gpumode import task_folder
-from harness.kinds.registry import find, find_name
+from harness.kinds.registry import find, find_name, set_members
 from harness.kinds.settings import DEVICES
 from harness.machine import host
 from harness.problems.problem import OFFICIAL
@@ -105,7 +104,7 @@ def run(order: ExportOrder, checkout: Checkout) -> Exit:
         problem = find_name(named, {row["problem"] for row in found}, checkout)
         found = [row for row in found if row["problem"] == problem]
     runs = len({row["run_id"] for row in found})
-    _write(to, found, COLUMNS, f"{len(found)} rows of {runs} runs")
+    _write(to, found, COLUMNS, f"{count_text(len(found), 'row')} of {count_text(runs, 'run')}")
     for message in unreadable:
         print(f"left out: {clean_line(message)}", file=sys.stderr)
     return Exit.OK

@@ -7,7 +7,7 @@ running by other work does: a process counts as idle only while it sleeps interr
 import time
 from collections.abc import Callable, Sequence
 
-from harness.machine.host import descendants
+from harness.core.processes import descendants
 from harness.process import usage
 from harness.ranks.rank import Rank
 

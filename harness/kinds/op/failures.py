@@ -102,7 +102,8 @@ def _advised(failure: RankFailure, plan: OpPlan) -> Raised | Crashed | TimedOut:
     if failure.reason in BESIDE_IT and not plan.is_control:
         outcome = replace(outcome, message=outcome.message + BESIDE_IT[failure.reason])
     elif isinstance(outcome, Raised) and failure.reason == "module":
-        outcome = replace(outcome, message=f"{outcome.message}; what is installed for {sys.executable} counts")
+        there = f"; ranks have what is installed for {sys.executable}, and files beside a submission below submissions/"
+        outcome = replace(outcome, message=outcome.message + there)
     elif (isinstance(outcome, Raised) or (isinstance(outcome, TimedOut) and plan.cuda_is_cpu)) and (
         advice := plan.problem.advice(plan.device, plan.cuda_is_cpu)
     ):

@@ -102,6 +102,8 @@ class OpSession(Launching):
         self.limits: CaseLimits | None = None  # where the problem says what a call costs, once the device is known
         self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
         self.lacking: tuple[str, ...] = ()
+        self.shortened: set[int] = set()  # the cases with fewer samples, since making or judging takes long
+        self.judges_s = {MAKING: 0.0, JUDGING: 0.0}  # in all phases so far
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -264,7 +266,7 @@ class OpSession(Launching):
             machine_state=self.watch.state,
             gpu_sampling=self.watch.sampling,
             peak_memory_bytes=self.peak_memory_bytes,
-            warnings=(*warnings.of_sampling(self.watch.sampling), *lacking, *_spread(plan), *_shortened(self.calls)),
+            warnings=(*warnings.of_sampling(self.watch.sampling), *lacking, *_spread(plan), *self._slow_judges()),
             logs=self.logs,
         )
 
@@ -277,6 +279,17 @@ class OpSession(Launching):
             yield
         finally:
             self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - began
+            if not self.plan.is_control:
+                self.shortened |= self.calls.shortened
+                for what in self.judges_s:
+                    self.judges_s[what] += self.calls.phase.spent_s(what)
+
+    def _slow_judges(self) -> tuple[Warning, ...]:
+        """A warning that cases have fewer samples than usual because making inputs or judging outputs was slow."""
+        if not self.shortened:
+            return ()
+        took_s = {"making": self.judges_s[MAKING], "judging": self.judges_s[JUDGING]}
+        return (Warning(code="slow_judging", values={"count": len(self.shortened), **took_s}),)
 
 
 def _entries(calls: Calls) -> dict[Group, Submission | None]:
@@ -303,14 +316,6 @@ def _spread(plan: Plan) -> tuple[Warning, ...]:
     if plan.nodes > 1:
         found.append(Warning(code="nodes", values={"nodes": plan.nodes}))
     return tuple(found)
-
-
-def _shortened(calls: Calls) -> tuple[Warning, ...]:
-    """A warning that cases have fewer samples than usual because making inputs or judging outputs was slow."""
-    if not calls.shortened:
-        return ()
-    took_s = {"making": calls.phase.spent_s(MAKING), "judging": calls.phase.spent_s(JUDGING)}
-    return (Warning(code="slow_judging", values={"count": len(calls.shortened), **took_s}),)
 
 
 @contextlib.contextmanager
