@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from harness.judging.correctness import Expected
 from harness.kinds import registry
 from harness.kinds.benchmarks import rank_judging as judging
 from harness.kinds.benchmarks.problem import batch_of
+from harness.kinds.kernelbench import rank as kernelbench
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
@@ -184,6 +186,7 @@ def test_a_problem_whose_result_is_always_the_same_is_refused(
     found = harness("check", problem("80_dead", DEAD), submission(text), "--device", "cpu")
     assert found.returncode == 2, found.stdout + found.stderr
     assert "weak problem: the result is the same for every input" in found.stderr
+    assert "Next: evaluate another problem" in found.stderr
 
 
 def test_what_is_too_large_is_refused_in_one_line(harness: Harness, problem: Write, submission: Write) -> None:
@@ -260,3 +263,25 @@ def test_drawn_inputs_are_hardened_and_made_ones_are_not() -> None:
     assert bool((inputs[0] < 0).any())
     assert inputs[0].mean(1).std() > 0.1
     assert torch.equal(inputs[1], made)
+
+
+def test_an_infinite_value_is_right_where_the_reference_has_one() -> None:
+    """A masked logit, the logarithm of a sum over nothing. Its neighbours are judged as ever."""
+    torch.manual_seed(1)
+    masked = torch.zeros(16, 64).masked_fill(torch.ones(16, 64).triu(1).bool(), -torch.inf)
+    inputs = [torch.randn(16, 64)]
+    right = judging.Judging(lambda given: given[0] * 3 + masked).right(inputs)
+    assert isinstance(right, Expected)
+    value = inputs[0] * 3 + masked
+    assert correctness.strict(value, right).passed
+    for wrong in (value * 1.001, value.nan_to_num(), value.neg(), value.masked_fill(masked == 0, 0), value + torch.inf):
+        assert not correctness.strict(wrong, right).passed
+
+
+def test_a_submission_that_has_the_problems_sizes_gets_a_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that a model reads from its file, as KernelBench's RNN does. Other constants of that name stay."""
+    published, own = SimpleNamespace(batch_size=256, n=8), SimpleNamespace(batch_size=256, n=64)
+    monkeypatch.setattr(kernelbench, "problem", lambda: published)
+    for batch_size in (16, 32):
+        kernelbench.sized({"batch_size": batch_size, "n": 4}, own)
+        assert (published.batch_size, own.batch_size, own.n) == (batch_size, batch_size, 64)

@@ -317,4 +317,6 @@ def reason_of(error: BaseException) -> wire.Reason:
         return "device_memory"
     if isinstance(error, MemoryError) or MEMORY.search(str(error)):
         return "memory"
+    if str(error).startswith(wire.WEAK):
+        return "weak"
     return "module" if isinstance(error, ModuleNotFoundError) else ""

@@ -233,9 +233,11 @@ def allowed(dtype: torch.dtype, by_inputs: float, by_running: float, share: floa
 
 
 def distance(one: Tensor, other: Tensor) -> float:
-    """How far apart two results are, as a part of their size; infinite where they have different shapes."""
-    if one.shape != other.shape:
+    """How far apart two results are, as a part of their size; infinite where they have different shapes, or infinite
+    values in different places."""
+    if one.shape != other.shape or not torch.equal(infinite := torch.isinf(other), torch.isinf(one)):
         return math.inf
+    one, other = one.masked_fill(infinite, 0), other.masked_fill(infinite, 0)
     size = float(torch.linalg.vector_norm(other.float()))
     off: float = float(torch.linalg.vector_norm(one.float() - other.float()))
     return off / size if size else (math.inf if off else 0.0)
@@ -248,7 +250,7 @@ def expected(part: Part, value: Tensor) -> Expected:
         value = value.double()
         return Expected(value=value, noise=torch.full_like(value, EXACT), dtype=part.dtype, name=part.name)
     value = value if value.dtype == torch.float64 else value.float()
-    squares = value.square()
+    squares = value.masked_fill(torch.isinf(value), 0).square_()
     if value.dim():
         row = squares.mean(-1, keepdim=True)
         squares.add_(row).add_(row.mean(), alpha=2**-4)

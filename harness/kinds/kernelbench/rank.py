@@ -48,12 +48,17 @@ def problem() -> Any:
     return importlib.import_module(MODULE)
 
 
-def sized(sizes: Mapping[str, Any]) -> Any:
-    """The problem's module with its constants as a case has them."""
+def sized(sizes: Mapping[str, Any], submission: Any = None) -> Any:
+    """The problem's module with its constants as a case has them. A submission's module gets the same changes where it
+    has the problem's constants."""
     module = problem()
     for name, value in sizes.items():
-        if getattr(module, name, value) != value:
+        was = getattr(module, name, value)
+        if was != value:
             setattr(module, name, value)
+            own = getattr(submission, name, None)
+            if type(own) is type(was) and own == was:
+                setattr(submission, name, value)
     return module
 
 
@@ -148,8 +153,8 @@ def device_of(data: Any) -> torch.device:
 class CalledModel:
     """A class of models as a kernel: makes the model that an input's parameters are of, keeps it, calls it."""
 
-    def __init__(self, make: Callable[..., Any], takes_over: bool) -> None:
-        self.make, self.takes_over = make, takes_over
+    def __init__(self, make: Callable[..., Any], takes_over: bool, module: Any = None) -> None:
+        self.make, self.takes_over, self.module = make, takes_over, module
         self.seed: int | None = None
         self.model: Repeatable
 
@@ -157,7 +162,7 @@ class CalledModel:
         """The model for that input."""
         if self.seed != data["weights"]:
             self.seed = None
-            sized(data["sizes"])
+            sized(data["sizes"], self.module)
             device = device_of(data)
             model = built(self.make, data["weights"], device)
             if self.takes_over:
@@ -174,7 +179,7 @@ def adapt(submission: Any) -> Any:
     make = getattr(submission, "ModelNew", None)
     if make is None:
         raise AttributeError("the submission defines no ModelNew; define it with the constructor and forward of Model")
-    return CalledModel(make, takes_over=True)
+    return CalledModel(make, takes_over=True, module=submission)
 
 
 class Reference:

@@ -26,6 +26,7 @@ NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
     "device_memory": LESS,
     "memory": LESS,
     "module": f"install the missing package for {sys.executable}",
+    "weak": "evaluate another problem; `python -m harness audit` names the weak ones of a set",
     "": "`python -m harness doctor --smoke` says whether ranks can run and talk here",
 }
 # A file of a rank's working folder, in a traceback.

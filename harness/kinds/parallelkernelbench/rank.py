@@ -32,7 +32,7 @@ from harness.kinds.benchmarks.rank_judging import (
 
 MODULE, UTILS = "problem_file", "utils.input_output_tensors"
 TOLERANCE = 1e-2
-HARDEST = 1  # level of hardening
+HARDEST = 2  # level of hardening
 OFFSET = 2.0  # standard deviation of the offsets of columns
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 
@@ -183,8 +183,8 @@ class Reference:
 
     def harden(self, data: Any, seed: int) -> Any:
         """The same with numbers of float types that no seed changes multiplied by 0.5 to 1.5, alike on every rank.
-        Where the result is the same for every input even so, numbers that are drawn get an offset for each column.
-        Raises ValueError if that does not help: then the problem cannot be judged."""
+        Where the result is the same for every input even so, numbers that are drawn get an offset for each column, and
+        at the last level a factor of 0.25 to 2. Raises ValueError for a problem that cannot be judged even so."""
         if self.fixed is None:
             other = self.generate_input(seed=seed + 1, **self.where)
             pairs = zip(leaves_of(data["inputs"]), leaves_of(other["inputs"]), strict=False)
@@ -208,7 +208,8 @@ class Reference:
                 factor = 0.5 + torch.rand(tensor.shape, generator=generator, device="cpu")
                 return (tensor * factor.to(tensor.device)).to(tensor.dtype)
             offset = OFFSET * torch.randn(tensor.shape[-1], generator=generator, device="cpu")
-            return (tensor + offset.to(tensor.device)).to(tensor.dtype)
+            scale = 0.25 + 1.75 * float(torch.rand((), generator=generator, device="cpu")) if self.level > 1 else 1.0
+            return (scale * (tensor + offset.to(tensor.device))).to(tensor.dtype)
 
         return data | {"inputs": mapped(data["inputs"], changed), "hardened": True}
 
