@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, UsageError
@@ -285,3 +286,20 @@ def test_a_submission_that_has_the_problems_sizes_gets_a_cases(monkeypatch: pyte
     for batch_size in (16, 32):
         kernelbench.sized({"batch_size": batch_size, "n": 4}, own)
         assert (published.batch_size, own.batch_size, own.n) == (batch_size, batch_size, 64)
+
+
+def test_a_model_with_other_parameters_is_told_that_it_keeps_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Other names in the same order have the same values by the seed, and nothing is said."""
+
+    def made(name: str, spread: float = 1.0) -> nn.Module:
+        torch.manual_seed(3)
+        linear = nn.Linear(4, 2)
+        with torch.no_grad():
+            linear.weight.mul_(spread)
+        return nn.ModuleDict({name: linear})
+
+    kernelbench.take_over(made("fc"), made("gemm"))
+    kernelbench.take_over(made("gemm", spread=2.0), made("gemm"))
+    assert capsys.readouterr().out == ""
+    kernelbench.take_over(made("fc", spread=2.0), made("gemm"))
+    assert "(fc.weight, fc.bias) have other names or shapes than Model's (gemm.weight" in capsys.readouterr().out

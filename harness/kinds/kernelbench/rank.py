@@ -35,6 +35,10 @@ from harness.kinds.benchmarks.rank_judging import (
 
 MODULE = "problem_file"  # the problem's own file, as it is staged
 PUBLISHED_SEED = 42  # KernelBench's seed_num
+OTHER_PARAMETERS = (
+    "ModelNew's parameters and buffers ({}) have other names or shapes than Model's ({}): they are not copied from "
+    "Model, and what the same seed gave them is not what Model has"
+)
 RUNNING = ("running_mean", "running_var", "num_batches_tracked")  # of batch norms, which a call in training ignores
 
 
@@ -85,12 +89,15 @@ def built(make: Callable[..., Any], seed: int, device: torch.device) -> Any:
 
 
 def take_over(model: Any, reference: nn.Module) -> None:
-    """Gives the model the reference's parameters and buffers if it has all of them, by name and shape."""
-    if not isinstance(model, nn.Module):
-        return
-    own, theirs = model.state_dict(), reference.state_dict()
+    """Gives the model the reference's parameters and buffers if it has all of them, by name and shape. Otherwise it has
+    what the seed gave it, as in KernelBench, and what differs is printed."""
+    own = model.state_dict() if isinstance(model, nn.Module) else {}
+    theirs = reference.state_dict()
     if {name: tensor.shape for name, tensor in own.items()} == {name: one.shape for name, one in theirs.items()}:
-        model.load_state_dict(theirs)
+        if own:
+            model.load_state_dict(theirs)
+    elif len(own) != len(theirs) or not all(map(torch.equal, own.values(), theirs.values())):
+        print(OTHER_PARAMETERS.format(", ".join(own) or "none", ", ".join(theirs) or "none"))
 
 
 class Repeatable:

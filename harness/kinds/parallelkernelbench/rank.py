@@ -88,7 +88,7 @@ class RankGroups:
             dist.new_group = _new_group
 
 
-_new_group, _gather = dist.new_group, dist.all_gather_into_tensor
+_new_group, _gather, _gather_list = dist.new_group, dist.all_gather_into_tensor, dist.all_gather
 
 
 def gathered(output: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -97,6 +97,16 @@ def gathered(output: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     if output.device.type == "cpu" and output.is_contiguous():
         output, tensor = output.view(-1), tensor.contiguous().view(-1)
     return _gather(output, tensor, *args, **kwargs)
+
+
+def gathered_list(tensors: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
+    """dist.all_gather, which on CPU cores takes tensors of one shape only: NCCL takes any, by a broadcast of each."""
+    if tensor.device.type != "cpu" or async_op or len({one.shape for one in tensors}) == 1:
+        return _gather_list(tensors, tensor, group=group, async_op=async_op)
+    tensors[dist.get_rank(group)].copy_(tensor)
+    for source, one in zip(dist.get_process_group_ranks(group), tensors, strict=True):
+        dist.broadcast(one, source, group=group)
+    return None
 
 
 GROUPS = RankGroups()
@@ -136,7 +146,7 @@ class CalledSolution:
 
     def __init__(self, solution: Callable[..., Any]) -> None:
         self.solution = solution
-        setattr(dist, "all_gather_into_tensor", gathered)  # noqa: B010
+        vars(dist).update(all_gather_into_tensor=gathered, all_gather=gathered_list)
 
     def __call__(self, data: Any) -> Any:
         for ranks in data["groups"]:
