@@ -303,3 +303,26 @@ def test_a_model_with_other_parameters_is_told_that_it_keeps_its_own(capsys: pyt
     assert capsys.readouterr().out == ""
     kernelbench.take_over(made("fc", spread=2.0), made("gemm"))
     assert "(fc.weight, fc.bias) have other names or shapes than Model's (gemm.weight" in capsys.readouterr().out
+
+
+def test_rows_that_come_from_other_choices_are_right_as_the_reference_has_them() -> None:
+    """bf16 and float32 send a few tokens to other experts, which a distance over all of them does not show."""
+    torch.manual_seed(2)
+    x, gate, experts = (torch.randn(*shape).bfloat16() for shape in ((512, 64), (64, 8), (8, 64, 64)))
+
+    def routed(inputs: list[torch.Tensor], parts: int = 1) -> torch.Tensor:
+        x, gate, experts = inputs
+        best = (x @ gate).bfloat16().argmax(-1) if parts > 1 else (x @ gate).argmax(-1)
+        halves = [
+            experts[best][:, at::parts].transpose(1, 2).float() @ x[:, at::parts, None].float() for at in range(parts)
+        ]
+        return (sum(halves[1:], halves[0]).squeeze(-1) + 50 * x.float()).to(x.dtype)
+
+    own = judging.Judging(routed)
+    right = own.right([x, gate, experts])
+    assert isinstance(right, Expected)
+    assert not own.is_raised
+    assert correctness.strict(routed([x, gate, experts]), right).passed
+    assert correctness.strict(routed([x, gate, experts], parts=2), right).passed
+    less = [one.to(torch.float8_e4m3fn).bfloat16() for one in (x, gate, experts)]
+    assert not correctness.strict(routed(less), right).passed
