@@ -46,12 +46,17 @@ GROUPS = """
 import torch
 import torch.distributed as dist
 
+CACHE = {}
+
 
 @torch.no_grad()
 def solution(x, linear, options, world, pair):
     y = linear(x) * options["scale"][0]
     parts = torch.empty((dist.get_world_size(), *y.shape), dtype=y.dtype, device=y.device)
     dist.all_gather_into_tensor(parts, y, group=pair)
+    if "all" not in CACHE:
+        CACHE["all"] = [dist.new_group(list(range(dist.get_world_size())))]
+    dist.all_reduce(y.clone(), group=CACHE["all"][0])
     uneven = [y.new_empty(1 + rank, 32) for rank in range(dist.get_world_size())]
     dist.all_gather(uneven, y[: 1 + dist.get_rank()].contiguous(), group=pair)
     dist.all_reduce(y, group=world)

@@ -7,6 +7,7 @@ every rank (README.md and utils/compare_outputs.py, read 2026-11). Every functio
 """
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,14 +142,35 @@ def device_of(data: Any) -> torch.device:
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
+def has_group(value: Any) -> bool:
+    """Whether a process group is in it: itself, or in lists, tuples and dicts."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return any(map(has_group, value)) if isinstance(value, list | tuple) else isinstance(value, dist.ProcessGroup)
+
+
+def forget_groups(module: Any) -> None:
+    """Empties what a module keeps process groups in. Those of a world that is gone cannot be used any more."""
+    for name, value in list(vars(module).items()):
+        if hasattr(value, "cache_clear"):
+            value.cache_clear()
+        elif has_group(value):
+            value.clear() if isinstance(value, dict | list) else setattr(module, name, None)
+
+
 class CalledSolution:
     """A solution as a kernel."""
 
     def __init__(self, solution: Callable[..., Any]) -> None:
         self.solution = solution
+        self.world: Any = None  # of the last call
         vars(dist).update(all_gather_into_tensor=gathered, all_gather=gathered_list)
 
     def __call__(self, data: Any) -> Any:
+        if self.world is not dist.group.WORLD:
+            if self.world is not None:
+                forget_groups(sys.modules[self.solution.__module__])
+            self.world = dist.group.WORLD
         for ranks in data["groups"]:
             GROUPS.of(ranks)
         return flat(self.solution(*unpacked(data["inputs"])), device_of(data))
