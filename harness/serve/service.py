@@ -1,10 +1,14 @@
 """What the server is made of: its problems, its queue, and the parts that answer for them."""
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from harness.core.errors import UsageError
+from harness.core.words import count_text
 from harness.serve.contests import Contests
 from harness.serve.live import Live
 from harness.serve.store import QueueLimits, Row, Store
@@ -48,7 +52,8 @@ class Changes:
 @dataclass(kw_only=True)
 class Service:
     """The parts that the routes use. `find` gives a leaderboard by any of its names; `refresh` reads the problems'
-    files again; `stopping` is true once the server is shutting down. Without `accepts_jobs` no submission is taken."""
+    files again; `create` offers a further folder until `remove`; `stopping` is true once the server is shutting down.
+    Without `accepts_jobs` no submission is taken."""
 
     store: Store
     worker: QueueWorker
@@ -57,11 +62,14 @@ class Service:
     leaderboards: tuple[Leaderboard, ...]
     find: Callable[[str], Leaderboard | None]
     refresh: Callable[[], Changes]
+    create: Callable[[Path], tuple[str, Changes]]
+    remove: Callable[[str], Changes]
     login: str
     limits: QueueLimits
     accepts_jobs: bool = True
     stopping: Callable[[], bool] = lambda: False
     streams: Counter[str] = field(default_factory=Counter)  # open ones, in all and by who opened them
+    changing: threading.Lock = field(default_factory=threading.Lock)  # held by whoever changes what is offered
 
     def delete(self, row: Row) -> bool:
         """Deletes a submission and ends its evaluation; False if it was deleted meanwhile. An entry of a contest that
@@ -72,6 +80,36 @@ class Service:
     def update(self) -> Changes:
         """Reads the problems' files again, and offers what they say now. Where this raises UsageError or BadFileError,
         nothing changes."""
-        changes = self.refresh()
-        self.leaderboards = changes.leaderboards
-        return changes
+        with self.changing:
+            changes = self.refresh()
+            self.leaderboards = changes.leaderboards
+            return changes
+
+    def create_leaderboard(self, directory: str, is_closed: bool) -> str:
+        """Offers the problem folder, which is relative to where the server was started; the leaderboard's name. Raises
+        UsageError and BadFileError if it cannot be offered."""
+        try:
+            folder = Path(directory).resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise UsageError(f"{directory!r} is no folder's name: {error}") from None
+        with self.changing:
+            name, changes = self.create(folder)
+            self.leaderboards = changes.leaderboards
+            leaderboard = self.find(name)
+            assert leaderboard is not None, "it has just been created"
+            self.store.closed.set(leaderboard.problem, is_closed)
+            return name
+
+    def delete_leaderboard(self, name: str, force: bool) -> None:
+        """Offers a created leaderboard no more. Its submissions are deleted with `force`; without it, having any raises
+        UsageError, as does a leaderboard that was not created."""
+        with self.changing:
+            rows = self.store.listed(None, name)
+            if rows and not force:
+                raise UsageError(f"{name} has {count_text(len(rows), 'submission')}; force=true deletes them too")
+            leaderboard = self.find(name)
+            self.leaderboards = self.remove(name).leaderboards
+            if leaderboard:
+                self.store.closed.set(leaderboard.problem, False)
+            for row in rows:
+                self.delete(row)
