@@ -31,7 +31,8 @@ from harness.ranks.stopwatch import Keep, Kernel, Stopwatch, cloned
 HOST = "127.0.0.1"
 SPARE_OUTPUT_BYTES = 16 << 20, 256 << 20  # at least and at most, by which an output may be larger than the right one
 MAX_MESSAGE_CHARS = 1000  # of an exception's last line, which a compiler may fill with its log
-MEMORY = re.compile("out of memory|cannot allocate|can't allocate", re.IGNORECASE)  # as torch and CUDA say it
+# As torch and CUDA say it, and problems that refuse what does not fit.
+MEMORY = re.compile("out of memory|cannot allocate|can't allocate|too large for this machine", re.IGNORECASE)
 
 
 class Program:
@@ -317,4 +318,6 @@ def reason_of(error: BaseException) -> wire.Reason:
         return "device_memory"
     if isinstance(error, MemoryError) or MEMORY.search(str(error)):
         return "memory"
+    if str(error).startswith(wire.WEAK):
+        return "weak"
     return "module" if isinstance(error, ModuleNotFoundError) else ""

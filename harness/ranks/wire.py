@@ -13,7 +13,9 @@ KEPT_BYTES = 256 << 20  # of a device, that any rank may keep for later calls wh
 Role = Literal["trusted", "baseline", "candidate"]  # which the parent alone knows of untrusted groups
 # What other processes know: groups by their start. Which one is the baseline is drawn, so no rank can tell its role.
 GroupName = Literal["trusted", "first", "second"]
-Reason = Literal["", "device_memory", "memory", "module"]  # out of memory of the device or host, or a missing module
+# Out of memory of the device or host; a missing module; a problem that cannot be judged (its message begins with WEAK).
+Reason = Literal["", "device_memory", "memory", "module", "weak"]
+WEAK = "weak problem: "
 # The programs of ranks, as module:class: of those that judge by the strict checker, and of untrusted ones.
 TRUSTED, UNTRUSTED = "harness.ranks.trusted:Trusted", "harness.ranks.roles:Untrusted"
 MAX_FILES = 64  # that go with one message

@@ -12,6 +12,7 @@ import pytest
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.kinds import registry
+from harness.kinds.trace import rank
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 DEFINITION = {
@@ -189,3 +190,20 @@ def test_a_bad_definition_says_where(trace_set: Path, here: Checkout, change: di
     Path(definition_of(trace_set)).write_text(json.dumps(DEFINITION | change))
     with pytest.raises(BadFileError, match=said):
         registry.find(definition_of(trace_set), here)
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (lambda x, weight, eps: None, False),
+        (lambda x, weight, eps, y, scale: None, True),
+        (lambda x, weight, eps, block=64, warps=4: None, False),
+        (lambda *tensors: None, True),
+    ],
+)
+def test_a_solution_that_does_not_say_fills_what_its_parameters_ask_for(
+    monkeypatch: pytest.MonkeyPatch, run: Callable[..., None], expected: bool
+) -> None:
+    monkeypatch.setattr(rank, "definition", lambda: DEFINITION)
+    assert rank.fills(run, None) is expected
+    assert rank.fills(run, not expected) is not expected

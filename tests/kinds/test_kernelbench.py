@@ -5,9 +5,11 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, UsageError
@@ -16,6 +18,7 @@ from harness.judging.correctness import Expected
 from harness.kinds import registry
 from harness.kinds.benchmarks import rank_judging as judging
 from harness.kinds.benchmarks.problem import batch_of
+from harness.kinds.kernelbench import rank as kernelbench
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
@@ -184,6 +187,7 @@ def test_a_problem_whose_result_is_always_the_same_is_refused(
     found = harness("check", problem("80_dead", DEAD), submission(text), "--device", "cpu")
     assert found.returncode == 2, found.stdout + found.stderr
     assert "weak problem: the result is the same for every input" in found.stderr
+    assert "Next: evaluate another problem" in found.stderr
 
 
 def test_what_is_too_large_is_refused_in_one_line(harness: Harness, problem: Write, submission: Write) -> None:
@@ -254,11 +258,12 @@ def test_honest_kernels_pass_and_narrower_ones_do_not(dtype: torch.dtype) -> Non
 
 def test_drawn_inputs_are_hardened_and_made_ones_are_not() -> None:
     with judging.Draws() as draws:
-        inputs = [torch.rand(8, 100), torch.rand(8, 100).softmax(-1), torch.randint(0, 9, (4,)), 3.0]
+        inputs = [torch.rand(256, 100), torch.rand(8, 100).softmax(-1), torch.randint(0, 9, (4,)), 3.0]
     made = judging.copied(inputs[1])
     judging.harden_drawn(draws.free(inputs), 5, judging.HARDEST)
     assert bool((inputs[0] < 0).any())
     assert inputs[0].mean(1).std() > 0.1
+    assert inputs[0].abs().mean(0).std() > 0.1, "half of the columns of 2^30 numbers passed for all of a mean"
     assert torch.equal(inputs[1], made)
 
 
@@ -268,3 +273,65 @@ def test_a_problem_is_weak_if_nearly_all_of_its_result_may_be_zeros() -> None:
     results = drawn.cumprod(1), drawn @ drawn.mT.tril()
     weak = [judging.weakness([drawn], right, lambda dtype: 1e-4) for right in results]
     assert weak == ["weak problem: zeros pass its own tolerance in more than 90% of the result", ""]
+
+
+def test_an_infinite_value_is_right_where_the_reference_has_one() -> None:
+    """A masked logit, the logarithm of a sum over nothing. Its neighbours are judged as ever."""
+    torch.manual_seed(1)
+    masked = torch.zeros(16, 64).masked_fill(torch.ones(16, 64).triu(1).bool(), -torch.inf)
+    inputs = [torch.randn(16, 64)]
+    right = judging.Judging(lambda given: given[0] * 3 + masked).right(inputs)
+    assert isinstance(right, Expected)
+    value = inputs[0] * 3 + masked
+    assert correctness.strict(value, right).passed
+    for wrong in (value * 1.001, value.nan_to_num(), value.neg(), value.masked_fill(masked == 0, 0), value + torch.inf):
+        assert not correctness.strict(wrong, right).passed
+
+
+def test_a_submission_that_has_the_problems_sizes_gets_a_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that a model reads from its file, as KernelBench's RNN does. Other constants of that name stay."""
+    published, own = SimpleNamespace(batch_size=256, n=8), SimpleNamespace(batch_size=256, n=64)
+    monkeypatch.setattr(kernelbench, "problem", lambda: published)
+    for batch_size in (16, 32):
+        kernelbench.sized({"batch_size": batch_size, "n": 4}, own)
+        assert (published.batch_size, own.batch_size, own.n) == (batch_size, batch_size, 64)
+
+
+def test_a_model_with_other_parameters_is_told_that_it_keeps_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Other names in the same order have the same values by the seed, and nothing is said."""
+
+    def made(name: str, spread: float = 1.0) -> nn.Module:
+        torch.manual_seed(3)
+        linear = nn.Linear(4, 2)
+        with torch.no_grad():
+            linear.weight.mul_(spread)
+        return nn.ModuleDict({name: linear})
+
+    kernelbench.take_over(made("fc"), made("gemm"))
+    kernelbench.take_over(made("gemm", spread=2.0), made("gemm"))
+    assert capsys.readouterr().out == ""
+    kernelbench.take_over(made("fc", spread=2.0), made("gemm"))
+    assert "(fc.weight, fc.bias) have other names or shapes than Model's (gemm.weight" in capsys.readouterr().out
+
+
+def test_rows_that_come_from_other_choices_are_right_as_the_reference_has_them() -> None:
+    """bf16 and float32 send a few tokens to other experts, which a distance over all of them does not show."""
+    torch.manual_seed(2)
+    x, gate, experts = (torch.randn(*shape).bfloat16() for shape in ((512, 64), (64, 8), (8, 64, 64)))
+
+    def routed(inputs: list[torch.Tensor], parts: int = 1) -> torch.Tensor:
+        x, gate, experts = inputs
+        best = (x @ gate).bfloat16().argmax(-1) if parts > 1 else (x @ gate).argmax(-1)
+        halves = [
+            experts[best][:, at::parts].transpose(1, 2).float() @ x[:, at::parts, None].float() for at in range(parts)
+        ]
+        return (sum(halves[1:], halves[0]).squeeze(-1) + 50 * x.float()).to(x.dtype)
+
+    own = judging.Judging(routed)
+    right = own.right([x, gate, experts])
+    assert isinstance(right, Expected)
+    assert not own.is_raised
+    assert correctness.strict(routed([x, gate, experts]), right).passed
+    assert correctness.strict(routed([x, gate, experts], parts=2), right).passed
+    less = [one.to(torch.float8_e4m3fn).bfloat16() for one in (x, gate, experts)]
+    assert not correctness.strict(routed(less), right).passed

@@ -4,11 +4,13 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness.core.checkout import Checkout
 from harness.kinds import registry
+from harness.kinds.parallelkernelbench import rank as parallel
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 UTILS = """
@@ -46,14 +48,21 @@ GROUPS = """
 import torch
 import torch.distributed as dist
 
+CACHE = {}
+
 
 @torch.no_grad()
 def solution(x, linear, options, world, pair):
     y = linear(x) * options["scale"][0]
     parts = torch.empty((dist.get_world_size(), *y.shape), dtype=y.dtype, device=y.device)
     dist.all_gather_into_tensor(parts, y, group=pair)
+    if "all" not in CACHE:
+        CACHE["all"] = [dist.new_group(list(range(dist.get_world_size())))]
+    dist.all_reduce(y.clone(), group=CACHE["all"][0])
+    uneven = [y.new_empty(1 + rank, 32) for rank in range(dist.get_world_size())]
+    dist.all_gather(uneven, y[: 1 + dist.get_rank()].contiguous(), group=pair)
     dist.all_reduce(y, group=world)
-    return y, parts.sum(0).argmax(-1), dist.get_world_size()
+    return y, parts.sum(0).argmax(-1), dist.get_world_size(), torch.cat(uneven)
 """
 SPARSE = """
 import torch
@@ -112,3 +121,11 @@ def test_a_problem_is_found_by_its_clone(clone: Path, tmp_path: Path) -> None:
     assert case.params == {"problem": 2, "rows": 1024, "cols": 1024, "dtype": "bfloat16"}
     (clone.parent / "utils" / "input_output_tensors.py").unlink()
     assert not registry.is_problem(clone / "2_groups.py")
+
+
+def test_groups_that_a_solution_keeps_are_forgotten_with_their_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing else that its file has."""
+    monkeypatch.setattr(parallel.dist, "ProcessGroup", complex)
+    found = SimpleNamespace(by_size={8: [1j], 4: None}, group=1j, sizes={8: [1]}, name="mine")
+    parallel.forget_groups(found)
+    assert found == SimpleNamespace(by_size={}, group=None, sizes={8: [1]}, name="mine")

@@ -21,10 +21,14 @@ STAGED = 'File "/tmp/kernel-eval-a1b2c3/candidate/0/{}", line 3, in custom_kerne
 
 
 def plan(**changes: Any) -> Any:
-    problem = SimpleNamespace(name="a problem", advice=lambda *_: "", root=Path("/nowhere"))
+    problem = SimpleNamespace(
+        name="a problem", advice=lambda *_: "", root=Path("/nowhere"), suites=("official", "quick")
+    )
     submission = submission_of("")
     known = {"problem": problem, "submission": submission, "opponent": None, "device": "cpu", "cuda_is_cpu": False}
-    return SimpleNamespace(**known | {"world_size": 8, "is_control": False} | changes)
+    return SimpleNamespace(
+        **known | {"world_size": 8, "is_control": False, "suite": SimpleNamespace(name="cpu")} | changes
+    )
 
 
 class Control:
@@ -104,7 +108,7 @@ def test_an_opponent_that_broke_the_judge_is_named() -> None:
 
 
 def test_one_rank_is_not_told_to_be_fewer() -> None:
-    with pytest.raises(UsageError, match=r"Next: smaller shapes \(--suite\) need less memory"):
+    with pytest.raises(UsageError, match=r"Next: smaller shapes \(--suite quick\) need less memory"):
         decided(raised("memory"), world_size=1)
 
 

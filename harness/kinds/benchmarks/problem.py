@@ -74,10 +74,8 @@ class BenchmarkProblem(Problem):
                 )
 
     def advice(self, device: str, cuda_is_cpu: bool) -> str:
-        if device == "cpu" and self.mentions("triton"):
-            return "it has Triton kernels, which only a GPU runs: evaluate it there"
-        smaller = f"with --suite {SMALL}, " if SMALL in self.suites else ""
-        return f"one that is too large may fit {smaller}on a GPU or with more memory" if device == "cpu" else ""
+        has_kernels = device == "cpu" and self.mentions("triton")
+        return "it has Triton kernels, which only a GPU runs: evaluate it there" if has_kernels else ""
 
 
 def glue(module: str, *more: str) -> dict[str, bytes]:

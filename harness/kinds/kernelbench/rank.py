@@ -35,6 +35,10 @@ from harness.kinds.benchmarks.rank_judging import (
 
 MODULE = "problem_file"  # the problem's own file, as it is staged
 PUBLISHED_SEED = 42  # KernelBench's seed_num
+OTHER_PARAMETERS = (
+    "ModelNew's parameters and buffers ({}) have other names or shapes than Model's ({}): they are not copied from "
+    "Model, and what the same seed gave them is not what Model has"
+)
 RUNNING = ("running_mean", "running_var", "num_batches_tracked")  # of batch norms, which a call in training ignores
 
 
@@ -48,12 +52,17 @@ def problem() -> Any:
     return importlib.import_module(MODULE)
 
 
-def sized(sizes: Mapping[str, Any]) -> Any:
-    """The problem's module with its constants as a case has them."""
+def sized(sizes: Mapping[str, Any], submission: Any = None) -> Any:
+    """The problem's module with its constants as a case has them. A submission's module gets the same changes where it
+    has the problem's constants."""
     module = problem()
     for name, value in sizes.items():
-        if getattr(module, name, value) != value:
+        was = getattr(module, name, value)
+        if was != value:
             setattr(module, name, value)
+            own = getattr(submission, name, None)
+            if type(own) is type(was) and own == was:
+                setattr(submission, name, value)
     return module
 
 
@@ -80,12 +89,15 @@ def built(make: Callable[..., Any], seed: int, device: torch.device) -> Any:
 
 
 def take_over(model: Any, reference: nn.Module) -> None:
-    """Gives the model the reference's parameters and buffers if it has all of them, by name and shape."""
-    if not isinstance(model, nn.Module):
-        return
-    own, theirs = model.state_dict(), reference.state_dict()
+    """Gives the model the reference's parameters and buffers if it has all of them, by name and shape. Otherwise it has
+    what the seed gave it, as in KernelBench, and what differs is printed."""
+    own = model.state_dict() if isinstance(model, nn.Module) else {}
+    theirs = reference.state_dict()
     if {name: tensor.shape for name, tensor in own.items()} == {name: one.shape for name, one in theirs.items()}:
-        model.load_state_dict(theirs)
+        if own:
+            model.load_state_dict(theirs)
+    elif len(own) != len(theirs) or not all(map(torch.equal, own.values(), theirs.values())):
+        print(OTHER_PARAMETERS.format(", ".join(own) or "none", ", ".join(theirs) or "none"))
 
 
 class Repeatable:
@@ -148,8 +160,8 @@ def device_of(data: Any) -> torch.device:
 class CalledModel:
     """A class of models as a kernel: makes the model that an input's parameters are of, keeps it, calls it."""
 
-    def __init__(self, make: Callable[..., Any], takes_over: bool) -> None:
-        self.make, self.takes_over = make, takes_over
+    def __init__(self, make: Callable[..., Any], takes_over: bool, module: Any = None) -> None:
+        self.make, self.takes_over, self.module = make, takes_over, module
         self.seed: int | None = None
         self.model: Repeatable
 
@@ -157,7 +169,7 @@ class CalledModel:
         """The model for that input."""
         if self.seed != data["weights"]:
             self.seed = None
-            sized(data["sizes"])
+            sized(data["sizes"], self.module)
             device = device_of(data)
             model = built(self.make, data["weights"], device)
             if self.takes_over:
@@ -174,7 +186,7 @@ def adapt(submission: Any) -> Any:
     make = getattr(submission, "ModelNew", None)
     if make is None:
         raise AttributeError("the submission defines no ModelNew; define it with the constructor and forward of Model")
-    return CalledModel(make, takes_over=True)
+    return CalledModel(make, takes_over=True, module=submission)
 
 
 class Reference:

@@ -17,15 +17,17 @@ from harness.kinds import staging
 from harness.kinds.gpu_only import refuse_gpu_only
 from harness.kinds.kind import BROKE_ITS_JUDGE, OpponentFailed
 from harness.kinds.op.plan import OpPlan
+from harness.problems.problem import OFFICIAL
 from harness.ranks import wire
 from harness.ranks.failure import RankFailure
 
 REASON_CHARS = 300
-LESS = "{}smaller shapes (--suite) need less memory"
+LESS = "{}smaller shapes (--suite{}) need less memory"
 NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
     "device_memory": LESS,
     "memory": LESS,
     "module": f"install the missing package for {sys.executable}",
+    "weak": "evaluate another problem; `python -m harness audit` names the weak ones of a set",
     "": "correct the problem's files, or see with `python -m harness doctor --smoke` whether ranks can talk here",
 }
 # A file of a rank's working folder, in a traceback.
@@ -89,7 +91,9 @@ def _refused(failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, wh
     place = f"{frames[-1][0]}:{frames[-1][1]}, " if frames else ""
     known = f" An input and an output take {made_nbytes / 2**30:.1f} GiB, of which the harness holds several copies."
     fewer = "fewer ranks (--ranks) or " if plan.world_size > 1 else ""
-    advice = (reason == "" and plan.problem.advice(plan.device, plan.cuda_is_cpu)) or NEXT[reason].format(fewer)
+    others = [name for name in plan.problem.suites if name not in (OFFICIAL, "cpu", plan.suite.name)]
+    usual = NEXT[reason].format(fewer, f" {' or '.join(others)}" if others else "")
+    advice = (reason == "" and plan.problem.advice(plan.device, plan.cuda_is_cpu)) or usual
     return UsageError(
         f"{what} ({place}{_who(failure)}): {plan.problem.name} does not run here, at {case}."
         f"{known if made_nbytes and reason == 'device_memory' else ''} Next: {advice}{staging.kept(plan.problem, text)}"

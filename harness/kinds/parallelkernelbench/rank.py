@@ -7,6 +7,7 @@ every rank (README.md and utils/compare_outputs.py, read 2026-11). Every functio
 """
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from harness.kinds.benchmarks.rank_judging import (
 
 MODULE, UTILS = "problem_file", "utils.input_output_tensors"
 TOLERANCE = 1e-2
-HARDEST = 1  # level of hardening
+HARDEST = 2  # level of hardening
 OFFSET = 2.0  # standard deviation of the offsets of columns
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 
@@ -88,7 +89,7 @@ class RankGroups:
             dist.new_group = _new_group
 
 
-_new_group, _gather = dist.new_group, dist.all_gather_into_tensor
+_new_group, _gather, _gather_list = dist.new_group, dist.all_gather_into_tensor, dist.all_gather
 
 
 def gathered(output: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -97,6 +98,16 @@ def gathered(output: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     if output.device.type == "cpu" and output.is_contiguous():
         output, tensor = output.view(-1), tensor.contiguous().view(-1)
     return _gather(output, tensor, *args, **kwargs)
+
+
+def gathered_list(tensors: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
+    """dist.all_gather, which on CPU cores takes tensors of one shape only: NCCL takes any, by a broadcast of each."""
+    if tensor.device.type != "cpu" or async_op or len({one.shape for one in tensors}) == 1:
+        return _gather_list(tensors, tensor, group=group, async_op=async_op)
+    tensors[dist.get_rank(group)].copy_(tensor)
+    for source, one in zip(dist.get_process_group_ranks(group), tensors, strict=True):
+        dist.broadcast(one, source, group=group)
+    return None
 
 
 GROUPS = RankGroups()
@@ -131,14 +142,35 @@ def device_of(data: Any) -> torch.device:
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
+def has_group(value: Any) -> bool:
+    """Whether a process group is in it: itself, or in lists, tuples and dicts."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return any(map(has_group, value)) if isinstance(value, list | tuple) else isinstance(value, dist.ProcessGroup)
+
+
+def forget_groups(module: Any) -> None:
+    """Empties what a module keeps process groups in. Those of a world that is gone cannot be used any more."""
+    for name, value in list(vars(module).items()):
+        if hasattr(value, "cache_clear"):
+            value.cache_clear()
+        elif has_group(value):
+            value.clear() if isinstance(value, dict | list) else setattr(module, name, None)
+
+
 class CalledSolution:
     """A solution as a kernel."""
 
     def __init__(self, solution: Callable[..., Any]) -> None:
         self.solution = solution
-        setattr(dist, "all_gather_into_tensor", gathered)  # noqa: B010
+        self.world: Any = None  # of the last call
+        vars(dist).update(all_gather_into_tensor=gathered, all_gather=gathered_list)
 
     def __call__(self, data: Any) -> Any:
+        if self.world is not dist.group.WORLD:
+            if self.world is not None:
+                forget_groups(sys.modules[self.solution.__module__])
+            self.world = dist.group.WORLD
         for ranks in data["groups"]:
             GROUPS.of(ranks)
         return flat(self.solution(*unpacked(data["inputs"])), device_of(data))
@@ -183,8 +215,8 @@ class Reference:
 
     def harden(self, data: Any, seed: int) -> Any:
         """The same with numbers of float types that no seed changes multiplied by 0.5 to 1.5, alike on every rank.
-        Where the result is the same for every input even so, numbers that are drawn get an offset for each column.
-        Raises ValueError if that does not help: then the problem cannot be judged."""
+        Where the result is the same for every input even so, numbers that are drawn get an offset for each column, and
+        at the last level a factor of 0.25 to 2. Raises ValueError for a problem that cannot be judged even so."""
         if self.fixed is None:
             other = self.generate_input(seed=seed + 1, **self.where)
             pairs = zip(leaves_of(data["inputs"]), leaves_of(other["inputs"]), strict=False)
@@ -208,7 +240,8 @@ class Reference:
                 factor = 0.5 + torch.rand(tensor.shape, generator=generator, device="cpu")
                 return (tensor * factor.to(tensor.device)).to(tensor.dtype)
             offset = OFFSET * torch.randn(tensor.shape[-1], generator=generator, device="cpu")
-            return (tensor + offset.to(tensor.device)).to(tensor.dtype)
+            scale = 0.25 + 1.75 * float(torch.rand((), generator=generator, device="cpu")) if self.level > 1 else 1.0
+            return (scale * (tensor + offset.to(tensor.device))).to(tensor.dtype)
 
         return data | {"inputs": mapped(data["inputs"], changed), "hardened": True}
 

@@ -35,6 +35,7 @@ from harness.kinds.benchmarks.rank_judging import (
 
 MODULE, DEFINITION, WORKLOADS = "problem_file", "definition.json", "workloads.json"
 SPEC = "KERNEL_EVAL_SPEC"  # what a staged solution says of itself (kinds.trace)
+SAMPLING = "sampling"  # the op_type of definitions whose results are drawn: alike for one seed
 TOLERANCE = 1e-2
 TINY = 1e-8  # added to what errors are relative to
 MOST_SHOWN = 1e300
@@ -134,6 +135,8 @@ class CalledFunction:
     def __call__(self, data: Any) -> Any:
         kind: str = data["device"]
         device = torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
+        if definition().get("op_type") == SAMPLING:
+            torch.manual_seed(data["seed"])
         with torch.no_grad():
             if not self.fills:
                 return flat(results(self.run(*data["inputs"])), device)
@@ -147,12 +150,16 @@ class CalledFunction:
 
 
 def fills(run: Callable[..., Any], said: bool | None) -> bool:
-    """Whether a solution writes into tensors that it gets: as it says, or as its parameters do."""
+    """Whether a solution writes into tensors that it gets: as it says, or as its parameters do. One that says nothing
+    and takes any arguments does, by the format's default."""
     if said is not None:
         return said
     inputs, outputs = len(definition()["inputs"]), len(definition()["outputs"])
-    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(one.kind in plain for one in inspect.signature(run).parameters.values()) == inputs + outputs
+    parameters = inspect.signature(run).parameters.values()
+    plain = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        return True
+    return len(plain) >= inputs + outputs and sum(one.default is one.empty for one in plain) > inputs
 
 
 def adapt(submission: Any) -> Any:
@@ -193,7 +200,7 @@ class Reference:
             else:
                 random.append(len(inputs))
                 inputs.append(drawn(shape, dtype, device))
-                if definition().get("op_type") == "sampling" and name == "probs":
+                if definition().get("op_type") == SAMPLING and name == "probs":
                     inputs[-1] = inputs[-1].softmax(-1)
                     random.pop()
         data = {"inputs": inputs, "axes": axes, "device": device.type, "workload": workload, "seed": seed}
@@ -269,9 +276,10 @@ def within(output: Any, right: Any) -> tuple[bool, str]:
     for one, other in pairs:
         if not one.numel():
             continue
-        error = (one.float() - other.float()).abs()
-        part = error / (other.float().abs() + TINY)
-        is_off = is_off or bool(((error > TOLERANCE) & (part > TOLERANCE)).any()) or not are_finite([one])
+        alike = one == other  # which infinite values may be
+        error = (one.float() - other.float()).abs().masked_fill_(alike, 0)
+        part = (error / (other.float().abs() + TINY)).masked_fill_(alike, 0)
+        is_off = is_off or bool(((error > TOLERANCE) & (part > TOLERANCE)).any()) or not are_finite([error])
         absolute, relative = max(absolute, _shown(error)), max(relative, _shown(part))
     return not is_off, json.dumps({"max_absolute_error": absolute, "max_relative_error": relative})
 
