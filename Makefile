@@ -218,7 +218,7 @@ test-agents: $(SETUP)
 	@if [ -n "$(READERS_PYTHON)" ] && [ ! -x $(READERS) ]; then $(READERS_PYTHON) -m venv .cache/readers && \
 	  $(READERS) -m pip install --quiet harbor==0.25.0 verifiers==0.4.0 inspect-harbor==1.0.0; fi
 	AGENTS_ALL=1 READERS=$$(test -x $(READERS) && realpath --no-symlinks $(READERS)) \
-	  $(RUN) -m pytest -p no:xdist tests/test_agents_*.py tests/test_pool.py $(ARGS)
+	  $(RUN) -m pytest -p no:xdist tests/agents tests/evaluation/test_pool.py $(ARGS)
 
 fuzz: $(SETUP)
 	@$(RUN) bench/fuzz.py $(call flag,inputs,INPUTS) $(ARGS)

@@ -49,7 +49,7 @@ def time_us(call: Callable[[], Any], scratch: torch.Tensor) -> float:
         call()
         end.record()
     torch.cuda.synchronize()
-    return statistics.median(start.elapsed_time(end) * 1000 for start, end in events[WARM:])
+    return statistics.median(float(start.elapsed_time(end)) * 1000 for start, end in events[WARM:])
 
 
 def measured(problem: str, world_size: int) -> list[tuple[str, float, float]]:

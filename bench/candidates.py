@@ -107,7 +107,9 @@ def of_ag_gemm(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
         for send_m in ((16,) if shape[0] <= 64 else (32, min(flag_m, SENT_AT_ONCE // flag_k)))
         if flag_m <= max(mine, FLAGS[0][0])
     }
-    chosen = [(row.block_m, row.block_n, row.block_k, row.warps, row.stages, row.per_sm) for row in plain]
+    chosen: list[tuple[int, ...]] = [
+        (row.block_m, row.block_n, row.block_k, row.warps, row.stages, row.per_sm) for row in plain
+    ]
     chosen += chance.sample(blocks, min(at_most // 4, len(blocks)))
     by_engine = [
         Row(chip, shape, *block[:3], 1, GROUPS[-1], *block[3:], 0, 0, 32, 32, *FLAGS[0], PREFETCHES[-1], "engine", "")
@@ -159,8 +161,11 @@ def by_warps(shape: tuple[int, ...], ranks: int, more_bytes: int) -> list[tuple[
     ]
 
 
-def products(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
+def products(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Blocks (M, N, K), warps, stages and programs a multiprocessor that may be good for a product of that shape."""
+    sizes: list[tuple[int, int, int]]
+    depths: tuple[int, ...]
+    stages: tuple[int, ...]
     if shape[0] <= 64:
         sizes, depths, stages = [(64, 32, 4), (64, 64, 4), (64, 128, 4)], (64, 128), (4, 5, 6, 8)
     elif shape[0] <= 512:
@@ -182,7 +187,7 @@ def products(shape: tuple[int, int, int]) -> list[tuple[int, ...]]:
     ]
 
 
-def splits_of(block: tuple[int, ...], shape: tuple[int, int, int]) -> list[int]:
+def splits_of(block: tuple[int, ...], shape: tuple[int, ...]) -> list[int]:
     """Among how many programs the depth of a tile may well be shared."""
     tiles = -(-shape[0] // block[0]) * -(-shape[1] // block[1])
     return [1, *(split for split in SPLITS if tiles * split <= MOST_SHARES)]

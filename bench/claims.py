@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from unittest import mock
 
-from figures import ROOT, Figures, add_data_argument
+from figures import ROOT, Cell, Figures, add_data_argument
 from trust import HOSTILE, evaluated
 
 from harness.core.checkout import Checkout
@@ -115,7 +115,7 @@ def main() -> None:
         for _ in range(options.times):
             evaluated(problem, suite, read_submission(HOSTILE / "honest_reference.py", ROOT), mode="benchmark")
     figures = Figures("What claims gain", host.environment("", options.ranks).machine_class)
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for name, claim in CLAIMS.items():
         rng = random.Random(1)
         found = [drawn(shape, rng, claim) for shape in shapes for _ in range(DRAWS)]

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from figures import ROOT, Figures, add_data_argument, need_gpus
+from figures import ROOT, Cell, Figures, add_data_argument, need_gpus
 from trust import Silent, busy_cores
 
 from harness.core.checkout import Checkout
@@ -80,7 +80,7 @@ def main() -> None:
     figures.write(options.data)
 
 
-def agree(problem: str, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
+def agree(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ...]]:
     """The ranked median of each shape beside the events'."""
     for _ in range(options.times):
         report, _ = evaluated(problem, options, None)
@@ -90,7 +90,7 @@ def agree(problem: str, options: argparse.Namespace) -> Iterator[tuple[object, .
             yield problem, result.ranked.metric.name, ranked, events, ranked / events, len(result.ranked.own)
 
 
-def same(problem: str, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
+def same(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ...]]:
     """How many times as fast as itself the reference is shown."""
     for _ in range(options.times):
         began = time.monotonic()
@@ -109,7 +109,7 @@ def over(one: float, other: float) -> float:
     return one / other
 
 
-def phases(problem: str, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
+def phases(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ...]]:
     """What the parent saw of every kind of call of a shape."""
     spent_s: dict[str, float] = {}
     with contextlib.ExitStack() as watched:
@@ -240,9 +240,9 @@ def events_us(problem_name: str, suite: str, folder: Path) -> list[float]:
     from harness.ranks.device import flush_scratch
 
     sys.path.insert(0, str(folder))
-    from submission import custom_kernel  # type: ignore[import-not-found]
+    from submission import custom_kernel
 
-    import reference  # type: ignore[import-not-found]
+    import reference
 
     scratch = flush_scratch(torch.cuda.get_device_properties(0), "cuda")
     medians = []

@@ -19,6 +19,7 @@ import argparse
 import platform
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,16 +29,17 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "bench")]
 
 import torch
 import triton
-from compiled import chip_of, compiled_all
 from figures import Figures, add_data_argument
 from kernel_ranks import imported
+
+from tests.compiled import chip_of, compiled_all
 
 LIKE = {"sm": "sm_100"}  # the chip that a row for all chips of a maker is compiled for
 RANKS = {"gfx": 8, "sm_": 4}  # for which the tables of gemm_rs and ag_gemm have rows
 EXPERTS = {6144: (8, 2), 2048: (64, 6), 2880: (128, 4), 4096: (128, 8), 7168: (256, 8)}  # official, by hidden_dim
 INTERMEDIATE = 16  # of moe's experts
-COLUMNS = ("kernel", "chip", "shape", "VGPRs", "spilled VGPRs", "spilled SGPRs", "LDS, bytes", "warps")
-COLUMNS += ("programs a unit",)
+COLUMNS_BUT = ("kernel", "chip", "shape", "VGPRs", "spilled VGPRs", "spilled SGPRs", "LDS, bytes", "warps")
+COLUMNS = (*COLUMNS_BUT, "programs a unit")
 Compile = Callable[[], Any]
 
 
@@ -60,7 +62,7 @@ def of_gemm(submission: Any, row: Any, chip: Any) -> list[Compile]:
 
 def of_attention(submission: Any, row: Any, chip: Any) -> list[Compile]:
     plan = submission.make_plan(row, chip, row.shape)
-    return [lambda of=step, given=given: compile_launch(of, given) for step, given in plan.examples()] if plan else []
+    return [partial(compile_launch, step, given) for step, given in plan.examples()] if plan else []
 
 
 def of_rows(submission: Any, row: Any, chip: Any) -> list[Compile]:

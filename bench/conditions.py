@@ -246,8 +246,8 @@ class Bench:
 
     def back_to_back(self, data: Any, restore: Callable[[], None]) -> list[float]:
         """Calls that the host submits ahead of the device, as in a training step."""
-        gpu, new = self.held.gpu, torch.cuda.Event
-        events = [(new(enable_timing=True), new(enable_timing=True)) for _ in range(WARM + CALLS)]
+        gpu = self.held.gpu
+        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(WARM + CALLS)]
         for start, end in events:
             restore()
             gpu.flush_caches()
@@ -274,7 +274,7 @@ class Bench:
         self.kernel(data)
         gpu.end.record()
         gpu.synchronize()
-        return gpu.start.elapsed_time(gpu.end) * 1000
+        return float(gpu.start.elapsed_time(gpu.end)) * 1000
 
 
 def copied(data: Any) -> Any:

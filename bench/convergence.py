@@ -71,9 +71,10 @@ def samples_to_targets(
         hidden = f"convergence {seed}"
         given = reference.generate_input(**params, rank=0, world_size=1, seed=seed, hidden_seed=hidden)
         log = Watching(reference, given, reference.held_out(**params, hidden_seed=hidden), targets)
-    data = Data(given["tokens"], device, Counts())
+    config = config_of(given, hyperparameters)
+    data = Data(given["tokens"], device, Counts(), config["batch_size"], config["samples"])
     with contextlib.suppress(Reached, RunOver):
-        train.train(config_of(given, hyperparameters), data, given["seed"], min(targets), log)
+        train.train(config, data, given["seed"], min(targets), log)
     return log
 
 
@@ -101,7 +102,7 @@ def main() -> None:
     cases = [case for suite in suites for case in suite.benchmarks]
     for size in dict.fromkeys(case.params["size"] for case in cases):
         of_size = [case for case in cases if case.params["size"] == size]
-        targets = sorted({float(case.params["target"]) for case in of_size}, reverse=True)
+        targets = sorted({float(str(case.params["target"])) for case in of_size}, reverse=True)
         for batch_size in options.batches or rules.hyperparameters["batch_size"].values:
             for rate in options.rates or [own["learning_rate"]]:
                 chosen = own | {"batch_size": batch_size, "learning_rate": rate}

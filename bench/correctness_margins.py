@@ -17,13 +17,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from figures import Figures, add_data_argument
 
 from harness.core.checkout import Checkout
+from harness.core.records import Case
 from harness.problems import shape_file
 from tests import corpus
-from tests.ranks import Court, Ranks, judge, margin
+from tests.court import Court, Ranks, judge, margin
 
 
 @dataclass(kw_only=True)
@@ -36,7 +40,7 @@ class Found:
     misjudged: list[str] = field(default_factory=list)
 
 
-def measured(court: Court, cases: list, seeds: int) -> dict[str, Found]:
+def measured(court: Court, cases: Sequence[Case], seeds: int) -> dict[str, Found]:
     """Runs every variant on every case, with the case's own seed and the next ones."""
     variants = corpus.variants(court.problem)
     kernels = {variant.name: court.load(corpus.submission(variant)) for variant in variants}
@@ -61,7 +65,9 @@ def measured(court: Court, cases: list, seeds: int) -> dict[str, Found]:
     return found
 
 
-def note(found, name, honest, hardened, outputs, expected, reference, right) -> None:
+def note(
+    found: Found, name: str, honest: bool, hardened: bool, outputs: Any, expected: Any, reference: Any, right: Any
+) -> None:
     worst = max(map(margin, outputs, expected))
     (found.hardened if hardened else found.published).append(worst)
     passed = all(judge(*pair).passed for pair in zip(outputs, expected, strict=True))

@@ -36,7 +36,7 @@ from harness.core import stats
 from harness.core.errors import Exit
 from harness.core.events import PhaseBegan, event_of
 from harness.core.metrics import MEMORY
-from harness.gpumode.folder import FILE
+from harness.kinds.registry import problems_below
 from harness.machine import host
 from harness.machine.gpus import gpu_names
 from harness.machine.readings import Unread, module
@@ -115,7 +115,8 @@ def evaluated(
 def table(figures: Figures, found: Sequence[tuple[File, Mapping[str, Ran]]], has_figures: bool) -> None:
     """The verdicts, with times and memory where evaluations ran alone; then who had the memory."""
     whats = ("verdict", "s", "peak GiB") if has_figures else ("verdict",)
-    rows, ratios, right, refused = [], [], 0, 0
+    rows: list[list[Cell]] = []
+    ratios, right, refused = [], 0, 0
     for file, ran in found:
         words = {one.word for one in ran.values()}
         right, refused = right + (words == {file.wanted}), refused + (REFUSED in words)
@@ -123,7 +124,8 @@ def table(figures: Figures, found: Sequence[tuple[File, Mapping[str, Ran]]], has
             ratios.append(ran["ours"].seconds / ran["theirs"].seconds)
         cells: list[Cell] = []
         for one in ran.values():
-            cells += [one.word, one.seconds, one.peak_bytes / 2**30][: len(whats)]
+            every: list[Cell] = [one.word, one.seconds, one.peak_bytes / 2**30]
+            cells += every[: len(whats)]
         lines = dict.fromkeys(one.line for one in ran.values() if one.line and one.word != file.wanted)
         rows.append([*file.names, *cells, "; ".join(lines)])
     columns = [f"{name} {what}" for name in (found[0][1] if found else ()) for what in whats]
@@ -152,8 +154,7 @@ def account(file: File, ran: Mapping[str, Ran]) -> Iterator[list[Cell]]:
 
 def folders_of(places: Sequence[Path]) -> Iterator[Path]:
     """The problem folders at or below these places, each once."""
-    found = {path.parent.resolve() for place in places for path in (place / FILE, *place.rglob(FILE)) if path.is_file()}
-    yield from sorted(found)
+    yield from sorted({path.resolve() for place in places for path in problems_below(place) if path.is_dir()})
 
 
 def files_of(folder: Path, own_only: bool) -> Iterator[File]:

@@ -73,7 +73,9 @@ def main() -> None:
 
 def run_all(slices: list[Slice], jobs: int) -> list[Slice]:
     """Each slice in a process of its own, `jobs` at a time; one that is stuck is ended, and that is a finding."""
-    context, waiting, running, done = get_context("fork"), list(slices), [], []
+    context, waiting = get_context("fork"), list(slices)
+    running: list[Job] = []
+    done: list[Slice] = []
     while waiting or running:
         while waiting and len(running) < jobs:
             running.append(Job(context, waiting.pop(0)))

@@ -32,13 +32,15 @@ from figures import Figures, add_data_argument, need_gpus
 
 from harness.board import report_json
 from harness.core.checkout import Checkout
-from harness.core.records import CaseResult, EvalReport, Measured
+from harness.core.records import Bound, CaseResult, EvalReport, Measured
 from harness.core.stats import geomean, log_ratios, median, spread
 from harness.judging import verdict
 from harness.machine import gpus
 from harness.problems.shape_file import find, problem_names
-from harness.ranks.clocks import LEAD_S, device_us, wall_us
-from harness.ranks.launch import ROLES, Launch, Ranks
+from harness.ranks.clocks import LEAD_S, device_us
+from harness.ranks.launch import Launch, Ranks
+from harness.ranks.witness import wall_us
+from harness.ranks.zygotes import ROLES
 
 ENTRIES = ("submission.py", "peers/torch_fused.py")  # beside the reference, which every evaluation times
 SLOWER = Path(__file__).resolve().parent / "slower.py"
@@ -60,10 +62,10 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.which) - set(BENCHES):
         parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
-    names = gpus.gpu_names()
-    need_gpus(parser, options.ranks, len(names))
+    cards = gpus.gpu_names()
+    need_gpus(parser, options.ranks, len(cards))
     which = options.which or list(BENCHES)
-    options.figures = Figures(", ".join(which).capitalize(), f"{options.ranks}x {' and '.join(sorted(set(names)))}")
+    options.figures = Figures(", ".join(which).capitalize(), f"{options.ranks}x {' and '.join(sorted(set(cards)))}")
     for name in which:
         BENCHES[name](options)
         options.figures.write(options.data)
@@ -118,9 +120,9 @@ def ref_us(case: Measured, clock: str) -> float:
     return median(case.by_name[clock].baseline)
 
 
-def bound_us(result: CaseResult) -> float:
+def bound_of(result: CaseResult) -> Bound:
     assert result.bound is not None, "the problem has a cost"
-    return result.bound.value
+    return result.bound
 
 
 def device_geomean_us(report: EvalReport) -> float:
@@ -150,12 +152,15 @@ def evaluations(options: argparse.Namespace) -> None:
         rows = []
         for result, case in measured(report):
             cells = [f"{ref_us(case, clock):.1f}" for clock in clocks]
-            reached = bound_us(result) / ref_us(case, "device")
-            bound = f"{bound_us(result):.1f} ({result.bound.by})"
-            rows.append([label(result), *cells, f"{spread(case.by_name['device'].own):.1%}", bound, f"{reached:.0%}"])
+            bound = bound_of(result)
+            reached = f"{bound.value / ref_us(case, 'device'):.0%}"
+            apart = f"{spread(case.by_name['device'].own):.1%}"
+            rows.append([label(result), *cells, apart, f"{bound.value:.1f} ({bound.by})", reached])
         means = [f"{geomean([ref_us(case, clock) for _, case in measured(report)]):.1f}" for clock in clocks]
-        bound = geomean([bound_us(result) for result, _ in measured(report)])
-        rows.append(["geometric mean", *means, "", f"{bound:.1f}", f"{report.figures.fraction.value:.0%}"])
+        limit = geomean([bound_of(result).value for result, _ in measured(report)])
+        assert report.figures is not None
+        assert report.figures.fraction is not None
+        rows.append(["geometric mean", *means, "", f"{limit:.1f}", f"{report.figures.fraction.value:.0%}"])
         empty = [f"{median(report.empty_call_samples_us[clock]):.1f}" for clock in clocks]
         rows.append(["an empty call", *empty, "", "", ""])
         columns = ["shape", *(f"{clock} us" for clock in clocks), "spread (device)", "limit us", "of it (device)"]
@@ -175,9 +180,9 @@ def entries(options: argparse.Namespace) -> None:
             first, case = each[0]
             both = [(ref_us(case, "device"), ref_us(case, "wall"))]
             both += [(own_us(case, "device"), own_us(case, "wall")) for _, case in each]
-            rows.append((label(first), bound_us(first), both))
+            rows.append((label(first), bound_of(first).value, both))
         means = [
-            tuple(geomean(times) for times in zip(*entry, strict=True))
+            (geomean([device for device, _ in entry]), geomean([wall for _, wall in entry]))
             for entry in zip(*(row[2] for row in rows), strict=True)
         ]
         rows.append(("geometric mean", geomean([row[1] for row in rows]), means))

@@ -15,9 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from harness.cli.problems import problems_below
 from harness.core.checkout import Checkout
-from harness.kinds.registry import find
+from harness.kinds.registry import find, problems_below
 
 NEAR = 0.03
 ROOT = Path(__file__).resolve().parent.parent

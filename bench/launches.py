@@ -30,6 +30,7 @@ from harness.board import leaderboard, places
 from harness.board.digits import rounded
 from harness.board.entries import Board, MeasuredNoise
 from harness.board.noise import SESSION
+from harness.core import accounts
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
 from harness.core.records import Estimate
@@ -105,7 +106,7 @@ def measure(options: argparse.Namespace) -> None:
     for number in range(1, options.launches + 1):
         with ProgressLine(Console(stderr=True)) as progress:
             report = recorded.evaluated(
-                setting, submission, options.mode, host.login(), checkout, record=False, progress=progress
+                setting, submission, options.mode, accounts.login(), checkout, record=False, progress=progress
             ).report
         if report.figures is None or report.figures.ratio is None or report.environment is None:
             sys.exit(f"launch {number} did not pass; `python -m harness eval` of the file says why")

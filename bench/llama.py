@@ -37,6 +37,7 @@ import tuned
 from adapter import Generation
 from llama_sweep import HANGS_S, NAME, products, sweep
 from params import Params, cost
+from torch.multiprocessing.spawn import spawn
 
 import reference
 from harness.judging import correctness
@@ -162,7 +163,7 @@ def step_bound_us(prompt: int, new: int, peaks: Any) -> float:
     """A step in the middle of the answer, by its bytes."""
     middle = prompt + new // 2
     costs = [cost(Params(model=NAME, batch=1, prompt=middle, new=n), 1).hbm_bytes for n in (1, 2)]
-    return (costs[1] - costs[0]) / peaks.hbm_bytes_per_s * 1e6
+    return float((costs[1] - costs[0]) / peaks.hbm_bytes_per_s * 1e6)
 
 
 def steps(model: Any, tokens: Any, new: int) -> float:
@@ -203,7 +204,7 @@ def ranks(options: argparse.Namespace) -> None:
     # Without NVLink multicast, as bench/gpu.py measures.
     os.environ |= {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(rank_main, (options, folder), nprocs=options.ranks)
+        spawn(rank_main, (options, folder), nprocs=options.ranks)
 
 
 @torch.no_grad()

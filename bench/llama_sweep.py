@@ -6,7 +6,7 @@ import faulthandler
 import importlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ def device_us(replay: Callable[[], Any], calls: int) -> float:
         replay()
     end.record()
     end.synchronize()
-    return start.elapsed_time(end) * 1000 / calls
+    return float(start.elapsed_time(end)) * 1000 / calls
 
 
 class Try(NamedTuple):
@@ -109,7 +109,7 @@ class Tries:
         for _ in range(ROUNDS):
             self.time(self.first)
             self.time(one)
-        pairs = zip(self.first.times[begins[0] :], one.times[begins[1] :], strict=True)
+        pairs: Iterator[tuple[float, float]] = zip(self.first.times[begins[0] :], one.times[begins[1] :], strict=True)
         return statistics.median(mine / other for other, mine in pairs)
 
     def __call__(self, text: str, tuning: Any) -> None:
@@ -202,8 +202,8 @@ def sweep_prompts(attempt: Tries) -> None:
         ("swiglu", (128, 256, 64, 3)),
     ):
         attempt(f"{name} {blocks}", tuning._replace(warps=tuning.warps._replace(**{name: tuned.Stages(*blocks)})))
-    for blocks in ((64, 64, 64, 2, 4), (128, 64, 64, 3, 8), (128, 64, 64, 2, 8)):
-        attempt(f"attention {blocks}", tuning._replace(attention=tuned.Blocks(*blocks)))
+    for wide in ((64, 64, 64, 2, 4), (128, 64, 64, 3, 8), (128, 64, 64, 2, 8)):
+        attempt(f"attention {wide}", tuning._replace(attention=tuned.Blocks(*wide)))
     attempt.best(3)
 
 

@@ -125,7 +125,8 @@ def by_clock(runs: Sequence[EvalReport]) -> Table | None:
             [(median(case.by_name[clock].baseline), median(case.by_name[clock].own)) for clock in clocks]
             for _, case in measured
         ]
-        pairs.append([tuple(map(geomean, zip(*column, strict=True))) for column in zip(*pairs, strict=True)])
+        for_all = [tuple(zip(*column, strict=True)) for column in zip(*pairs, strict=True)]
+        pairs.append([(geomean(baseline), geomean(own)) for baseline, own in for_all])
         labels = [*(result.case.title for result, _ in measured), "geometric mean"]
         for label, row in zip(labels, pairs, strict=True):
             rows.append((run.problem, label, *(f"{ref_us:.1f} -> {own_us:.1f}" for ref_us, own_us in row)))

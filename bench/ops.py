@@ -140,8 +140,9 @@ def compiled_of(name: str, reference: ModuleType) -> Kernel:
         return torch.compile(reference.ref_kernel, mode=MODE, dynamic=False)
 
     def losses_of(logits: Any, targets: Any, ignore_index: int, smoothing: float) -> Any:
-        options = {"ignore_index": ignore_index, "label_smoothing": smoothing, "reduction": "none"}
-        return torch.nn.functional.cross_entropy(logits.float(), targets, **options)
+        return torch.nn.functional.cross_entropy(
+            logits.float(), targets, ignore_index=ignore_index, label_smoothing=smoothing, reduction="none"
+        )
 
     compiled = torch.compile(losses_of, mode=MODE, dynamic=False)
 

@@ -33,6 +33,7 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 from figures import Figures, add_data_argument, need_gpus
+from torch.multiprocessing.spawn import spawn
 from tune import Clock, cases_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,14 +76,13 @@ def bulk_kernel(own_ptr, blocks_ptr, offset, rows, rank, WORLD: tl.constexpr, CO
 def ways(heap: Heap, own: torch.Tensor) -> Iterator[tuple[str, Callable[[], Any]]]:
     """What is measured: a name, and what sends `own` to every other rank."""
     world, offset = heap.world_size, heap.turn(own.nbytes * heap.world_size).offset
+
+    def sending(kernel: Any, programs: int) -> Callable[[], Any]:
+        return lambda: kernel[(programs,)](own, heap.pointers, offset, len(own), heap.rank, world, COLUMNS, num_warps=4)
+
     for name, kernel in (("stores", stores_kernel), ("bulk", bulk_kernel)):
         for programs in PROGRAMS:
-            yield (
-                f"{name}, {programs} programs",
-                lambda kernel=kernel, programs=programs: kernel[(programs,)](
-                    own, heap.pointers, offset, len(own), heap.rank, world, COLUMNS, num_warps=4
-                ),
-            )
+            yield f"{name}, {programs} programs", sending(kernel, programs)
     streams = [torch.cuda.Stream(own.device) for _ in range(world - 1)]
     targets = [
         heap.view((heap.rank + step) % world, offset, own.dtype, (world, *own.shape))[heap.rank]
@@ -163,7 +163,7 @@ def main() -> None:
     need_gpus(parser, options.ranks, torch.cuda.device_count(), f"torch {torch.__version__}")
     figures = Figures("Parts", f"{options.ranks}x {torch.cuda.get_device_name(0)}")
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(rank_main, (options, folder), nprocs=options.ranks)
+        spawn(rank_main, (options, folder), nprocs=options.ranks)
         sent, shapes = json.loads(Path(folder, "found.json").read_text())
     names = list(dict.fromkeys(name for _, name, _, _ in sent))
     rows = [[name, *(f"{us:.1f} ({rate:.0f})" for _, other, us, rate in sent if other == name)] for name in names]

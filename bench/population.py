@@ -18,13 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 ROOT = Path(__file__).resolve().parent.parent
 RIGHT = """\
+from typing import Any
 import torch
 
 
@@ -130,13 +132,14 @@ HOSTILE = (
     BASE + "    class Lazy(torch.Tensor):\n        pass\n\n    one, two = ref_kernel(data)\n"
     "    return one.as_subclass(Lazy), two[: len(two) - {n}]\n",
 )
-COUNTS = (
+COUNTS: tuple[tuple[str, Sequence[str], int], ...] = (
     ("wrong", [BASE + body for body in WRONG], 40),
     ("raises", RAISES, 24),
     ("unreadable", UNREADABLE, 6),
     ("crashes", CRASHES, 15),
+    ("hangs", HANGS, 11),
+    ("hostile", HOSTILE, 44),
 )
-COUNTS += (("hangs", HANGS, 11), ("hostile", HOSTILE, 44))
 
 
 def candidates() -> Iterator[dict[str, str]]:
@@ -186,7 +189,9 @@ def measure(given: argparse.Namespace) -> None:
             print(f"rank correlation of {len(pairs)} speedups: {rank_correlation(pairs):.3f}")
 
 
-def compare(chosen: list, found: dict, options: list[str], folder: str) -> list:
+def compare(
+    chosen: Sequence[Mapping[str, str]], found: Mapping[str, Any], options: list[str], folder: str
+) -> list[tuple[float, str, tuple[float, float] | None]]:
     """Of each: seconds alone, what differs, and the two speedups where either way ranked it."""
     compared = []
     for one in chosen:
@@ -198,7 +203,7 @@ def compare(chosen: list, found: dict, options: list[str], folder: str) -> list:
         same = alone["verdict"] == other["verdict"]
         text = "" if same else f"{one['id']}: {alone['verdict']} alone, {other['verdict']} among many"
         speedups = [each["figures"] and each["figures"]["speedup"]["value"] for each in (alone, other)]
-        pair = tuple(speedups) if alone["ranked"] and other["ranked"] else None
+        pair = (speedups[0], speedups[1]) if alone["ranked"] and other["ranked"] else None
         compared.append((alone_s, text, pair))
         print(f"  {one['id']:<14} {alone_s:6.1f} s alone  {alone['verdict']:<9} {speedups} {text}", flush=True)
     return compared
@@ -210,7 +215,7 @@ def harness(*words: str) -> None:
     subprocess.run([sys.executable, "-m", "harness", *words], env=environ, stdout=subprocess.DEVNULL, check=False)
 
 
-def rank_correlation(pairs: list) -> float:
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
     """Spearman's."""
     ranks = [[sorted(side).index(value) for value in side] for side in zip(*pairs, strict=True)]
     return statistics.correlation(*ranks)

@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -30,11 +31,13 @@ from figures import Figures, add_data_argument
 
 from harness.core import stats
 from harness.core.checkout import Checkout
+from harness.core.processes import descendants
 from harness.machine import host
-from harness.machine.host import cores, descendants
+from harness.machine.host import cores
 from harness.problems.shape_file import problem_names
-from harness.ranks.clocks import wall_us
-from harness.ranks.launch import ROLES, Launch, Ranks
+from harness.ranks.launch import Launch, Ranks
+from harness.ranks.witness import wall_us
+from harness.ranks.zygotes import ROLES
 
 RANKS = 8
 POLL_S = 0.1
@@ -60,7 +63,7 @@ def main() -> None:
         options.figures.write(options.data)
 
 
-def evaluate(problem: str, *arguments: str) -> tuple[dict, float, int]:
+def evaluate(problem: str, *arguments: str) -> tuple[dict[str, Any], float, int]:
     """One `python -m harness eval`: its JSON, its seconds, the peak of its processes' memory together (PSS, bytes)."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
@@ -157,9 +160,9 @@ def startup(options: argparse.Namespace) -> None:
         for worker in workers:
             worker.join()
     ours, spawn = (stats.median(column) for column in zip(*rows, strict=True))
-    rows = [[f"zygote: 3 x {RANKS} ranks", ours], [f"spawn: {RANKS} ranks", spawn]]
+    shown = [[f"zygote: 3 x {RANKS} ranks", ours], [f"spawn: {RANKS} ranks", spawn]]
     after = f"spawn takes {spawn / ours:.1f} times as long for a third of the ranks.\n"
-    options.figures.table(["", "median s of 5"], rows, "Start-up", after, decimals=2)
+    options.figures.table(["", "median s of 5"], shown, "Start-up", after, decimals=2)
 
 
 def _spawned(ready: "multiprocessing.synchronize.Semaphore") -> None:

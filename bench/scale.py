@@ -234,8 +234,16 @@ def play(scenario: Scenario, nodes: int, folder: Path, seed: int) -> Played:
 
 
 def asked(team: str, name: str) -> NewSubmission:
-    named = {"problem": "a2a", "leaderboard": "a2a", "gpu": "GPU", "file_name": name, "contest": "class", "team": team}
-    return NewSubmission(mode="leaderboard", code="", **named)
+    return NewSubmission(
+        problem="a2a",
+        leaderboard="a2a",
+        gpu="GPU",
+        mode="leaderboard",
+        file_name=name,
+        code="",
+        contest="class",
+        team=team,
+    )
 
 
 def simulate(options: argparse.Namespace) -> int:

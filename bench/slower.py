@@ -5,6 +5,9 @@ The wait is calibrated per shape on the first call, which no clock sees: that pa
 that time, less what launching the wait costs itself.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.distributed as dist
 
@@ -16,7 +19,7 @@ CALIBRATION_CALLS = 20
 cycles_of: dict[tuple[int, ...], int] = {}
 
 
-def device_us(work, calls: int = CALIBRATION_CALLS) -> float:
+def device_us(work: Callable[[], Any], calls: int = CALIBRATION_CALLS) -> float:
     """Median device time of `work`, its host time hidden behind a long wait; the slowest rank's."""
     times = []
     for _ in range(calls):
@@ -30,10 +33,10 @@ def device_us(work, calls: int = CALIBRATION_CALLS) -> float:
     slowest = torch.tensor(sorted(times)[calls // 2], device="cuda")
     if dist.is_initialized():
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    return slowest.item()
+    return float(slowest)
 
 
-def custom_kernel(data):
+def custom_kernel(data: Any) -> Any:
     key = tuple(data[0].shape) + tuple(data[1].shape)
     if key not in cycles_of:
         whole_us = device_us(lambda: ref_kernel(data))

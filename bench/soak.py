@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.multiprocessing.spawn import spawn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from figures import Figures, add_data_argument, need_gpus
@@ -115,7 +116,7 @@ def main() -> None:
     where = torch.cuda.get_device_name(0) if options.device != "cpu" else host.environment("", 1).machine_class
     figures = Figures("Many inputs, many calls", f"{options.ranks} ranks on {where}")
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(rank_main, (options, cases, folder), nprocs=options.ranks)
+        spawn(rank_main, (options, cases, folder), nprocs=options.ranks)
         row = json.loads(Path(folder, "row.json").read_text())
     figures.table(["problem", "calls checked", "wrong on a rank", "s", "calls back to back", "s"], [row])
     figures.write(options.data)

@@ -21,7 +21,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from figures import ROOT, Figures, add_data_argument
+from figures import ROOT, Cell, Figures, add_data_argument
 
 from harness.board.places import is_ahead
 from harness.core.checkout import Checkout
@@ -30,8 +30,10 @@ from harness.core.records import Measured, Submission
 from harness.core.stats import CaseLogs, LaunchNoise, OverLaunches, over_own_launches, ratios_of
 from harness.evaluation.evaluate import evaluate
 from harness.judging.figures import USUAL
+from harness.judging.verdict import measured_cases
 from harness.kinds import settings
 from harness.kinds.kind import Order
+from harness.kinds.op.plan import OpPlan
 from harness.kinds.registry import plan_of, read_submission
 from harness.kinds.settings import Asked
 from harness.problems.submission import digest
@@ -132,20 +134,19 @@ def record(options: argparse.Namespace) -> None:
     for number in range(options.rounds):
         for name in FILES[number % 3 :] + FILES[: number % 3]:
             order = Order(setting=setting, submission=files[name], mode="benchmark", author="bench")
-            budget = {
-                "min_samples": 8,
-                "seconds": setting.suite.benchmark_s / 4,
-            }  # as of an evaluation of four launches
             plan = plan_of(order)
-            plan = replace(plan, launches=each, budget=replace(plan.budget, **budget))  # type: ignore[attr-defined]
+            assert isinstance(plan, OpPlan)
+            # as in an evaluation of four launches
+            budget = replace(plan.budget, min_samples=8, seconds=setting.suite.benchmark_s / 4)
+            plan = replace(plan, launches=each, budget=budget)
             with ProgressLine(new_console(stderr=True)) as progress:
                 report = evaluate(plan, progress)
-            measured = [one for one in report.results if isinstance(one.outcome, Measured)]
-            if len(measured) < len(report.results):
-                print(f"{name}: {[one.outcome for one in report.results if one not in measured][:1]}", flush=True)
+            measured = list(measured_cases(report))
+            if failed := [one.outcome for one in report.results if not isinstance(one.outcome, Measured)]:
+                print(f"{name}: {failed[:1]}", flush=True)
                 continue
-            labels = [one.case.label for one in measured]
-            cases = [ratios_of(one.outcome.ranked).by_launch for one in measured]
+            labels = [result.case.label for result, _ in measured]
+            cases = [ratios_of(case.ranked).by_launch for _, case in measured]
             found[name] += [[list(case[at]) for case in cases] for at in range(each)]
             shown = " ".join(f"{math.exp(value):.4f}" for value in map(value_of, found[name][-each:]))
             print(
@@ -179,7 +180,7 @@ def draw(options: argparse.Namespace) -> None:
     usual = USUAL["cpu" if told["device"] == "cpu" else "gpu"]
     truth = {name: statistics.fmean(map(value_of, launches)) for name, launches in files.items()}
     apart = truth["file"] - truth["slower"]
-    rows = []
+    rows: list[list[Cell]] = []
     for name in FILES:
         values = list(map(value_of, files[name]))
         rows.append([name, len(values), math.exp(truth[name]), 100 * statistics.stdev(values)])

@@ -2,7 +2,7 @@
 
     python bench/trust.py cost [--pairs 5]      whole evaluations of shipped submissions, with and without what is there
                                                 for distrust alone, in turn
-    python bench/trust.py corpus [--only WHICH] [--workers N]     tests/hostile/ and tests/test_faults.py, counted
+    python bench/trust.py corpus [--only WHICH] [--workers N]     the tests of hostile files and of faults, counted
     python bench/trust.py busy [--times 20]     honest evaluations beside other work: how many are held?
     python bench/trust.py attacks [--times 1] [--files NAME ...] [--device cuda] [--ranks 2]     files of tests/hostile/
                                                 and honest controls: how they end, the speedup that they show, and in
@@ -40,6 +40,7 @@ from harness.kinds.kind import Order, Setting
 from harness.kinds.op import check as op_check
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.plan import make_plan
+from harness.kinds.op.probe import Probe
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.machine.gpus import gpu_names
@@ -105,7 +106,7 @@ TINY = ROOT / "tests" / "folders" / "single" / "words"  # its calls take 10 us
 CELLS = 2  # baseline and candidate
 CELL_TRIES = 20
 HOSTILE = ROOT / "tests" / "hostile"
-CORPORA = {"hostile": "tests/test_hostile.py", "faults": "tests/test_faults.py"}
+CORPORA = {"hostile": "tests/evaluation/test_hostile.py", "faults": "tests/evaluation/test_faults.py"}
 COUNTED = (
     "test_a_submission_ends_as_its_docstring_says",
     "test_so_it_ends_on_gpus",
@@ -130,7 +131,7 @@ def trusting() -> Iterator[None]:
         mock.patch.object(op_check, "_probe", return_value=Passed()),
         mock.patch.object(op_measure, "_cached", return_value=None),
         mock.patch.object(op_measure, "_has_idle_call", return_value=False),
-        mock.patch.object(op_measure.Probe, "due", return_value=None),
+        mock.patch.object(Probe, "due", return_value=None),
         mock.patch.object(witness.EachCall, "doubt", return_value=""),
     ):
         yield
@@ -265,7 +266,7 @@ def attacks(figures: Figures, options: argparse.Namespace) -> None:
             print(f"{name}: {outcome}, {time.monotonic() - began:.0f} s {said!r}", file=sys.stderr, flush=True)
             if report is None:
                 continue
-            if report.figures is not None:
+            if report.figures is not None and report.figures.ratio is not None:
                 ratios.append(report.figures.ratio)
             measured = [result.outcome for result in report.results if isinstance(result.outcome, Measured)]
             cases += len(measured)

@@ -27,7 +27,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +37,7 @@ import torch
 import torch.distributed as dist
 from candidates import candidates
 from figures import Figures, add_data_argument, need_gpus
+from torch.multiprocessing.spawn import spawn
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ("gemm_rs", "ag_gemm", "a2a")
@@ -65,7 +66,7 @@ class Case(NamedTuple):
 
     shape: tuple[int, int, int]
     sizes: tuple[int, ...]
-    params: dict[str, int]
+    params: Mapping[str, Any]
 
 
 def cases_of(problem: str, world_size: int) -> list[Case]:
@@ -75,10 +76,10 @@ def cases_of(problem: str, world_size: int) -> list[Case]:
     from harness.problems.shape_file import find
 
     suite = find(problem, Checkout.here()).suite("official")
-    return [case_of(problem, dict(case.params), world_size) for case in suite.benchmarks]
+    return [case_of(problem, case.params, world_size) for case in suite.benchmarks]
 
 
-def case_of(problem: str, params: dict[str, int], world_size: int) -> Case:
+def case_of(problem: str, params: Mapping[str, Any], world_size: int) -> Case:
     if problem == "a2a":
         experts, top_k, hidden, capacity = params.values()
         return Case((hidden, capacity, world_size), (world_size, experts, top_k, hidden, capacity), params)
@@ -368,7 +369,8 @@ def beside(results: list[Any], known: tuple[Any, ...]) -> tuple[str, str]:
 
 def as_json(row: tuple[Any, ...]) -> list[Any]:
     """The row as it comes back from the ranks."""
-    return json.loads(json.dumps(row))
+    back: list[Any] = json.loads(json.dumps(row))
+    return back
 
 
 def on_ranks(problem: str, jobs: list[Any], ranks: int, out: Path, deadline: float) -> list[Any]:
@@ -381,9 +383,7 @@ def on_ranks(problem: str, jobs: list[Any], ranks: int, out: Path, deadline: flo
         with tempfile.TemporaryDirectory() as folder:
             meeting = Path(folder, "meeting")
             failure = ended(
-                torch.multiprocessing.spawn(
-                    rank_main, (ranks, problem, left, str(meeting), str(out)), nprocs=ranks, join=False
-                ),
+                spawn(rank_main, (ranks, problem, left, str(meeting), str(out)), nprocs=ranks, join=False),
                 trying := Path(f"{meeting}-trying"),
                 deadline,
             )

@@ -31,6 +31,40 @@ FLAGS = (
 SETTLE_S = 10.0  # a busy machine's
 START_S = 20.0
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key of an element's reference, by the standard
+TOO_WIDE = """
+return [...document.querySelectorAll("body *")].filter((one) =>
+  !one.closest("figure .table, .strip div, .hidden, .skip, svg, script, style, noscript") && one.checkVisibility() &&
+  (one.getBoundingClientRect().right > innerWidth ||
+   one.clientWidth && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== "hidden")
+).map((one) => `${one.tagName} ${one.className}: ${one.textContent.slice(0, 30)}`);
+"""
+CONTRAST = """
+const canvas = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
+const rgb = (colour, under) => {
+  canvas.fillStyle = under; canvas.fillRect(0, 0, 1, 1);
+  canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+  return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+};
+const light = (colour) => {
+  const [r, g, b] = colour.map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const contrast = (a, b) => {
+  const [x, y] = [light(a), light(b)].sort((m, n) => n - m);
+  return (x + 0.05) / (y + 0.05);
+};
+const grounds = (one) => one ? [...grounds(one.parentElement), getComputedStyle(one).backgroundColor] : [];
+const ground = (one) => grounds(one).reduce((under, over) => `rgb(${rgb(over, under).join(" ")})`, "white");
+const texts = [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility() &&
+  [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) &&
+  !one.closest("script, style, noscript, option"));
+return texts.map((one) => {
+  const under = ground(one.closest("svg")?.parentElement ?? one);
+  const style = getComputedStyle(one);
+  const colour = one.closest("svg") && style.fill !== "none" ? style.fill : style.color;
+  return [contrast(rgb(colour, under), rgb(under, under)), one.textContent.trim().slice(0, 40)];
+});
+"""
 
 
 class Browser:

@@ -21,13 +21,14 @@ from factories import ordered
 
 from harness.core import files
 from harness.core.checkout import ROOT, Checkout
+from harness.core.processes import descendants
 from harness.core.records import EvalReport, Mode, Submission
 from harness.core.words import count_text
 from harness.evaluation.evaluate import evaluate
 from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import peaks_cache
-from harness.machine.host import descendants, gpus
+from harness.machine.host import gpus
 from harness.process import child, sandbox
 from harness.ranks import zygotes as zygotes_module
 
@@ -157,11 +158,13 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         opponent: Submission | None = None,
         controls: bool = False,
         drawn: int = 0,
+        benchmark_s: float | None = None,
     ) -> EvalReport:
         found = find(problem, Checkout.here())
         cases = found.suite(suite if suite in found.suites else "official")
         ranks = (ranks or (RANKS if device == "cpu" else min(RANKS, gpus().count))) if found.multi_gpu else 1
-        cases = dataclasses.replace(cases, benchmarks=cases.benchmarks[:benchmarks], drawn=drawn)
+        seconds = cases.benchmark_s if benchmark_s is None else benchmark_s
+        cases = dataclasses.replace(cases, benchmarks=cases.benchmarks[:benchmarks], drawn=drawn, benchmark_s=seconds)
         cases = dataclasses.replace(
             found.with_world_size(cases, ranks),
             test_timeout_s=timeout_s,

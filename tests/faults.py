@@ -68,6 +68,11 @@ class Fault:
         return self.run[: len(PLAYED)] == PLAYED
 
     @property
+    def is_slow(self) -> bool:
+        """Whether it differs from others in the moment alone, and is not the first, middle or last of them."""
+        return self.name.startswith("kill -9") and self.at in ("start", "import", "benchmark")
+
+    @property
     def recorded(self) -> tuple[int, ...]:
         """How many entries there may be more afterwards."""
         if self.run[0] != "eval":

@@ -2,8 +2,8 @@
 
 A target is one line in TARGETS: valid samples, what they are made of, the call, and the exceptions that it may raise.
 Inputs are samples that were cut, spliced and altered, byte by byte or, where a sample is a tree (JSON, YAML), node by
-node. They follow from the target and a number alone, so any finding can be had again. tests/test_fuzz.py tries a few
-thousand, bench/fuzz.py as many as are asked for.
+node. They follow from the target and a number alone, so any finding can be had again. tests/house/test_fuzz.py tries
+a few thousand, bench/fuzz.py as many as are asked for.
 """
 
 import contextlib
@@ -27,6 +27,7 @@ import launches
 import recorded
 import torch
 import yaml
+from places import FIXTURES
 
 from harness.board import bundle_check, bundle_make, leaderboard, report_json, reports, runs
 from harness.board.entries import Board
@@ -57,7 +58,6 @@ from harness.report import mlperf as report_mlperf
 from harness.report.render import FORMATS
 
 ROOT = checkout.ROOT
-FIXTURES = Path(__file__).resolve().parent / "fixtures"
 DEADLINE_S = 2.0  # of this process's own time for one input; those that take longest need milliseconds
 MAX_BYTES = 1 << 17
 BUFFER_BYTES = 1 << 16

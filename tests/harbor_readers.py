@@ -1,6 +1,7 @@
 """Reads a folder of Harbor tasks with the readers that are installed beside this interpreter; prints what they found.
 
-Run by tests/test_agents_harbor.py with another interpreter: harbor needs Python 3.12, and none of them is needed else.
+tests/agents/test_agents_harbor.py runs it with another interpreter: harbor needs Python 3.12, and none of them is
+needed else.
 """
 
 import json

@@ -18,17 +18,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import interpreting
 import numpy as np
 import torch
+from places import ROOT, TESTS
 
 from harness.problems.routing import ROUTINGS
 
-ROOT = Path(__file__).resolve().parent.parent
 PLAY_S = 60.0  # after which ranks are taken to wait for each other forever
 # Modules that a submission brings.
 BROUGHT = ("submission", "tuning", "hopper", "common", "task", "reference", "params", "utils")
@@ -109,8 +108,9 @@ def first_after_each(text: str, instruction: str, *patterns: str) -> list[str]:
 def started(file: str, *names: str, interpreted: bool) -> str:
     """Runs the test file as a script that plays these; what it says where it fails."""
     environment = {**os.environ, "TRITON_INTERPRET": str(int(interpreted)), "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(TESTS)])
     command = [sys.executable, "-W", "ignore", file, *names]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     return ended.stdout + ended.stderr if ended.returncode else ""
 
 

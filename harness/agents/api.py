@@ -170,8 +170,10 @@ class Pool:
         `least`, is measured on the whole suite, after all were measured on quick shapes; the others are not ranked.
         `jobs`: on how many GPUs candidates are judged side by side (default: all, for problems of one GPU). `out`: the
         file that results are written to at once; one that is there is gone on with. Errors that are no candidate's
-        fault are results of verdict "error"."""
+        fault are results of verdict "error". Raises UsageError for two sources of one id, and where `out` is another
+        population's or cannot be written."""
         found = [self._numbered(source, number) for number, source in enumerate(sources)]
+        reading.check_ids(found)
         yield from many(self._judge, found, How(keep=keep, least=least, jobs=jobs, out=out))
 
     def _numbered(self, source: str | Path | tuple[str, str], number: int) -> Candidate:

@@ -49,12 +49,17 @@ def read_all(places: Sequence[Path], problem: Problem, checkout: Checkout) -> li
         raise UsageError(
             f"{' '.join(map(str, places))}: no submission there; name files, a folder of them, or a .jsonl"
         )
+    check_ids(found)
+    return found
+
+
+def check_ids(candidates: Iterable[Candidate]) -> None:
+    """Raises UsageError for two candidates of one id."""
     seen: set[str] = set()
-    for one in found:
+    for one in candidates:
         if one.id in seen:
             raise UsageError(f"two candidates are called '{one.id}'; give each an id of its own")
         seen.add(one.id)
-    return found
 
 
 def of_file(path: Path, name: str, problem: Problem, checkout: Checkout) -> Candidate:
@@ -88,7 +93,7 @@ def lines_of(path: Path) -> Iterator[tuple[str, str]]:
     """Id and text of each line: `{"id": "7", "source": "..."}`; `code` is taken for `source`, and the line's number
     where there is no id. Raises UsageError where the file cannot be read, BadFileError with the line's place."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # not splitlines: texts may have U+2028 in them
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}; name another file") from None
     for number, line in enumerate(lines, start=1):
@@ -104,7 +109,7 @@ def _line(line: str, number: int, path: Path) -> tuple[str, str]:
     if not isinstance(value, dict):
         raise BadFileError(f'{path}:{number}: expected {{"id": "...", "source": "..."}}')
     name, text = value.get("id", number), value.get("source", value.get("code"))
-    name = str(name) if isinstance(name, int) else name
+    name = str(name) if isinstance(name, int) and not isinstance(name, bool) else name
     if not isinstance(text, str) or not isinstance(name, str):
         raise BadFileError(f"{path}:{number}: expected texts under `id` and `source`")
     if not 1 <= len(name) <= ID_CHARS or not name.isprintable():

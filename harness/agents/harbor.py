@@ -6,6 +6,8 @@
     <problem>/tests/Dockerfile          the verifier's box, which the agent never enters
     <problem>/tests/test.sh             evaluates the file, writes reward.json and result.json
 
+A problem of KernelBench is a file of its own, problem/ in both boxes.
+
 `python -m harness.agents.harbor RESULT FOLDER` is what test.sh ends with: it writes reward.json from a result. A result
 that is no fault of the agent's has no reward file: Harbor then counts the trial as an error, and not as a reward of 0.
 """
@@ -13,6 +15,8 @@ that is no fault of the agent's has no reward file: Harbor then counts the trial
 import gzip
 import io
 import json
+import re
+import shlex
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -31,6 +35,7 @@ from harness.problems.problem import Problem
 SCHEMA = "1.4"  # of task.toml, as harbor 0.25.0 (2026-10) has it
 ORG = "kernel-eval"
 FILE = "/app/submission.py"
+PLACE = "/opt/problem"  # of a problem that is a file of its own, in both boxes
 ARCHIVE = "kernel-eval.tar.gz"
 PARTS = ("harness", "reference", "shapes", "submissions/common", "pyproject.toml", "README.md")
 LEFT_OUT = ("__pycache__",)
@@ -48,7 +53,7 @@ description = {description}
 keywords = ["kernels", "performance", "{device}"]
 
 [metadata]
-problem = "{name}"
+problem = {problem}
 suite = "{suite}"
 ranks = {ranks}
 device = "{device}"
@@ -82,6 +87,7 @@ ADD {archive} /opt/kernel-eval/
 RUN pip install --no-cache-dir -e /opt/kernel-eval
 {more}"""
 APT = "apt-get update && apt-get install -y --no-install-recommends python3 python3-venv python3-dev && "
+ITS_FILE = f"COPY problem {PLACE}\n"
 AGENTS_BOX = "COPY task /app\nWORKDIR /app\n"
 VERIFIERS_BOX = "COPY test.sh /tests/test.sh\n"
 TEST = """\
@@ -91,16 +97,17 @@ set -u
 FILE="${{SUBMISSION:-{file}}}"
 OUT="${{LOGS:-/logs/verifier}}"
 CHECKOUT="${{KERNEL_EVAL:-/opt/kernel-eval}}"
+PLACE="${{PROBLEM:-{place}}}"
 PYTHON="${{PYTHON:-python3}}"
 mkdir -p "$OUT"
 rm -f "$OUT/reward.json" "$OUT/reward.txt" "$OUT/result.json"
 cd "$CHECKOUT" || exit 1
 if [ -f "$FILE" ] && [ ! -L "$FILE" ]; then
-  "$PYTHON" -m harness eval {name} "$FILE" {options} --no-record --quiet --result "$OUT/result.json"
+  "$PYTHON" -m harness eval {problem} "$FILE" {options} --no-record --quiet --result "$OUT/result.json"
 else
   echo "there is no submission at $FILE"
   echo "def nothing(:" > "$OUT/nothing.py"  # which is rejected, as any file that is no Python
-  "$PYTHON" -m harness eval {name} "$OUT/nothing.py" {options} --no-record --quiet --result "$OUT/result.json"
+  "$PYTHON" -m harness eval {problem} "$OUT/nothing.py" {options} --no-record --quiet --result "$OUT/result.json"
   rm -f "$OUT/nothing.py"
 fi
 "$PYTHON" -m harness.agents.harbor "$OUT/result.json" "$OUT"
@@ -118,20 +125,31 @@ class Wanted:
 
 
 def write(folder: Path, problems: list[tuple[Problem, str]], wanted: Wanted, checkout: Checkout) -> None:
-    """Writes a task for each problem and suite into a new folder. Raises UsageError where there is one, or it cannot be
-    written."""
+    """Writes a task for each problem and suite into a new folder. Raises UsageError where there is one, it cannot be
+    written, or a problem is neither this checkout's nor one file."""
+    for problem, _ in problems:
+        if problem.is_upstream and not problem.is_one_file:
+            raise UsageError(
+                f"--harbor: {problem.name} needs more files than a task has; name a problem of this checkout, or a "
+                "file of KernelBench's"
+            )
     if folder.exists():
         raise UsageError(f"--harbor {folder}: it is there already; name a new folder")
     archive = _archive(checkout)
     try:
         for problem, suite in problems:
             for name, data in files_of(problem, suite, wanted, archive):
-                path = folder / problem.name / name
+                path = folder / task_name(problem) / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
                 path.chmod(0o755 if path.suffix == ".sh" else 0o644)
     except OSError as error:
         raise UsageError(f"--harbor {folder}: cannot be written: {error.strerror}; name another folder") from None
+
+
+def task_name(problem: Problem) -> str:
+    """The name of the problem's task, and of its folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", problem.name)
 
 
 def files_of(problem: Problem, suite_name: str, wanted: Wanted, archive: bytes) -> Iterator[tuple[str, bytes]]:
@@ -147,7 +165,8 @@ def files_of(problem: Problem, suite_name: str, wanted: Wanted, archive: bytes) 
         schema=SCHEMA,
         file=FILE,
         org=ORG,
-        name=problem.name,
+        name=task_name(problem),
+        problem=json.dumps(problem.name),
         version=__version__,
         description=json.dumps(" ".join(problem.description.split())),
         device=device,
@@ -165,24 +184,29 @@ def files_of(problem: Problem, suite_name: str, wanted: Wanted, archive: bytes) 
     yield "task.toml", task.encode()
     image = IMAGE[device]
     system = "" if image.startswith("python") else APT
-    for box, more in (("environment", AGENTS_BOX), ("tests", VERIFIERS_BOX)):
+    own = ITS_FILE if problem.is_one_file else ""
+    for box, more in (("environment", own + AGENTS_BOX), ("tests", own + VERIFIERS_BOX)):
         yield f"{box}/Dockerfile", DOCKERFILE.format(image=image, system=system, archive=ARCHIVE, more=more).encode()
         yield f"{box}/{ARCHIVE}", archive
-    for path in sorted(problem.folder.glob("*.py")):
+        if own:
+            yield f"{box}/problem/{problem.name}.py", problem.folder.read_bytes()
+    for path in [problem.folder] if own else sorted(problem.folder.glob("*.py")):
         yield f"environment/task/{path.name}", path.read_bytes()
-    yield "tests/test.sh", TEST.format(file=FILE, name=problem.name, options=options).encode()
+    called = f'"$PLACE"/{shlex.quote(f"{problem.name}.py")}' if own else problem.name
+    yield "tests/test.sh", TEST.format(file=FILE, place=PLACE, problem=called, options=options).encode()
 
 
 def _image(wanted: Wanted, problem: Problem, end: str) -> str:
-    return f"docker_image = {json.dumps(f'{wanted.image}-{problem.name}{end}')}\n" if wanted.image else ""
+    return f"docker_image = {json.dumps(f'{wanted.image}-{task_name(problem)}{end}')}\n" if wanted.image else ""
 
 
 def _commands(problem: Problem, suite: str, device: str, ranks: int) -> str:
     where = f"--suite {suite} --device {device} --ranks {ranks}"
+    called = shlex.quote(f"{PLACE}/{problem.name}.py") if problem.is_one_file else problem.name
     return (
         "\n## Commands\n\nThe problem's files are in `/app`, the harness in `/opt/kernel-eval`, where these run:\n\n"
-        f"- `python -m harness check {problem.name} {FILE} --device {device} --ranks {ranks}`: is it right?\n"
-        f"- `python -m harness eval {problem.name} {FILE} {where} --no-record --result -`: the result as JSON, with a "
+        f"- `python -m harness check {called} {FILE} --device {device} --ranks {ranks}`: is it right?\n"
+        f"- `python -m harness eval {called} {FILE} {where} --no-record --result -`: the result as JSON, with a "
         "hint under `next`\n\nWhat is judged is the file alone, in another box: nothing else that you change counts.\n"
     )
 

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from harness.agents.result import Result
 from harness.core.decode import DecodeError, decode, encode
-from harness.core.errors import BadFileError, UsageError
+from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.files import locked_alone
 
 
@@ -53,22 +53,26 @@ class Journal:
             self.beside.unlink(missing_ok=True)  # complete
 
     def add(self, result: Result) -> None:
-        """A result, which is final."""
+        """Adds a result, which is final. Raises HarnessError where the disk is full."""
+        _append(self._files[0], self.path, result)
         self.results[result.id] = result
-        _append(self._files[0], result)
 
     def add_screened(self, result: Result) -> None:
         """Adds a candidate's result on the quick shapes."""
+        _append(self._files[1], self.beside, result)
         self.screened[result.id] = result
-        _append(self._files[1], result)
 
-    def check(self, sha256s: dict[str, str], suite: str, device: str, ranks: int, problem: str) -> None:
-        """Raises UsageError where the lines are another population's: of other files under the same ids, or judged on
-        another suite or machine."""
+    def check(
+        self, sha256s: dict[str, str], suite: str, device: str, ranks: int, problem: str, function: str, lower: bool
+    ) -> None:
+        """Raises UsageError where the lines are another population's: of other files under the same ids, judged on
+        another suite or machine, or rewarded by another function."""
         for one in (*self.results.values(), *self.screened.values()):
             if sha256s.get(one.id, one.sha256) != one.sha256:
                 raise UsageError(f"{self.path}: '{one.id}' is there with another text; name another --out")
-            if one.verdict == "rejected":
+            if (one.reward.function, one.reward.lower) != (function, lower):
+                raise UsageError(f"{self.path}: its rewards are of other --reward or --lower; name another --out")
+            if not one.device:  # it did not run
                 continue
             if (one.problem, one.device, one.ranks) != (problem, device, ranks):
                 where = f"{one.problem} on {one.ranks} ranks of {one.device}"
@@ -99,22 +103,31 @@ class Nowhere(Journal):
 
 
 def read_results(paths: Iterable[Path]) -> list[Result]:
-    """All results in these files, each once. Raises UsageError where one cannot be read, BadFileError for a line that
-    is no result."""
+    """All results in these files; a file that is named twice counts once, and a last line that is not whole, as of a
+    population that is being judged, not at all. Raises UsageError where one cannot be read, BadFileError for a line
+    that is no result."""
     found: list[Result] = []
-    for path in paths:
+    for path in dict.fromkeys(map(Path.resolve, paths)):
         try:
             data = path.read_bytes()
         except OSError as error:
             raise UsageError(f"{path}: cannot be read: {error.strerror}; name a file of `eval-many`") from None
-        found += _decoded(data, path)
+        found += _decoded(data[: data.rfind(b"\n") + 1] or data, path)
     return found
 
 
-def _append(fd: int, result: Result) -> None:
-    """On the disk when this returns."""
-    os.write(fd, (json.dumps(encode(result)) + "\n").encode())
-    os.fsync(fd)
+def _append(fd: int, path: Path, result: Result) -> None:
+    """The line is on the disk when this returns, or nothing of it when it raises HarnessError."""
+    line, before = (json.dumps(encode(result)) + "\n").encode(), os.fstat(fd).st_size
+    try:
+        while line:
+            line = line[os.write(fd, line) :]
+        os.fsync(fd)
+    except OSError as error:
+        os.ftruncate(fd, before)
+        raise HarnessError(
+            f"{path}: cannot be written: {error.strerror}; make room, and the same command goes on"
+        ) from None
 
 
 def _read(fd: int, path: Path) -> list[Result]:
@@ -129,7 +142,10 @@ def _read(fd: int, path: Path) -> list[Result]:
 
 def _decoded(data: bytes, path: Path) -> list[Result]:
     found = []
-    for number, line in enumerate(data.decode(errors="replace").splitlines(), start=1):
+    lines = data.decode("utf-8-sig", errors="replace").split("\n")  # not splitlines: texts may have U+2028 in them
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         try:
             found.append(decode(Result, json.loads(line)))
         except (DecodeError, ValueError, RecursionError) as error:

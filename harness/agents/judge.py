@@ -14,15 +14,16 @@ from harness.agents.result import Result
 from harness.agents.reward import Function
 from harness.board import leaderboard
 from harness.board.entries import Board
+from harness.core import accounts
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.records import EvalReport, Mode, Submission
+from harness.evaluation.controls import Controls
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds.kind import Order, Progress, SessionPool, Setting
 from harness.kinds.registry import plan_of, pool_of
 from harness.kinds.settings import Asked, setting
-from harness.machine import host
 from harness.problems.skeleton import submission_text
 from harness.problems.submission import digest
 
@@ -30,6 +31,7 @@ Stage = Literal["check", "screen", "full"]
 QUICK = "quick"  # the suite of tiny shapes, which most problems have
 # How long a candidate's tests and its import may take: so many times what the reference's take, but not less than this.
 TIMES_REFERENCE, LEAST_S, IMPORT_S = 50.0, 10.0, 40.0
+IDLE_S = 3.0  # after which a candidate is given up whose processes only sleep, on CPU cores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,8 @@ class Judge:
         self._open = contextlib.ExitStack()
         self._pools: dict[Stage, SessionPool] = {}
         self._settings: dict[Stage, Setting] = {}
+        self._limits_s: dict[Stage, float] = {}  # of tests, by the stage whose pool they run on
+        self._controls = Controls()
 
     def __enter__(self) -> "Judge":
         return self
@@ -83,6 +87,7 @@ class Judge:
     def close(self) -> None:
         """Ends the processes that are kept; they start again when they are needed."""
         self._pools.clear()
+        self._controls = Controls()
         self._open.close()
 
     def judge(self, submission: Submission, stage: Stage = "full") -> Result:
@@ -110,9 +115,9 @@ class Judge:
     def report(self, submission: Submission, stage: Stage = "full") -> EvalReport:
         """The report of the candidate's evaluation. Raises HarnessError for what is not the submission's fault."""
         mode: Mode = "test" if stage == "check" else self.terms.mode
-        made, author = self._setting(stage), self.terms.author or host.login()
+        made, author = self._setting(stage), self.terms.author or accounts.login()
         order = Order(setting=made, submission=submission, mode=mode, author=author)
-        return evaluate(plan_of(order), self.progress, self._pool(stage, made))
+        return evaluate(plan_of(order), self.progress, self._pool(stage, made), self._controls)
 
     def _judged(self, submission: Submission, stage: Stage) -> Result:
         report = self.report(submission, stage)
@@ -133,7 +138,7 @@ class Judge:
         )
 
     def _pool(self, stage: Stage, made: Setting) -> SessionPool:
-        where: Stage = "check" if stage == "check" else "full"  # ranks of one device serve both of the other stages
+        where = _where(stage)
         if where not in self._pools:
             self._pools[where] = self._open.enter_context(pool_of(made))
         return self._pools[where]
@@ -151,9 +156,17 @@ class Judge:
     def _impatient(self, made: Setting, stage: Stage) -> Setting:
         """The setting with time limits derived from the reference's times. Raises HarnessError where the reference
         fails."""
+        where = _where(stage)
+        if where not in self._limits_s:
+            self._limits_s[where] = self._limit_s(made, stage)
+        suite = replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, self._limits_s[where]))
+        return replace(made, suite=suite, import_s=IMPORT_S, idle_s=IDLE_S)
+
+    def _limit_s(self, made: Setting, stage: Stage) -> float:
+        """The time limit of the tests, derived from the reference's time."""
         text = _reference(made)
         if text is None:
-            return made
+            return made.suite.test_timeout_s
         submission = Submission(path="reference.py", name="the reference", source=text, sha256=digest(text, ()))
         order = Order(setting=made, submission=submission, mode="test", author="")
         report = evaluate(plan_of(order), self.progress, self._pool(stage, made))
@@ -162,9 +175,12 @@ class Judge:
                 f"the reference of {made.problem.name} fails here: {verdict.message(failed.outcome)}; evaluate it "
                 "alone to see why"
             )
-        limit_s = max(LEAST_S, TIMES_REFERENCE * report.phases_s.get("test", made.suite.test_timeout_s))
-        suite = replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, limit_s))
-        return replace(made, suite=suite, import_s=IMPORT_S)
+        return max(LEAST_S, TIMES_REFERENCE * report.phases_s.get("test", made.suite.test_timeout_s))
+
+
+def _where(stage: Stage) -> Stage:
+    """The stage whose ranks serve this one: those of one device serve both `screen` and `full`."""
+    return "check" if stage == "check" else "full"
 
 
 def screening_of(made: Setting) -> Setting | None:

@@ -47,7 +47,8 @@ def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Re
     with contextlib.ExitStack() as stack:
         journal = Nowhere() if how.out is None else stack.enter_context(Journal(how.out))
         digests = {one.id: one.submission.sha256 for one in candidates}
-        journal.check(digests, made.suite.name, made.device, made.world_size, made.problem.name)
+        where = (made.suite.name, made.device, made.world_size, made.problem.name)
+        journal.check(digests, *where, terms.reward, terms.lower)
         hands: Hands = Here(judge)
         if len(environs := environs_of(made.device, made.world_size, how.jobs)) > 1:
             hands = stack.enter_context(Workers(terms, judge.checkout, environs))

@@ -118,5 +118,7 @@ class Result:
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
             raise DecodeError(".schema", f"expected {SCHEMA}, found {self.schema}")
+        if self.ranked and self.verdict != "pass":
+            raise DecodeError(".ranked", f"expected false: the verdict is {self.verdict}")
         if self.reward.value and not self.ranked:
             raise DecodeError(".reward.value", "expected 0: the result is not ranked")

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from harness.core.checkout import ROOT
 from harness.core.errors import UsageError
@@ -25,6 +25,7 @@ from harness.core.events import CaseBegan, event_of
 from harness.core.files import read_text
 from harness.core.processes import PR_SET_PDEATHSIG
 from harness.core.words import clean, clean_line
+from harness.machine import host
 
 TASKS, WAITING = 200, 64  # kept at most, and waiting at most
 END_S = 20.0  # for an evaluation to end its ranks
@@ -63,6 +64,7 @@ class Tasks:
         self._queue: queue.SimpleQueue[ToolTask | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, daemon=True, name="tasks")
         self._is_over = False
+        self._lock = threading.Lock()
 
     def __enter__(self) -> "Tasks":
         self._thread.start()
@@ -106,38 +108,35 @@ class Tasks:
         return task
 
     def _end(self, task: ToolTask) -> None:
-        if task.ended.is_set():
-            return
-        task.state = "cancelled"
-        if task.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                task.process.send_signal(signal.SIGTERM)
-        else:
-            task.ended.set()
+        with self._lock:
+            if task.ended.is_set():
+                return
+            task.state = "cancelled"
+            if task.process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    task.process.send_signal(signal.SIGTERM)
+            else:
+                task.ended.set()
 
     def _work(self) -> None:
         while (task := self._queue.get()) is not None:
             if task.state == "waiting" and not self._is_over:
-                with tempfile.TemporaryDirectory(prefix="kernel-eval-task-") as folder:
-                    self._run(task, Path(folder))
+                try:
+                    with tempfile.TemporaryDirectory(prefix="kernel-eval-task-", ignore_cleanup_errors=True) as folder:
+                        self._run(task, Path(folder))
+                except OSError as error:  # the machine has no more to give, as on a full disk; the queue goes on
+                    task.state, task.result = "done", {"error": host.refusal(error)}
             task.ended.set()
 
     def _run(self, task: ToolTask, folder: Path) -> None:
         for name, text in task.files.items():
             (folder / name).write_text(text, encoding="utf-8", errors="replace")
         words = [word.replace("{folder}", str(folder)) for word in task.words]
-        task.state = "running"
         with open(folder / "printed", "w+b") as printed:
-            task.process = subprocess.Popen(
-                [sys.executable, "-m", "harness", *words],
-                cwd=self._root,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "100"},
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=printed,
-                start_new_session=True,
-                preexec_fn=_end_with_server,
-            )
+            with self._lock:  # no cancel comes between the state and the process
+                if task.state != "waiting":
+                    return
+                task.state, task.process = "running", self._started(words, printed)
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     code = task.process.wait(0.1)
@@ -151,6 +150,18 @@ class Tasks:
                 except Exception as error:  # a result that is none: the harness failed, and the queue goes on
                     task.result = {"error": f"{type(error).__name__}: {clean_line(str(error))}", "printed": said}
                 task.state = "done"
+
+    def _started(self, words: Sequence[str], printed: IO[bytes]) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "harness", *words],
+            cwd=self._root,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "100"},
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=printed,
+            start_new_session=True,
+            preexec_fn=_end_with_server,
+        )
 
 
 def progress_of(path: Path) -> str:

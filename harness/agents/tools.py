@@ -19,6 +19,7 @@ from harness.kinds.registry import find, named
 from harness.problems.problem import Problem
 from harness.problems.shape_file import problem_names
 from harness.problems.skeleton import submission_text
+from harness.problems.submission import MAX_BYTES
 
 WAIT_S = 30.0  # of a long poll, usually; and the most
 MOST_WAIT_S = 300.0
@@ -82,19 +83,19 @@ class Tools:
 
     def compare(self, problem: str, a: str, b: str, suite: str | None = None) -> dict[str, Any]:
         """Begins a comparison of two files of the workspace: is b faster than a?"""
-        name, texts = self._problem(problem).name, [self.workspace.read(one) for one in (a, b)]
-        words = ["compare", name, "{folder}/a.py", "{folder}/b.py", "--json", "{folder}/out.json"]
-        words += self._where(suite or self.settings.suite)
+        found, texts = self._problem(problem), [self.workspace.read(one) for one in (a, b)]
+        words = ["compare", found.name, "{folder}/a.py", "{folder}/b.py", "--json", "{folder}/out.json"]
+        words += self._where(found, suite or self.settings.suite)
         return self._begin(words, {"a.py": texts[0], "b.py": texts[1]}, ("verdict", "summary", "pairs", "comparisons"))
 
     def profile(
         self, problem: str, file: str | None = None, source: str | None = None, benchmark: int = 0
     ) -> dict[str, Any]:
         """Begins a profile of one call on that benchmark shape: which kernels or host functions take the time."""
-        name, text = self._problem(problem).name, self._text(file, source)
-        words = ["eval", name, "{folder}/submission.py", "--mode", "profile", "--benchmark", str(int(benchmark))]
+        found, text = self._problem(problem), self._text(file, source)
+        words = ["eval", found.name, "{folder}/submission.py", "--mode", "profile", "--benchmark", str(int(benchmark))]
         words += ["--no-record", "--trace", "{folder}/traces", "--json", "{folder}/out.json"]
-        words += ["--events", f"{{folder}}/{EVENTS}", *self._where(self.settings.suite)]
+        words += ["--events", f"{{folder}}/{EVENTS}", *self._where(found, self.settings.suite)]
         return self._begin(words, {"submission.py": text}, ("status", "error", "cases"))
 
     def board(self, problem: str) -> list[dict[str, Any]]:
@@ -133,14 +134,16 @@ class Tools:
     def _judge(
         self, problem: str, file: str | None, source: str | None, suite: str | None, mode: str
     ) -> dict[str, Any]:
-        name, text, own = self._problem(problem).name, self._text(file, source), self.settings
-        words = ["eval", name, "{folder}/submission.py", "--mode", mode, "--result", "{folder}/out.json"]
+        found, text, own = self._problem(problem), self._text(file, source), self.settings
+        words = ["eval", found.name, "{folder}/submission.py", "--mode", mode, "--result", "{folder}/out.json"]
         words += ["--events", f"{{folder}}/{EVENTS}", "--reward", own.reward, *(["--lower"] if own.lower else [])]
         words += ["--author", own.author] if own.record and mode == "leaderboard" else ["--no-record"]
-        return self._begin([*words, *self._where(suite)], {"submission.py": text}, ())
+        return self._begin([*words, *self._where(found, suite)], {"submission.py": text}, ())
 
-    def _where(self, suite: str | None) -> list[str]:
+    def _where(self, problem: Problem, suite: str | None) -> list[str]:
         own = self.settings
+        if suite is not None:
+            problem.suite(suite)  # told at once where there is none
         given = (("--suite", suite), ("--ranks", own.ranks), ("--device", own.device))
         return ["--quiet", *(word for name, value in given if value is not None for word in (name, str(value)))]
 
@@ -164,4 +167,6 @@ class Tools:
     def _text(self, file: str | None, source: str | None) -> str:
         if (file is None) == (source is None):
             raise UsageError("give one of `file`, a path in the workspace, and `source`, the text itself")
+        if source is not None and len(source) > MAX_BYTES:
+            raise UsageError(f"`source` is larger than {MAX_BYTES} bytes, which a submission may have")
         return self.workspace.read(file) if file is not None else source or ""

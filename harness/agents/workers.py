@@ -20,6 +20,7 @@ from typing import IO, Any
 from harness.agents.judge import Judge, Terms
 from harness.agents.made import refused
 from harness.agents.population import Trial, TrialDone
+from harness.core import processes
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError
@@ -114,7 +115,13 @@ class Workers:
             return
         worker.task = None
         error = HarnessError(f"the process that judged it ended with code {code}, twice")
-        result = refused(error, self._terms.asked.problem, task.submission)
+        result = refused(
+            error,
+            self._terms.asked.problem,
+            task.submission,
+            function=self._terms.reward,
+            lower=self._terms.lower,
+        )
         yield TrialDone(id=task.id, stage=task.stage, result=result)
 
     def _tell(self, worker: Worker) -> None:
@@ -178,6 +185,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    host.interrupt_on_signals()
+    processes.interrupt_on_signals()
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         main()

@@ -10,6 +10,7 @@ from harness.core.decode import DecodeError
 from harness.core.machine_records import Peaks
 from harness.core.records import Bound, Params, Score
 from harness.core.stats import standard_error
+from harness.core.words import count_text
 
 EVIDENCE_CHARS = 500  # of what a check saw, as the file keeps it; the run's report has all of it
 Group = tuple[str, str, str, int]  # problem, suite, machine class, world size: what is ranked together
@@ -359,7 +360,7 @@ class Standing:
 
 def described(one: Judged) -> str:
     """The record in a line."""
-    name = f"{one.run_id}  {one.problem}, suite {one.suite}, {one.world_size} ranks, {one.machine_class}"
+    name = f"{one.run_id}  {one.problem}, suite {one.suite}, {count_text(one.world_size, 'rank')}, {one.machine_class}"
     return f"{name}: {one.file} by {one.author}, {one.status}"
 
 

@@ -30,8 +30,8 @@ class Usual:
 USUAL = {
     # Evaluations on 2 cores of AMD EPYC, suite cpu, 8 ranks. Launches: 5 of a2a in a row, other work on the machine,
     # 6 % (2026-11-22). Sessions: 7 %, from means of a2a of 6.43, 5.54 (busy) and 6.80 (quiet; 2026-11-22 and 23,
-    # docs/measurements.md and tests/test_settle.py), and from evaluations of one source of a2a, gemm_rs and ag_gemm two
-    # hours apart, 6.54 and 6.87, 5.68 and 5.91, 4.66 and 4.92 (leaderboard.yaml, 2026-11-22).
+    # docs/measurements.md and tests/evaluation/test_settle.py), and from evaluations of one source of a2a, gemm_rs and
+    # ag_gemm two hours apart, 6.54 and 6.87, 5.68 and 5.91, 4.66 and 4.92 (leaderboard.yaml, 2026-11-22).
     # Head to head: 4 launches of a2a against its copy, both cores busy, read 1.000, 1.071, 1.070, 0.981 (2026-11-23).
     "cpu": Usual(
         evaluations=Noise(launch=LaunchNoise(sd=0.06, freedom=4), session=LaunchNoise(sd=0.07, freedom=5)),

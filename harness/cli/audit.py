@@ -12,7 +12,6 @@ from rich.text import Text
 
 from harness.cli import result_files
 from harness.cli.declare import argument, option
-from harness.cli.problems import problems_below
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import Exit
@@ -42,7 +41,7 @@ class AuditOrder(result_files.WithFiles):
 
 def run(order: AuditOrder, checkout: Checkout) -> Exit:
     """`audit`: tries, shows each problem as it is done, then what it comes to."""
-    problems = [registry.find(str(place.resolve()), checkout) for place in problems_below(order.set)]
+    problems = [registry.find(str(place.resolve()), checkout) for place in registry.problems_below(order.set)]
     console, found = new_console(stderr=True), list[Audit]()
     for one in audits(problems, order.seconds, int(order.most * GIB), order.out):
         found.append(one)

@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.board import leaderboard, reports
 from harness.cli import options, result_files
 from harness.cli.declare import argument, given, option
+from harness.core.accounts import login
 from harness.core.checkout import Checkout, shown
 from harness.core.errors import Exit, UsageError
 from harness.core.metrics import UNITS
@@ -18,7 +19,6 @@ from harness.kinds import settings
 from harness.kinds.kind import Order, Plan
 from harness.kinds.registry import plan_of, read_submission
 from harness.kinds.settings import Asked
-from harness.machine import host
 from harness.problems.shape_file import problem_names
 from harness.report.comparison import document_of, to_json
 from harness.report.console import new_console
@@ -97,7 +97,7 @@ def _of_files(
     first, *others = sources + [read_submission(setting.problem, Path(side), checkout) for side in sides]
 
     def planned(submission: Submission) -> Plan:
-        wanted = Order(setting=setting, submission=submission, mode="leaderboard", author=host.login(), opponent=first)
+        wanted = Order(setting=setting, submission=submission, mode="leaderboard", author=login(), opponent=first)
         return plan_of(wanted)
 
     with ProgressLine(new_console(stderr=True), silent=order.quiet) as progress:

@@ -12,6 +12,7 @@ from harness.board import leaderboard
 from harness.cli import options, result_files
 from harness.cli.declare import argument, option
 from harness.contest.rules import RANKED_BY, Competition, Evaluated, Listed, problem_of, read
+from harness.core import accounts
 from harness.core.checkout import Checkout
 from harness.core.decode import did_you_mean
 from harness.core.errors import Exit, HarnessError, UsageError
@@ -20,7 +21,6 @@ from harness.core.words import clean, clean_line
 from harness.evaluation import recorded
 from harness.kinds import registry, settings
 from harness.kinds.folder.known import remember
-from harness.machine import host
 from harness.problems.submission import directives, read_submission
 from harness.report import evaluation
 from harness.report.console import new_console
@@ -140,7 +140,7 @@ def _evaluated(
                 setting,
                 submission,
                 "leaderboard",
-                order.author or host.login(),
+                order.author or accounts.login(),
                 checkout,
                 record=order.record,
                 progress=progress,

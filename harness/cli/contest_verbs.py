@@ -264,6 +264,10 @@ def _leading(order: orders.VerifyTopOrder, found: Contest, checkout: Checkout, w
     leading = [
         one.entry for problem in shown.problems if problem.problem == order.problem for one in problem.teams[:top]
     ]
+    if not leading:
+        raise UsageError(
+            f"no entry of {order.problem} has a place, so there is nothing to verify: `contest show` has all"
+        )
     return [entry for entry in leading if entry.state == "ranked"]
 
 

@@ -164,8 +164,8 @@ def given(order: Any, *names: str) -> list[str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes options before, between and behind the other arguments, by their whole names. An error shows the usage of
-    the verb that it is about, and the known word that is near one that is not known."""
+    """Takes options before, between and behind the other arguments, by their whole names. An error names the verb that
+    it is about, and the known word that is near one that is not known."""
 
     is_within = False  # parse_known_intermixed_args, which calls parse_known_args itself before Python 3.12.7
 
@@ -187,6 +187,10 @@ class Parser(argparse.ArgumentParser):
         if left:
             self.unknown(left)
         return found, left
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with the message alone: the usage of `eval` is 15 lines, below which nobody looks for it."""
+        self.exit(2, f"{self.prog}: error: {message} (see --help)\n")
 
     def unknown(self, words: Sequence[str]) -> NoReturn:
         """Ends with the words that nothing takes, and what the first of them may have meant."""

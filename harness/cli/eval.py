@@ -12,6 +12,7 @@ from harness.board import report_json
 from harness.board.places import place_of
 from harness.cli import options, result_files
 from harness.cli.declare import option
+from harness.core import accounts
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import Exit, HarnessError, UsageError
@@ -23,7 +24,7 @@ from harness.judging import verdict
 from harness.kinds import settings
 from harness.kinds.kind import TORCH, Evaluator, Progress, Setting
 from harness.kinds.registry import read_submission
-from harness.machine import host, peaks_cache
+from harness.machine import peaks_cache
 from harness.process.profilers import TOOLS
 from harness.report.console import new_console
 from harness.report.evaluation import document_of
@@ -129,7 +130,7 @@ def evaluate(order: EvalOrder, checkout: Checkout) -> Exit:
     traces = _trace_folder(order)
     problem = setting.problem
     submission = read_submission(problem, setting.file, checkout)
-    author = order.author or host.login()
+    author = order.author or accounts.login()
     with _progress(order.quiet, order.events) as progress:
         ran = evaluated(
             setting, submission, order.mode, author, checkout, record=order.record, progress=progress, traces=traces

@@ -7,6 +7,7 @@ PROBLEM may be a set: a folder of problem files of another benchmark, or of prob
 PLACE, the files named <problem>.py or below a folder of that name; --out is then a folder, with a file for each
 problem, and the score over all of them is shown at the end."""
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -26,12 +27,11 @@ from harness.agents.result import Result
 from harness.agents.score import score_of, speedup
 from harness.cli import options, result_files
 from harness.cli.declare import argument, option, part
-from harness.cli.problems import problems_below
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
 from harness.core.errors import BadFileError, Exit, UsageError
 from harness.core.words import clean_line, speedup_text
-from harness.kinds.registry import is_problem
+from harness.kinds.registry import set_members
 from harness.kinds.settings import setting
 from harness.report.console import new_console
 from harness.report.document import Document, UntrustedText, prose
@@ -61,18 +61,15 @@ class EvalManyOrder(result_files.WithJson, options.Rewarded, options.Sandboxed, 
 
 def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
     """`eval-many`: judges, writes and shows."""
-    if (members := _members(order.problem)) is not None:
+    if (members := set_members(order.problem)) is not None:
         return _run_set(members, order, checkout)
     tally = _judged(order, checkout)
-    last = (UntrustedText(tally.text()), ("score it           ", UntrustedText(f"python -m harness score {order.out}")))
+    last = (
+        UntrustedText(tally.text()),
+        ("score it           ", UntrustedText(f"python -m harness score {shlex.quote(str(order.out))}")),
+    )
     result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
     return Exit.OK
-
-
-def _members(name: str) -> list[Path] | None:
-    """The problems of a set; None where that is one problem."""
-    path = Path(name).expanduser()
-    return problems_below(path) if path.is_dir() and not is_problem(path) else None
 
 
 def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) -> Exit:
@@ -97,8 +94,11 @@ def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) 
 
 
 def _candidates(place: Path, stem: str) -> list[Path]:
-    """The files and folders of a place that are named as the problem is."""
-    if place.is_file():
+    """The files and folders of a place that are named as the problem is. Raises UsageError where there is no such
+    place."""
+    if not place.is_dir():
+        if not place.is_file():
+            raise UsageError(f"{place}: no such file or folder; name the candidates' folder")
         return [place] if place.stem == stem else []
     return [path for path in sorted(place.iterdir()) if (path.name if path.is_dir() else path.stem) == stem]
 

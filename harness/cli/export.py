@@ -5,7 +5,8 @@ needs the extra `parquet`.
 --trace PROBLEM writes the runs of a FlashInfer-Trace definition as its Trace objects, a line of JSON each.
 
 --task PROBLEM FOLDER writes a problem as a KernelBot problem folder: task.yml, its files, and an eval.py that runs this
-checkout. --harbor FOLDER writes all problems, or PROBLEM, as Harbor tasks for agents (docs/agents.md)."""
+checkout. --harbor FOLDER writes all problems, or PROBLEM, as Harbor tasks for agents (docs/agents.md); PROBLEM may be
+a file of KernelBench's or a folder of such files."""
 
 import json
 import shlex
@@ -21,9 +22,9 @@ from harness.cli import options
 from harness.cli.declare import argument, option, part
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
-from harness.core.words import clean_line
+from harness.core.words import clean_line, count_text
 from harness.gpumode import task_folder
-from harness.kinds.registry import find, find_name
+from harness.kinds.registry import find, find_name, set_members
 from harness.kinds.settings import DEVICES
 from harness.machine import host
 from harness.problems.problem import OFFICIAL
@@ -103,7 +104,7 @@ def run(order: ExportOrder, checkout: Checkout) -> Exit:
         problem = find_name(named, {row["problem"] for row in found}, checkout)
         found = [row for row in found if row["problem"] == problem]
     runs = len({row["run_id"] for row in found})
-    _write(to, found, COLUMNS, f"{len(found)} rows of {runs} runs")
+    _write(to, found, COLUMNS, f"{count_text(len(found), 'row')} of {count_text(runs, 'run')}")
     for message in unreadable:
         print(f"left out: {clean_line(message)}", file=sys.stderr)
     return Exit.OK
@@ -143,19 +144,21 @@ def write_traces(order: ExportOrder, checkout: Checkout) -> Exit:
 
 
 def write_harbor(order: ExportOrder, folder: Path, checkout: Checkout) -> Exit:
-    """`export --harbor`: a task for each problem that has the suite, or for the one that is named."""
+    """`export --harbor`: a task for each problem, or for the one or the set that is named."""
     if order.leaderboards or order.format or order.out or order.folder:
         raise UsageError("--harbor writes tasks; leave --leaderboards, --format, --out and FOLDER out")
     device = order.device or host.gpus().device
     wanted = order.suite or (OFFICIAL if device != "cpu" else "cpu")
     named = order.problem
-    found = [find(name, checkout) for name in ([named] if named else problem_names(checkout))]
-    if any(problem.is_upstream for problem in found):
-        raise UsageError(f"--harbor: {named} is a folder of GPU MODE's; problems of this checkout are written")
-    suites = [(one, wanted if named or wanted in one.suites else OFFICIAL) for one in found]
+    members = named and set_members(named)
+    names = list(map(str, members)) if members else [named] if named else problem_names(checkout)
+    found = [find(name, checkout) for name in names]
+    is_asked = order.suite is not None and named and not members
+    suites = [(one, wanted if is_asked or wanted in one.suites else OFFICIAL) for one in found]
     harbor.write(folder, suites, part(order, harbor.Wanted, device=device), checkout)
     print(f"{folder}: {len(suites)} Harbor tasks, suite {wanted} on {device}")
-    print(f"try one            harbor run -p {shlex.quote(str(folder / suites[0][0].name))} -a AGENT -m MODEL")
+    first = shlex.quote(str(folder / harbor.task_name(found[0])))
+    print(f"try one            harbor run -p {first} -a AGENT -m MODEL")
     return Exit.OK
 
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from harness.cli import declare, options, result_files
 from harness.cli.result_files import ResultFiles
+from harness.core import processes
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
 from harness.core.version import __version__
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     _open_streams()
     words = sys.argv[1:] if argv is None else argv
     command = parse(words)
-    host.interrupt_on_signals()
+    processes.interrupt_on_signals()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal's encoding lacks must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

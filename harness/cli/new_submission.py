@@ -45,5 +45,5 @@ def run(order: NewSubmissionOrder, checkout: Checkout) -> Exit:
     beside = Path(path).parent / AGENTS
     if not (checkout.root / beside).exists():
         write(checkout, str(beside), agents_text(problem, name, shlex.quote(path)))
-    print(f"Next: `python -m harness check {name} {path}`")
+    print(f"Next: `python -m harness check {name} {shlex.quote(path)}`")
     return Exit.OK

@@ -9,6 +9,7 @@ from harness.cli import options
 from harness.cli.declare import REQUIRED, argument
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
+from harness.core.words import count_text
 from harness.report.plot import DPI, SUFFIXES, figure
 
 
@@ -30,5 +31,5 @@ def run(order: PlotOrder, checkout: Checkout) -> Exit:
     drawn = io.BytesIO()
     made.savefig(drawn, format=out.suffix.lower().removeprefix("."), dpi=DPI, metadata=metadata)
     options.write_out(out, drawn.getvalue())
-    print(f"{out}: {len(made.axes[0].get_yticks())} shapes")
+    print(f"{out}: {count_text(len(made.axes[0].get_yticks()), 'shape')}")
     return Exit.OK

@@ -25,6 +25,7 @@ from typing import Any, NoReturn, get_type_hints
 from harness.board import runs
 from harness.cli import declare
 from harness.cli.declare import argument, option
+from harness.core import accounts, processes
 from harness.core.checkout import Checkout
 from harness.core.decode import DecodeError, decode
 from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
@@ -220,7 +221,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Evaluates and exits with KernelBot's codes."""
     order = declare.order_of(run, parser().parse_args(argv))
-    host.interrupt_on_signals()
+    processes.interrupt_on_signals()
     fd = result_fd(os.environ)
     if fd is None:
         told = "POPCORN_FD names no descriptor that results can be written to"
@@ -278,7 +279,7 @@ def _evaluated(
     print(f"{problem.name} ({problem.leaderboard}) by this checkout's reference, {where}", file=sys.stderr)
     suite = _suite(problem, order.mode, cases, order.timeout, order.seconds, Path(FILE))
     setting = Setting(problem=problem, suite=suite, device=device, world_size=world_size)
-    plan = make_plan(Order(setting=setting, submission=submission, mode=order.mode, author=host.login()))
+    plan = make_plan(Order(setting=setting, submission=submission, mode=order.mode, author=accounts.login()))
     with ProgressLine(new_console(stderr=True)) as progress:
         report = evaluate(plan, progress)
     return runs.store_traces(report, traces_folder(Path())) if order.mode == "profile" else report

@@ -2,8 +2,6 @@
 and then what is wrong with the others. Below 120 columns a problem takes one line; --json has everything."""
 
 import functools
-import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +10,8 @@ from typing import Any
 from harness.cli import result_files
 from harness.cli.declare import argument
 from harness.core.checkout import Checkout
-from harness.core.errors import Exit, HarnessError, UsageError
-from harness.gpumode.folder import FILE
-from harness.kinds import registry
+from harness.core.errors import Exit, HarnessError
+from harness.kinds.registry import find, named, problems_below
 from harness.problems.problem import Problem
 from harness.problems.shape_file import problem_names
 from harness.report.problems import document_of
@@ -38,10 +35,10 @@ def run(order: ProblemsOrder, checkout: Checkout) -> Exit:
     one's exit code."""
     readers: list[Callable[[], Problem]]
     if order.path is None:
-        readers = [functools.partial(registry.named, name, checkout) for name in problem_names(checkout)]
+        readers = [functools.partial(named, name, checkout) for name in problem_names(checkout)]
     else:
         places = [str(place.resolve()) for place in problems_below(order.path)]
-        readers = [functools.partial(registry.find, place, checkout) for place in places]
+        readers = [functools.partial(find, place, checkout) for place in places]
     good: list[Problem] = []
     bad: list[HarnessError] = []
     for read in readers:
@@ -65,35 +62,3 @@ def to_json(good: Sequence[Problem], bad: Sequence[HarnessError]) -> dict[str, A
         for one in good
     ]
     return {"schema": JSON_SCHEMA, "problems": problems, "bad": [str(wrong) for wrong in bad]}
-
-
-def problems_below(path: Path) -> list[Path]:
-    """The problem folders and the problem files at and below the path, in order, numbers by their value; hidden ones
-    are left out. Raises UsageError if there is none."""
-    if registry.is_problem(path) and path.is_file():
-        return [path]
-    if not path.is_dir():
-        what = "a file" if path.exists() else "no such folder"
-        raise UsageError(
-            f"{path}: {what}; name a folder with problem folders (task.yml), or problem files of another benchmark, in "
-            "or below it. The problems of a competition file are listed by `python -m harness competition FILE --list`"
-        )
-    found: list[Path] = []
-    for folder, names, files in os.walk(path):
-        names[:] = sorted((name for name in names if not name.startswith(".")), key=_in_order)
-        if FILE in files:
-            found.append(Path(folder))
-        else:
-            inside = [Path(folder, name) for name in sorted(files, key=_in_order) if not name.startswith(".")]
-            found += filter(registry.is_problem, inside)
-    if not found:
-        raise UsageError(
-            f"{path}: nothing at or below it is a problem: no folder has a {FILE}, and no file is a problem of "
-            "KernelBench, ParallelKernelBench or FlashInfer-Trace"
-        )
-    return found
-
-
-def _in_order(name: str) -> list[tuple[int, str]]:
-    """A key by which `9_x` comes before `10_x`."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -19,7 +19,7 @@ from harness.contest.times import read_moment, written
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import BadFileError, HarnessError
-from harness.core.files import locked, open_ordinary, private_mode
+from harness.core.files import lock_of, locked, open_ordinary, private_mode
 
 LOCK_WAIT_S = 30.0  # a writer holds the lock for milliseconds
 
@@ -83,7 +83,7 @@ class ContestLog:
         the file cannot be locked or written."""
         path = self.path.resolve()
         try:
-            with locked(path.parent / f".{path.name}.lock", LOCK_WAIT_S):
+            with locked(lock_of(path), LOCK_WAIT_S):
                 known = self.records()
                 events = decide(known)
                 if events:

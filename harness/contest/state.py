@@ -91,7 +91,7 @@ class ContestState:
         """The entry of that number; UsageError where there is none."""
         if number not in self.entries:
             count = len(self.entries)
-            raise UsageError(f"no entry {number}; " + (f"there are 1 to {count}" if count else "none was submitted"))
+            raise UsageError(f"no entry {number}; " + (f"the last one is {count}" if count else "none was submitted"))
         return self.entries[number]
 
     def team_of(self, member: str) -> Team | None:

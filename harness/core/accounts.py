@@ -1,5 +1,6 @@
 """Accounts of the operating system, by their numbers: a variable of the environment is no proof of who somebody is."""
 
+import getpass
 import os
 import pwd
 from pathlib import Path
@@ -18,3 +19,11 @@ def account(uid: int | None = None) -> str:
 def owner(file: Path) -> str:
     """The name of the account that the file belongs to."""
     return account(file.stat().st_uid)
+
+
+def login() -> str:
+    """The name entries are recorded under when nobody says another."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        return "anonymous"

@@ -21,7 +21,14 @@ from itertools import repeat
 from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
-EXPECTED = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", type(None): "null"}
+EXPECTED = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bytes: "bytes, which no JSON has",
+    type(None): "null",
+}
 
 
 class DecodeError(ValueError):

@@ -97,6 +97,11 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def lock_of(file: Path) -> Path:
+    """The lock file of a file that several processes write, beside it."""
+    return file.with_name(f".{file.name}.lock")
+
+
 @contextlib.contextmanager
 def locked(path: Path, wait_s: float) -> Iterator[None]:
     """Holds the lock file's lock, which the kernel releases when its holder ends, however that ends. Raises

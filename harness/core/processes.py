@@ -1,4 +1,4 @@
-"""Ending processes, with whatever they have started.
+"""Which processes there are below one, and how they end, with whatever they have started.
 
 psutil compares start times, so that no process is killed that merely got the number of one that is gone.
 """
@@ -8,12 +8,52 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 KILLED_S = 5.0  # for killed processes to be gone
 POLL_S = 0.02
+
+
+def descendants(root: int) -> list[int]:
+    """Every process below `root`, by /proc."""
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(IndexError, ValueError):
+                parents[int(entry)] = int(_stat(int(entry))[1])
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found[1:]
+
+
+def state(pid: int) -> str:
+    """R for a process that runs, S for one that waits, T for a stopped one (proc(5)); empty where it is gone."""
+    return (_stat(pid) or [""])[0]
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat (proc(5)) from the state on; none where the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def interrupt_on_signals() -> None:
+    """From now on SIGTERM and a hang-up are what Ctrl-C is, KeyboardInterrupt; but not where whoever started this
+    process has them ignored, as nohup does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(signum: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def end_tree(pid: int, grace_s: float = 0.0) -> None:

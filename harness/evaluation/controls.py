@@ -12,7 +12,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from harness.core.records import CaseResult, Held, Measured
+from harness.core.records import Case, CaseResult, Held, Measured
 from harness.core.stats import median
 from harness.evaluation.launches import LaunchFailed, one_more, with_outcome
 from harness.kinds.kind import Plan, Progress, Relaunching
@@ -22,10 +22,51 @@ SLOWER = math.log(1.05)  # from which on it is looked at again
 # Of launches, in all of which the reference has to be slower. On 2 cores at load 6 it was in 9 of 28 pairs of honest
 # files, by up to twice (2026-11-25); so one of 10,000 is held there.
 PAIRS = 8
+FEWEST, REUSED = 3, 8  # controls before any is left out, and the most evaluations in a row that have none of their own
 
 
-def controlled(plan: Plan, session: Relaunching, progress: Progress, results: Sequence[CaseResult]) -> list[CaseResult]:
-    """The results; held where the reference was slower beside the submission in every pair of launches."""
+class Controls:
+    """The reference's times beside itself, of all evaluations on one pool.
+
+    If the reference is as fast beside a submission as it ever was beside itself here, the submission does not slow it
+    down, and the evaluation needs no control of its own. After REUSED such evaluations one has it all the same, because
+    the machine may have become faster."""
+
+    def __init__(self) -> None:
+        self._fastest: dict[tuple[str, int], float] = {}  # of the medians, by case
+        self._count = self._reused = 0
+
+    def add(self, cases: Sequence[Case], alone: Sequence[Measured]) -> None:
+        """Adds a control run of these cases."""
+        for case, measured in zip(cases, alone, strict=True):
+            time = median(measured.ranked.baseline)
+            self._fastest[_key(case)] = min(time, self._fastest.get(_key(case), time))
+        self._count += 1
+        self._reused = 0
+
+    def suffice(self, cases: Sequence[Case], beside: Sequence[Measured]) -> bool:
+        """Whether they show that the reference was not slowed down in these measurements beside a submission."""
+        known = [self._fastest.get(_key(case)) for case in cases]
+        if self._count < FEWEST or self._reused >= REUSED or not all(known):
+            return False
+        logs = [math.log(median(one.ranked.baseline) / time) for one, time in zip(beside, known, strict=True) if time]
+        self._reused += 1
+        return statistics.fmean(logs) <= SLOWER
+
+
+def _key(case: Case) -> tuple[str, int]:
+    return case.label, case.world_size
+
+
+def controlled(
+    plan: Plan,
+    session: Relaunching,
+    progress: Progress,
+    results: Sequence[CaseResult],
+    controls: Controls | None = None,
+) -> list[CaseResult]:
+    """The results; held where the reference was slower beside the submission in every pair of launches. `controls` are
+    those of earlier evaluations on the same pool."""
     benchmarks = [(at, one.outcome) for at, one in enumerate(results) if one.case.kind == "benchmark"]
     measured = [(at, outcome) for at, outcome in benchmarks if isinstance(outcome, Measured)]
     if not measured or len(measured) < len(benchmarks):
@@ -33,6 +74,8 @@ def controlled(plan: Plan, session: Relaunching, progress: Progress, results: Se
     measured = sorted(measured, key=lambda one: median(one[1].ranked.baseline))[:CASES]
     places, cases = [at for at, _ in measured], [results[at].case for at, _ in measured]
     beside: list[Measured] | LaunchFailed = [outcome for _, outcome in measured]
+    if controls is not None and controls.suffice(cases, [outcome for _, outcome in measured]):
+        return list(results)
     logs: list[float] = []
     for number in range(PAIRS):
         if number:
@@ -42,6 +85,8 @@ def controlled(plan: Plan, session: Relaunching, progress: Progress, results: Se
         alone = one_more(plan, session, progress, cases, is_control=True)
         if isinstance(alone, LaunchFailed):
             return list(results)  # the reference fails beside itself: nothing is known of the submission
+        if controls is not None:
+            controls.add(cases, alone)
         logs.append(statistics.fmean(map(_slower, beside, alone)))
         if logs[-1] <= SLOWER:
             return list(results)

@@ -20,7 +20,7 @@ from harness.core.records import (
     Raised,
     TimedOut,
 )
-from harness.evaluation.controls import controlled
+from harness.evaluation.controls import Controls, controlled
 from harness.evaluation.launches import launched
 from harness.judging import warnings
 from harness.judging.figures import figured
@@ -28,9 +28,11 @@ from harness.kinds.kind import BROKE_ITS_JUDGE, Phase, Plan, Progress, Relaunchi
 from harness.kinds.registry import KINDS
 
 
-def evaluate(plan: Plan, progress: Progress, pool: SessionPool | None = None) -> EvalReport:
-    """Carries out the plan, on what `pool` keeps if there is one. What the submission does wrong is in the report;
-    HarnessError is raised for the rest."""
+def evaluate(
+    plan: Plan, progress: Progress, pool: SessionPool | None = None, controls: Controls | None = None
+) -> EvalReport:
+    """Carries out the plan, on what `pool` keeps if there is one, with the `controls` of earlier evaluations there.
+    What the submission does wrong is in the report; HarnessError is raised for the rest."""
     started = datetime.now(UTC)
     progress.expect(plan)
     cases = [case for phase in plan.phases for case in phase.cases]
@@ -44,7 +46,7 @@ def evaluate(plan: Plan, progress: Progress, pool: SessionPool | None = None) ->
         if plan.launches > 1:
             results = launched(plan, cast("Relaunching", session), progress, results)
         if plan.has_controls:
-            results = controlled(plan, cast("Relaunching", session), progress, results)
+            results = controlled(plan, cast("Relaunching", session), progress, results, controls)
     results = [replace(result, logs=session.logs_of(result.case)) for result in results]
     results += [CaseResult(case=case, outcome=NotRun()) for case in cases[len(results) :]]
     results = [replace(result, bound=session.bound(result.case)) for result in results]  # by what is known in the end

@@ -1,5 +1,7 @@
 """The entry that leads a board, as the A of `compare --against leader`."""
 
+import shlex
+
 from harness.board import judgements, places, runs
 from harness.board.entries import Board, Entry, Group
 from harness.core.checkout import Checkout
@@ -22,7 +24,9 @@ def leading(board: Board, setting: Setting, gpus: tuple[str, ...] | None = None)
         return rows[0].entry
     others = [other for other in places.groups(board) if other[0] == problem]
     there = "".join(f"\n  suite {name}, {count} ranks, {where}" for _, name, where, count in others)
-    what = f"there is{there}" if there else f"none is recorded; `make eval PROBLEM={problem}` makes the first"
+    what = (
+        f"there is{there}" if there else f"none is recorded; `make eval PROBLEM={shlex.quote(problem)}` makes the first"
+    )
     raise UsageError(
         f"no entry of {problem} leads suite {suite} on {ranks} ranks of this machine ({machine_class}): {what}"
     )

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
+from harness.core import accounts
 from harness.core.errors import BadSubmissionError
 from harness.evaluation import compare
 from harness.evaluation.settle import Contenders, Dropped
 from harness.kinds.kind import OpponentFailed, Order, Progress
 from harness.kinds.registry import plan_of
-from harness.machine import host
 
 TOGETHER = 4  # launches that share a start
 Shown = Callable[[int, int, int], AbstractContextManager[Progress]]
@@ -27,7 +27,7 @@ def launches(
         setting=replace(meeting.setting, launches=count),
         submission=meeting.sources[candidate],
         mode="benchmark",
-        author=host.login(),
+        author=accounts.login(),
         opponent=meeting.sources[opponent],
     )
     plan = plan_of(order)

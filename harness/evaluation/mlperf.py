@@ -18,8 +18,8 @@ from harness.core.decode import DecodeError, decode
 from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_text
 from harness.core.mllog import parse
+from harness.core.olympic import LEAST_RUNS
 from harness.judging.mlperf import LoggedRun, ReferenceRuns, ScoredResult, result_of, run_of
-from harness.judging.olympic import LEAST_RUNS
 
 LOGS, SCALING = "result_*.txt", "scaling.json"
 OWN_LOGS = "mllog-*-run-*.log"

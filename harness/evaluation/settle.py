@@ -22,6 +22,7 @@ whoever repeats it until it says an order finds a wrong one no more often.
 
 import itertools
 import math
+import shlex
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -278,7 +279,9 @@ def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -
     none, or more than one."""
     known = [group for group in places.groups(board) if group[0] == problem]
     if not known:
-        raise UsageError(f"no entry of {problem} is on the leaderboard: `make eval PROBLEM={problem}` makes the first")
+        raise UsageError(
+            f"no entry of {problem} is on the leaderboard: `make eval PROBLEM={shlex.quote(problem)}` makes the first"
+        )
     found, refused = [], []
     for group in known:
         if suite not in (None, group[1]) or ranks not in (None, group[3]):
@@ -299,7 +302,7 @@ def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -
         raise UsageError(f"{problem} has several boards; name one:{listed}")
     there = ", ".join(dict.fromkeys(f"--suite {name} --ranks {count}" for _, name, _, count in known))
     why = (
-        "it has one source only"
+        f"it has one source only; evaluate another (`make eval PROBLEM={problem} SUBMISSION=path`)"
         if found
         else "; ".join(refused) or f"none has that suite and rank count; there is {there}"
     )

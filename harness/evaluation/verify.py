@@ -39,11 +39,11 @@ from harness.board import judgements, runs
 from harness.board.entries import Board, Entry, Judged, Verification
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.olympic import LEAST_RUNS, olympic_mean
 from harness.core.records import CaseResult, EvalReport, Held, Score, Submission
 from harness.core.stats import student_t
 from harness.evaluation import recorded
 from harness.judging import verdict
-from harness.judging.olympic import LEAST_RUNS, olympic_mean
 from harness.kinds.kind import BROKE_ITS_JUDGE, Progress, Setting
 from harness.kinds.registry import find
 from harness.machine import host

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from harness.core.errors import BadFileError
 from harness.core.mllog import LogEvent
+from harness.core.olympic import NoScoreError, olympic_mean
 from harness.core.stats import student_t
-from harness.judging.olympic import NoScoreError, olympic_mean
 
 RUNS: Mapping[str, int] = {"llama2_70b_lora": 10, "llama31_8b": 10}  # that the rules ask for
 CONFIDENCE = 0.95

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from harness.core.olympic import olympic_mean
 from harness.core.records import Measured
 from harness.core.stats import geomean, ratio
-from harness.judging.olympic import olympic_mean
 
 GPU_MODE = "GPU MODE"
 

@@ -51,7 +51,7 @@ def refuse_gpu_only(submission: Submission, text: str, message: str) -> None:
         if any(file.endswith(part.file) and (not part.functions or name in part.functions) for file, name in last):
             why = f"{submission.name} needs a GPU for its {part.name}, and this evaluation runs on CPU cores"
             advice = f"evaluate it on a machine that has a GPU{part.advice}"
-            raise UsageError(f"{why}: {cut_line(message, REASON_CHARS)}. Next: {advice}")
+            raise UsageError(f"{why}: {cut_line(message, REASON_CHARS).rstrip('.')}. Next: {advice}")
 
 
 def _parts(submission: Submission) -> Iterator[GpuCode]:
@@ -60,7 +60,9 @@ def _parts(submission: Submission) -> Iterator[GpuCode]:
     imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     if any(name.partition(".")[0] == "triton" for name in imported):
         yield TRITON
-    if {keyword.arg for node in nodes if isinstance(node, ast.Call) for keyword in node.keywords} & CUDA_ARGUMENTS:
+    named = {keyword.arg for node in nodes if isinstance(node, ast.Call) for keyword in node.keywords}
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    if named & CUDA_ARGUMENTS or any("__global__" in text or text.endswith(".cu") for text in texts):
         yield CUDA
 
 

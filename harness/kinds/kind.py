@@ -67,6 +67,7 @@ class Setting:
     launches: int = 1  # of a ranked evaluation
     fresh_caches: bool = False  # nothing that earlier evaluations compiled is seen: no file can know that it ran before
     import_s: float | None = None  # for ranks to import a submission, where that is less than usual
+    idle_s: float | None = None  # after which a submission that does nothing at all is given up, on CPU cores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +121,9 @@ class Plan:
     data: str = ""  # sha256 of the user's own data, if it runs on that
     nodes: int = 1
     notes: tuple[Warning, ...] = ()
-    fresh_caches: bool = False  # as in Setting, and so is the next
+    fresh_caches: bool = False  # as in Setting, and so are the next two
     import_s: float | None = None
+    idle_s: float | None = None
     launches: int = 1  # in which benchmarks are measured, each with fresh processes
     has_controls: bool = False  # whether the reference is also timed beside itself
 

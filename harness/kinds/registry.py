@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -70,7 +71,7 @@ def find(name: str, checkout: Checkout) -> Problem:
             "the submission if this is one"
         )
     if is_path:
-        what = f"a folder without {FILE}, so no problem folder" if path.is_dir() else "no such folder"
+        what = f"a folder without {FILE}, so no problem folder" if path.is_dir() else "no such file or folder"
         raise UsageError(
             f"{name}: {what}; name one of GPU MODE's, or a problem that `python -m harness problems` lists"
         )
@@ -179,7 +180,7 @@ def plan_of(order: Order) -> Plan:
     """The plan of an evaluation, by the kind that evaluates it. Raises what that kind's `plan` does."""
     setting = order.setting
     plan = kind_of(setting).plan(order)
-    return replace(plan, fresh_caches=setting.fresh_caches, import_s=setting.import_s)
+    return replace(plan, fresh_caches=setting.fresh_caches, import_s=setting.import_s, idle_s=setting.idle_s)
 
 
 def read_submission(problem: Problem, path: Path | None, checkout: Checkout) -> Submission:
@@ -191,3 +192,42 @@ def find_name(text: str, recorded: Collection[str], checkout: Checkout) -> str:
     """The name under which boards have the problem that `text` means: one that is `recorded`, since a problem folder
     may be anywhere by now, or else as `find` has it. Raises what `find` does."""
     return text if text in recorded else find(text, checkout).name
+
+
+def set_members(name: str) -> list[Path] | None:
+    """The problems of the set at that path; None where it is one problem, or a problem's name. Raises UsageError for a
+    folder without any."""
+    path = Path(name).expanduser()
+    return problems_below(path) if path.is_dir() and not is_problem(path) else None
+
+
+def problems_below(path: Path) -> list[Path]:
+    """The problem folders and the problem files at and below the path, in order, numbers by their value; hidden ones
+    are left out. Raises UsageError if there is none."""
+    if is_problem(path) and path.is_file():
+        return [path]
+    if not path.is_dir():
+        what = "a file" if path.exists() else "no such folder"
+        raise UsageError(
+            f"{path}: {what}; name a folder with problem folders (task.yml), or problem files of another benchmark, in "
+            "or below it. The problems of a competition file are listed by `python -m harness competition FILE --list`"
+        )
+    found: list[Path] = []
+    for folder, names, files in os.walk(path):
+        names[:] = sorted((name for name in names if not name.startswith(".")), key=_in_order)
+        if FILE in files:
+            found.append(Path(folder))
+        else:
+            inside = [Path(folder, name) for name in sorted(files, key=_in_order) if not name.startswith(".")]
+            found += filter(is_problem, inside)
+    if not found:
+        raise UsageError(
+            f"{path}: nothing at or below it is a problem: no folder has a {FILE}, and no file is a problem of "
+            "KernelBench, ParallelKernelBench or FlashInfer-Trace"
+        )
+    return found
+
+
+def _in_order(name: str) -> list[tuple[int, str]]:
+    """A key by which `9_x` comes before `10_x`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

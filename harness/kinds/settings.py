@@ -4,6 +4,7 @@ Decides from a record of what was asked for and from what the machine has. Runs 
 """
 
 import math
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -154,8 +155,8 @@ def _named_by(file: Path, checkout: Checkout) -> tuple[Problem, tuple[Warning, .
     folder = registry.beside(file, checkout)  # which the user has named by naming the file
     if said.leaderboard is None and folder is None:
         raise UsageError(
-            f"{submission.name}: for which problem? Name it (`python -m harness eval a2a {file}`), or begin the file "
-            "with `#!POPCORN leaderboard amd-all2all`"
+            f"{submission.name}: for which problem? Name it (`python -m harness eval a2a {shlex.quote(str(file))}`), "
+            "or begin the file with `#!POPCORN leaderboard amd-all2all`"
         )
     try:
         # No path: whose code is trusted is not the submission's to say.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.core.checkout import SHIPPED, Checkout, shown
-from harness.core.files import remove, replace_file
+from harness.core.files import lock_of, remove, replace_file
 from harness.core.records import Submission
 from harness.core.unseen import unseen
 from harness.kinds.kind import Account, Plan
@@ -40,10 +40,11 @@ def write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def hidden(root: Path, *more: Path) -> tuple[Path, ...]:
     """The folders that a submission to a problem of the checkout at `root` may not see: that checkout, this harness's,
-    those that they keep outside of themselves, and `more`."""
+    the files that they keep outside of themselves, with the locks of these, and `more`."""
     roots = (root, Checkout.here().root)
     more = (*more, SHIPPED) if SHIPPED.is_dir() else more
-    outside = (file for one in roots for file in unseen(Checkout(one)))
+    # A lock that a submission could open it could also hold.
+    outside = (one for root in roots for file in unseen(Checkout(root)) for one in (file, lock_of(file)))
     return tuple(dict.fromkeys((*roots, *more, *outside)))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import psutil
 
-from harness.machine import host
+from harness.core import processes
 from harness.machine.readings import Process, Unread, Usage, attempt, printable
 
 
@@ -28,7 +28,7 @@ def visible(uuids: Sequence[str], text: str | None) -> tuple[int, ...]:
 
 def usage_of(found: Sequence[tuple[int, int]], memory_bytes: int, busy_percent: int) -> Usage:
     """`found` are all users of a GPU as (pid, bytes); this process and those below it are left out."""
-    own = {os.getpid(), *host.descendants(os.getpid())}
+    own = {os.getpid(), *processes.descendants(os.getpid())}
 
     def name(pid: int) -> str:
         found = attempt(lambda: printable(psutil.Process(pid).name()))

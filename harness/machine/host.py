@@ -3,20 +3,16 @@
 Knows /proc and installed packages; does not import torch.
 """
 
-import contextlib
 import errno
-import getpass
 import hmac
 import importlib.metadata
 import itertools
 import os
 import platform
 import resource
-import signal
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from harness.core.errors import UsageError
 from harness.core.machine_records import Environment, class_of_gpus
@@ -165,25 +161,6 @@ def environment(device_model: str, world_size: int, nodes: int = 1) -> Environme
     )
 
 
-def descendants(root: int) -> list[int]:
-    """Every process below `root`, by /proc."""
-    parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(IndexError, ValueError):
-                stat = _read(f"/proc/{entry}/stat")
-                parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
-
-
-def state(pid: int) -> str:
-    """R for a process that runs, S for one that waits, T for a stopped one (proc(5)); empty where it is gone."""
-    return (_read(f"/proc/{pid}/stat").rpartition(")")[2].split() or [""])[0]
-
-
 @dataclass(frozen=True, kw_only=True)
 class UsableGpus:
     """The GPUs that torch can use here: `device` is their --device name, cpu where there are none."""
@@ -234,18 +211,6 @@ def _visible(count: int, text: str) -> int:
     return min(count, len(list(named)))
 
 
-def interrupt_on_signals() -> None:
-    """From now on SIGTERM and a hang-up are what Ctrl-C is, KeyboardInterrupt; but not where whoever started this
-    process has them ignored, as nohup does."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
-
-
-def _interrupt(signum: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def refusal(error: OSError | MemoryError) -> str:
     """The resource that the machine did not give, and what to do about it, as one line."""
     if isinstance(error, MemoryError):
@@ -256,14 +221,6 @@ def refusal(error: OSError | MemoryError) -> str:
         return "the working folder is gone; `cd` to one that is there"
     what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
     return f"{what}; {ADVICE.get(error.errno or 0, 'check its rights, and what else runs here')}"
-
-
-def login() -> str:
-    """The name entries are recorded under when nobody says another."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in containers
-        return "anonymous"
 
 
 def _version(package: str) -> str | None:

@@ -45,8 +45,9 @@ def joined(
         process = _started(count, environ, given, said)
         try:
             if "SLURM_JOB_ID" not in environ:
+                others = "node 1" if count == 2 else f"nodes 1 to {count - 1}"
                 note(
-                    f"waits {wait_s:.0f} s for nodes 1 to {count - 1}; there, in this checkout: {TOKEN}={token} "
+                    f"waits {wait_s:.0f} s for {others}; there, in this checkout: {TOKEN}={token} "
                     f"python -m harness agent --node-rank 1 --master-addr {address} --master-port {port}"
                 )
             sockets = gathered(listener, count, token, confined, lambda: _look(process, said), wait_s)

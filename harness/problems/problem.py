@@ -102,6 +102,7 @@ class Problem:
     takes_data: bool = False
     submission_file: str = "submission.py"  # of the folder of submissions, evaluated if none is named
     lang: Literal["py", "cu"] = "py"  # of a submission
+    is_one_file: bool = False  # `folder` is a file that needs no other
     only_theirs: str = ""  # why nothing but a folder's own evaluator can run it, where that is so
 
     def is_named(self, name: str) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from harness.core.decode import DecodeError
-from harness.judging.olympic import LEAST_RUNS
+from harness.core.olympic import LEAST_RUNS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,7 @@ from typing import IO
 from harness.core.checkout import ROOT
 from harness.core.decode import encode
 from harness.core.errors import HarnessError
-from harness.core.processes import end_tree
-from harness.machine.host import descendants
+from harness.core.processes import descendants, end_tree
 from harness.process import cgroup, usage
 from harness.process.child import signal_name
 from harness.process.confined import STARTED, ConfinedOrder

@@ -32,7 +32,7 @@ def folder(root: Path, name: str) -> Path | None:
         _prune(found.parent, name)
     except OSError:
         return None
-    return found
+    return found if all(os.access(place, os.W_OK) for place in (found, found.parent)) else None
 
 
 def _prune(caches: Path, wanted: str) -> None:

@@ -151,7 +151,7 @@ class Event:
         return 1000 * (end.recorded_s - self.recorded_s)
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(TorchDispatchMode):
     """While it is entered, records the operations of torch that run. They run at once, since what follows needs their
     results; on leaving, memory that they wrote to has its earlier content again, as a capture does not run them."""
 
@@ -170,7 +170,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if function._schema.is_mutable:
             for tensor in _tensors((args, kwargs)):
                 storage = tensor.untyped_storage()
-                self.saved.setdefault(storage.data_ptr(), (storage, storage.clone()))  # type: ignore[no-untyped-call]
+                self.saved.setdefault(storage.data_ptr(), (storage, storage.clone()))
         result = function(*args, **kwargs)
         self.operations.append((function, args, kwargs, result))
         return result

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from harness.machine.host import descendants
+from harness.core.processes import descendants
 from harness.process.sandbox import FIRST_PID
 
 FREEZE_S, LOOK_S = 5.0, 0.0003  # for all processes to stop, or to end what they have begun to; between two looks

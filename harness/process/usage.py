@@ -17,6 +17,17 @@ def tasks(pid: int) -> int:
         return 0
 
 
+def processor(pid: int) -> tuple[float, str]:
+    """The processor seconds that the process and its children that have ended have used, and its first thread's state
+    as /proc has it; 0 and Z if it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"), fields[0].decode()
+    except (OSError, ValueError, IndexError):
+        return 0.0, "Z"
+
+
 def peak_resident(pid: int) -> int:
     """The most bytes that the process has had resident, as the kernel counts them; 0 if it has ended. A process may set
     the count back to what it has resident at that moment (/proc/self/clear_refs)."""

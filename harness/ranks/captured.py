@@ -43,7 +43,7 @@ class Captured:
         return result
 
     def _capture(self, data: Any) -> None:
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         current = torch.cuda.current_stream()
         stream.wait_stream(current)
         with torch.cuda.stream(stream):

@@ -209,7 +209,7 @@ class GpuDevice:
         self.free_bytes = torch.cuda.mem_get_info(self.id)[0]  # of the device, when last looked at
         self.ended = torch.zeros(1, dtype=torch.int32, device=self.id)
         self.ended.fill_(0)  # whose kernel is loaded now, since loading one waits for the device
-        self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def save_memory(self) -> None:
         if not driver.HIP:  # not tried there

@@ -34,10 +34,11 @@ def raised(failures: Sequence[tuple[Rank, wire.Failed]]) -> RankFailure:
     return RankFailure(rank.role, outcome, first.reason)
 
 
-def timed_out(role: wire.Role, waiting: Sequence[Rank], stacks: tuple[str, ...]) -> RankFailure:
-    """The ranks in `waiting` were not done at the deadline; `stacks` has the stack of every rank of the group then."""
+def timed_out(role: wire.Role, waiting: Sequence[Rank], stacks: tuple[str, ...], why: str = "") -> RankFailure:
+    """The ranks in `waiting` were not done at the deadline, or were given up before for the reason in `why`; `stacks`
+    has the stack of every rank of the group then."""
     whose = "" if role == "candidate" else f"{role} "  # then it may not be the submission's fault
-    message = f"{whose}{_numbered([rank.rank for rank in waiting])} timed out"
+    message = f"{whose}{_numbered([rank.rank for rank in waiting])} timed out{why}"
     elsewhere = [rank.rank for rank in waiting if IN_COLLECTIVE not in stacks[rank.rank]]
     if 0 < len(elsewhere) < len(waiting):
         message += f"; {_numbered(elsewhere)} did not wait for the others in a collective, so look there first"

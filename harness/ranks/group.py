@@ -251,6 +251,7 @@ class RankGroup:
         others = self._all_but(late)
         until = time.monotonic() + late.hold_s
         while (now := time.monotonic()) < until:
+            self.watch.begin()  # they wait for the late one, as they should
             self.watch.check_all(deadline, others)
             self.processes.poll(until - now)
         self.early = {*self.barrier.finished(epoch), *(rank.rank for rank in others if rank.inbox)}
@@ -259,6 +260,7 @@ class RankGroup:
     def _finished(self, epoch: int, deadline: float) -> None:
         """Returns as soon as all ranks have finished `epoch`; raises as `gather` does."""
         look = time.monotonic() + LOOK_S
+        self.watch.begin()
         while not self.barrier.all_finished(epoch):
             if time.monotonic() > look:
                 self.processes.poll(0)

@@ -62,8 +62,8 @@ class Launch:
     `folder` is theirs: each starts in `group/rank` below it. `names` says which group has which role; outputs of the
     roles in `judged` are, by trusted ranks that run `judge`. `caches` are for what compilers make, where a role has one
     that outlives the run. `hidden`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder; `judges` are
-    folders that trusted ranks see and no others. `nodes` has a connection to the agent of each node that runs ranks;
-    without, all run here."""
+    folders that trusted ranks see and no others. `idle_s` is as in watch.Processes. `nodes` has a
+    connection to the agent of each node that runs ranks; without, all run here."""
 
     world_size: int
     device: str
@@ -80,6 +80,7 @@ class Launch:
     cuda_is_cpu: bool = False
     confined: bool = True
     kept_bytes: int = wire.KEPT_BYTES
+    idle_s: float | None = None
     nodes: tuple[socket.socket, ...] = ()
 
     @property
@@ -144,7 +145,7 @@ class Ranks:
     """
 
     def __init__(self, launch: Launch, zygotes: Zygotes | None = None) -> None:
-        self.launch, self.zygotes = launch, zygotes or Zygotes()
+        self.launch, self.idle_s, self.zygotes = launch, launch.idle_s, zygotes or Zygotes()
         self.roles = launch.roles
         self.ranks = {role: [Rank(role, rank) for rank in range(launch.world_size)] for role in ROLES}
         self.by_pid: dict[int, Rank] = {}

@@ -1,6 +1,7 @@
 """The parent's end of one rank: its socket, its log, the replies that have come and not been asked for yet."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import signal
@@ -86,10 +87,18 @@ class Rank:
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
         """Makes the socket blocking while the context lasts. Errors of a rank that is gone or stopped are ignored here:
-        whoever waits for its reply reports them."""
-        with contextlib.suppress(ConnectionError, TimeoutError):
-            self.sock.settimeout(SEND_S)  # messages are small, a rank that obeys takes them at once
+        whoever waits for its reply reports them. The kernel counts the files that a user's processes have sent and
+        nobody has received yet; a submission may have so many of them that this rank can be sent none."""
+        self.sock.settimeout(SEND_S)  # messages are small, a rank that obeys takes them at once
+        try:
             yield
+        except (ConnectionError, TimeoutError):
+            pass
+        except OSError as error:
+            if error.errno != errno.ETOOMANYREFS:
+                raise
+            self.gone = f"could not be sent a file ({error.strerror})"
+        finally:
             self.sock.setblocking(False)
 
     def close(self) -> None:

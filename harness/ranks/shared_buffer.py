@@ -59,15 +59,27 @@ class SharedBuffer(Source, Protocol):
 
 
 class FileBuffer:
-    """A buffer in a file, for ranks on CPU cores."""
+    """A buffer in a file, for ranks on CPU cores. `reserved`: so many bytes of memory are taken for it at once; what
+    `fill` and `append` do not need of them is cut off."""
 
     kind, handle = "cpu", ""
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
+    def __init__(self, fd: int, reserved: int = 0) -> None:
+        self.fd, self.reserved = fd, reserved
+        self.end = 0  # behind all that was written
+        if reserved:
+            os.posix_fallocate(fd, 0, reserved)
 
     def write(self, offset: int, tensor: Tensor) -> None:
-        write_bytes(self.fd, offset, _bytes_of(tensor.contiguous()))
+        self._write(offset, _bytes_of(tensor.contiguous()))
+
+    def _write(self, offset: int, data: memoryview) -> None:
+        write_bytes(self.fd, offset, data)
+        self.end = max(self.end, offset + len(data))
+
+    def _cut(self) -> None:
+        if self.end < self.reserved:
+            os.ftruncate(self.fd, self.end)
 
     def place(self, tensor: Tensor) -> TensorPlace | None:
         return None
@@ -75,9 +87,11 @@ class FileBuffer:
     def fill(self, tensor: Tensor, data: bytes) -> None:
         """Writes a contiguous tensor to the beginning of an empty file, and behind it data that is no tensor."""
         parts = [_bytes_of(tensor), memoryview(_with_length(data))]
-        if os.pwritev(self.fd, parts, 0) < sum(map(len, parts)):  # a system call writes less than 2 GiB
+        self.end = sum(map(len, parts))
+        if os.pwritev(self.fd, parts, 0) < self.end:  # a system call writes less than 2 GiB
             for offset, part in zip((0, len(parts[0])), parts, strict=True):
                 write_bytes(self.fd, offset, part)
+        self._cut()
 
     def read(self, offset: int, nbytes: int) -> Tensor | None:
         # Looked at before there is a tensor: what is declared may be more than any machine has. No bytes are anywhere,
@@ -89,8 +103,9 @@ class FileBuffer:
         return data
 
     def append(self, data: bytes) -> None:
-        """Writes data that is no tensor behind everything else."""
-        write_bytes(self.fd, os.fstat(self.fd).st_size, memoryview(_with_length(data)))
+        """Writes data that is no tensor behind everything else that was written."""
+        self._write(self.end, memoryview(_with_length(data)))
+        self._cut()
 
     def appended(self, most_nbytes: int = sys.maxsize) -> bytes:
         """The bytes appended last. Raises EOFError if there are none or more than `most_nbytes`."""
@@ -107,13 +122,15 @@ class FileBuffer:
 
 
 class LoadedFile:
-    """All of a file that a trusted rank wrote, read at once. Its tensors are parts of one memory, and have a storage
-    each."""
+    """All of a file that a trusted rank wrote, read at once, into `room` if it is large enough. Its tensors are parts
+    of one memory, and have a storage each."""
 
     kind = "cpu"
 
-    def __init__(self, fd: int) -> None:
-        self.bytes = torch.empty(os.fstat(fd).st_size, dtype=torch.uint8, device="cpu").numpy()
+    def __init__(self, fd: int, room: Tensor | None = None) -> None:
+        nbytes = os.fstat(fd).st_size
+        room = torch.empty(nbytes, dtype=torch.uint8, device="cpu") if room is None or len(room) < nbytes else room
+        self.bytes = room[:nbytes].numpy()
         read_bytes(fd, 0, memoryview(cast(bytearray, self.bytes)))
 
     def read(self, offset: int, nbytes: int) -> Tensor | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn, Protocol, TypeVar
 
 from harness.core.words import TAIL_CHARS
-from harness.ranks import failure, wire
+from harness.ranks import failure, idle, wire
 from harness.ranks.rank import Rank
 
 GRACE_S = 0.5  # after the first rank raised, for the others to say what they have to say
@@ -15,6 +15,10 @@ R = TypeVar("R")
 
 class Processes(Protocol):
     """The running ranks of all groups; launch.Ranks is it."""
+
+    @property
+    def idle_s(self) -> float | None:
+        """For how long the candidate's ranks, waited for, may do nothing at all; None: until the deadline."""
 
     @property
     def ranks(self) -> Mapping[wire.Role, Sequence[Rank]]:
@@ -47,15 +51,21 @@ class RanksWatch:
 
     def __init__(self, processes: Processes, role: wire.Role) -> None:
         self.processes, self.role, self.members = processes, role, processes.ranks[role]
+        self._idleness = idle.Idleness()
+
+    def begin(self) -> None:
+        """Begins to wait for something else: how long ranks were idle before does not count."""
+        self._idleness.begin()
 
     def gather(self, members: Sequence[Rank], reply: type[R], deadline: float) -> list[R]:
         """The next reply of each of these ranks. Raises RankFailure as Group.gather does."""
+        self.begin()
         while True:
             waiting = [rank for rank in members if not rank.inbox]
             self.check_all(deadline, waiting)
             if not waiting:
                 break
-            self.processes.poll(deadline - time.monotonic())
+            self.processes.poll(min(deadline - time.monotonic(), idle.LOOK_S))
         replies = [rank.inbox.popleft() for rank in members]
         for rank, received in zip(members, replies, strict=True):
             if not isinstance(received, reply):
@@ -63,7 +73,8 @@ class RanksWatch:
         return replies  # type: ignore[return-value]
 
     def check_all(self, deadline: float, waiting: Sequence[Rank]) -> None:
-        """Raises RankFailure if a rank of any group has raised or ended, or these still wait past the deadline."""
+        """Raises RankFailure if a rank of any group has raised or ended, or these are waited for and the deadline has
+        passed, or they do nothing."""
         everyone = self.processes.all_ranks()
         for rank in everyone:
             if rank.gone and not any(isinstance(reply, wire.Failed) for reply in rank.inbox):
@@ -73,6 +84,9 @@ class RanksWatch:
             self._raised()
         if waiting and time.monotonic() > deadline:
             self._timed_out(waiting)
+        idle_s = self.processes.idle_s if self.role == "candidate" else None
+        if waiting and idle_s is not None and self._idleness.seconds(self.members) >= idle_s:
+            self._timed_out(waiting, f": its processes did nothing at all for {idle_s:g} s")
 
     def _raised(self) -> NoReturn:
         """One rank raised. The others are often stuck in a collective now: waits a little, not for all."""
@@ -87,7 +101,7 @@ class RanksWatch:
             [(rank, reply) for rank in everyone for reply in rank.inbox if isinstance(reply, wire.Failed)]
         )
 
-    def _timed_out(self, waiting: Sequence[Rank]) -> NoReturn:
+    def _timed_out(self, waiting: Sequence[Rank], why: str = "") -> NoReturn:
         self.processes.check_zygotes()
         self.processes.thaw(self.role)  # to tell where they are
         marks = {rank: rank.log.total_bytes for rank in self.members}
@@ -96,4 +110,4 @@ class RanksWatch:
         while time.monotonic() < until:
             self.processes.poll(until - time.monotonic())
         stacks = tuple(rank.log.text(marks[rank])[-TAIL_CHARS:] for rank in self.members)
-        raise failure.timed_out(self.role, waiting, stacks)
+        raise failure.timed_out(self.role, waiting, stacks, why)

@@ -95,7 +95,9 @@ class EachCall:
     """Turns of one call each, of both sides in pairs. `idle` are calls without a kernel, of the baseline's ranks or, if
     an opponent is in the reference's place, of trusted ranks: they show the time that passes around any call. If the
     submission, or the opponent, would be shown better by its claims than by the observed times, no claim counts, on
-    neither side: every call counts its observed time less what is typical around an idle call."""
+    neither side: every call counts its observed time less what is typical around an idle call. On a busy machine idle
+    calls may differ by more than a call takes, and their median may exceed a call's whole observed time. Then every
+    call counts its observed time less what surely passes around an idle call."""
 
     claim: Claim
     is_trusted: bool  # the baseline
@@ -110,7 +112,10 @@ class EachCall:
         is_borne_out = own.bears_out([(ref.claims_us, ref.counted_us())]) and (
             self.is_trusted or ref.bears_out([(own.claims_us, own.counted_us())])
         )
-        return (list(own_us), list(ref_us)) if is_borne_out else (own.counted_us(), ref.counted_us())
+        if is_borne_out:
+            return list(own_us), list(ref_us)
+        more_us = own.unsure_us if own.unsure_us > min(own.call_us, ref.call_us) else 0.0
+        return own.counted_us(less_us=-more_us), ref.counted_us(less_us=-more_us)
 
     def doubt(self, baseline: str, is_baseline: bool = False) -> str:
         """Evidence that most calls claim less than half of what they count, beyond chance, or "". Times that do not
@@ -179,6 +184,7 @@ class SeenTurns:
     def __init__(self, turns: Sequence[Turn], others: Sequence[Turn], claim: Claim, errors: float = 0.0) -> None:
         outside_us, other_us = ([turn.unclaimed_us(claim) for turn in side] for side in (turns, others))
         typical_us = statistics.median(other_us)
+        self.unsure_us = typical_us - _least_median(other_us)
         self.claims_us = [turn.seen_us - us for turn, us in zip(turns, outside_us, strict=True)]
         self.seen_us = [turn.seen_us - typical_us for turn in turns]
         self.call_us = max(SLACK_US, statistics.median(self.seen_us))
@@ -229,6 +235,11 @@ class Excess:
         self.slack_us = max(SLACK_US, SLACK_PART * call_us, min(errors * error_us, MOST_PART * call_us))
         self.mean_us = statistics.fmean(more_us)
         self.is_borne_out = max(self.mean_us, statistics.median(more_us)) <= self.slack_us
+
+
+def _least_median(values: Sequence[float]) -> float:
+    """The lower end of the 95 % interval of their median, by order statistics; their minimum where they are few."""
+    return sorted(values)[max(0, int((len(values) - 1.96 * math.sqrt(len(values))) / 2))]
 
 
 def _log_ratio(other_us: Sequence[float], own_us: Sequence[float]) -> float:

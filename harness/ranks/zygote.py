@@ -35,8 +35,7 @@ from typing import Any, cast
 
 from harness.core.decode import decode, encode
 from harness.core.files import remove
-from harness.core.processes import PR_SET_PDEATHSIG
-from harness.machine.host import descendants
+from harness.core.processes import PR_SET_PDEATHSIG, descendants
 from harness.process import cgroup
 from harness.process.freezer import Freezer
 from harness.process.sandbox import (

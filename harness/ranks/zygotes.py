@@ -18,7 +18,7 @@ from typing import get_args
 
 from harness.core.checkout import ROOT
 from harness.core.decode import encode
-from harness.machine.host import state
+from harness.core.processes import state
 from harness.process import sandbox
 from harness.process.child import search_path
 from harness.ranks import wire

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ def document_of(
             blocks.append(Facts(tuple(lines), close=True))
     if not blocks:
         what = f"of {problem} " if problem else ""
-        first = f"`make eval PROBLEM={problem or 'a2a'}` makes the first."
+        first = f"`make eval PROBLEM={shlex.quote(problem or 'a2a')}` makes the first."
         return Document(blocks=(prose(UntrustedText(f"No evaluation {what}is recorded yet: {first}")),))
     legend = [f"{mark} {text}" for mark, text in MARKS.items() if mark in used]
     return Document(blocks=(*blocks, *([prose(*legend, style="dim")] if legend else [])))
@@ -195,10 +196,11 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[Words
         apart = f"{math.expm1(MACHINES):.0%}"
         told.append(f"entries that are not all of one machine are in order only where intervals are {apart} apart")
     if not is_by_score and len({row.entry.problem_version for row in rows}) > 1:
-        again = f"`python -m harness rejudge --stale --problem {group[0]}` judges all under today's"
+        again = f"`python -m harness rejudge --stale --problem {shlex.quote(group[0])}` judges all under today's"
         told.append(f"entries judged under different versions of the problem are not in order: {again}")
     if any(is_open(row, rows) for row in rows):
-        told.append(f"ranges of places are not resolved: `make settle PROBLEM={group[0]}` times entries head to head")
+        settle = f"`make settle PROBLEM={shlex.quote(group[0])}`"
+        told.append(f"ranges of places are not resolved: {settle} times entries head to head")
     return told
 
 

@@ -1,5 +1,6 @@
 """What `bundle` made, checked or ran again, as a document and as JSON."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,9 @@ def made_document(made: Made, out: str, manifest: bytes) -> Document:
     if made.empty:
         rows.append(("empty", f"in system.json: {', '.join(made.empty)}; --system FILE fills them"))
     rows += [("note", UntrustedText(note)) for note in made.notes]
-    rows += [(verb, UntrustedText(f"python -m harness bundle {verb} {out}")) for verb in ("check", "reproduce")]
+    rows += [
+        (verb, UntrustedText(f"python -m harness bundle {verb} {shlex.quote(out)}")) for verb in ("check", "reproduce")
+    ]
     title = UntrustedText(f"{out}: run {made.run_id}, {len(made.files)} files")
     return Document(blocks=(prose(title, whole=True), Facts(tuple(rows), whole=True, close=True)))
 

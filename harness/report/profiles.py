@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from harness.core.records import CaseResult, EvalReport, Profile
 from harness.core.stats import median
 from harness.core.words import percent_text, us_text
-from harness.process.ncu import PERCENTS
 from harness.report.document import Block, EvidenceBlock, Heading, Table, UntrustedText, Words, prose
 
 PROFILE_LEGEND = (
@@ -71,7 +70,7 @@ def _operators(profile: Profile) -> Table:
 
 def _kernels(profile: Profile) -> Table:
     """What the vendor's tool says of each kernel; columns that it does not tell are left out."""
-    names = [name for name in PERCENTS if any(name in one.percents for one in profile.kernels)]
+    names = dict.fromkeys(name for one in profile.kernels for name in one.percents)
     rows: list[list[Words]] = []
     for one in profile.kernels:
         cells = (percent_text(one.percents[name] / 100) if name in one.percents else "-" for name in names)

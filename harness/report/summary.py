@@ -1,6 +1,8 @@
 """The three lines that matter alone, for people: the verdict, the speedup (a solver's ratio) and the place on the
 leaderboard."""
 
+import shlex
+
 from harness.board.entries import Board, HeldEntry, short_file
 from harness.board.judgements import doubted
 from harness.board.places import By, Place, Ranked, is_open, noise_of, one_launch, ranking
@@ -136,7 +138,7 @@ def _place(report: EvalReport, board: Board | None, place: Place | None, rows: t
     if own is not None and own.copy_of is not None:
         text += f"; a copy of {own.copy_of.author}'s {own.copy_of.file} of {own.copy_of.date[:10]}"
     if own is not None and is_open(own, rows):
-        text += f"; not resolved: `make settle PROBLEM={report.problem}` runs the entries head to head"
+        text += f"; not resolved: `make settle PROBLEM={shlex.quote(report.problem)}` runs the entries head to head"
     return text
 
 

@@ -19,8 +19,11 @@ from harness.serve.guard import ORGANISER_VARIABLE
 from harness.serve.routing import MAX_ID, Here, Id, refusals
 from harness.serve.schemas import (
     Banned,
+    CreateLeaderboard,
     Deleted,
     DeletedOfUser,
+    LeaderboardCreated,
+    LeaderboardDeleted,
     LeaderboardHistory,
     PastSubmission,
     SetVisibility,
@@ -86,6 +89,33 @@ def ban(service: Here, user_id: str) -> Banned:
 @routes.delete("/ban/{user_id}", responses=refusals(404))
 def unban(service: Here, user_id: str) -> Banned:
     return _banned(service, user_id, False)
+
+
+@routes.post("/leaderboards", responses=refusals(400))
+def create_leaderboard(service: Here, request: Request, asked: CreateLeaderboard) -> LeaderboardCreated:
+    """Offers a problem folder of the server's machine under its name and `-dev`, after a restart too. A second time
+    reads the folder again."""
+    try:
+        name = service.create_leaderboard(asked.directory, asked.visibility == "closed")
+    except HarnessError as error:
+        raise HTTPException(400, str(error)) from None
+    request.app.openapi_schema = None  # it names the leaderboards
+    return LeaderboardCreated(status="ok", leaderboard=name)
+
+
+@routes.delete("/leaderboards/{leaderboard_name}", responses=refusals(400, 404))
+def delete_leaderboard(
+    service: Here, request: Request, leaderboard_name: str, force: bool = False
+) -> LeaderboardDeleted:
+    """Offers a leaderboard no more that was created over HTTP. What the board has of it stays."""
+    is_created = leaderboard_name in service.store.created.all()  # its folder may be gone
+    name = leaderboard_name if is_created else leaderboard_of(service, leaderboard_name).name
+    try:
+        service.delete_leaderboard(name, force)
+    except HarnessError as error:
+        raise HTTPException(400, str(error)) from None
+    request.app.openapi_schema = None
+    return LeaderboardDeleted(status="ok", leaderboard=name, force=force)
 
 
 @routes.post("/leaderboards/{leaderboard_name}/visibility", responses=refusals(400, 404))

@@ -3,10 +3,11 @@ the command that evaluates a submission to each. Runs nothing."""
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from harness.contest import rules
@@ -67,9 +68,15 @@ class Offer:
     closes: datetime | None = None
 
 
-def offered(options: ServeOptions, checkout: Checkout, refuse: Callable[[str], None] = _said) -> tuple[Offer, ...]:
-    """The checkout's problems, then those of the folders and competitions. A problem that cannot be read is left out,
-    and `refuse` is told why; without it standard error is. Raises UsageError where two have one name, BadFileError for
+def offered(
+    options: ServeOptions,
+    checkout: Checkout,
+    refuse: Callable[[str], None] = _said,
+    created: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Offer, ...]:
+    """The checkout's problems, then those of the folders and competitions, then the `created` ones, folders by name. A
+    problem that cannot be read is left out, and `refuse` is told why; without it standard error is. So is a created one
+    that is offered otherwise. Raises UsageError where two have one name, BadFileError for
     a bad competition file, and the first problem's error where there is no other."""
     offers: dict[str, Offer] = {}
     refused: list[HarnessError] = []
@@ -116,6 +123,13 @@ def offered(options: ServeOptions, checkout: Checkout, refuse: Callable[[str], N
                 for name in [name for name, offer in offers.items() if offer.problem.folder == problem.folder]:
                     del offers[name]
             add(argument, listed.name, competition.closes(listed), replace(options.asked, **own))
+    for name, place in created.items():
+        try:
+            check_free(name, find_problem(place, checkout), offers.values())
+        except HarnessError as error:
+            refused.append(error)
+        else:
+            add(place, name)
     if not offers:
         raise refused[0] if refused else UsageError("there is no problem to serve; `problems` lists them")
     for why in refused:
@@ -124,6 +138,13 @@ def offered(options: ServeOptions, checkout: Checkout, refuse: Callable[[str], N
     if twice := [name for name, count in by_folder.items() if count > 1]:
         raise UsageError(f"{twice[0]} is offered under two names; leave out --problem, or the competition")
     return tuple(offers.values())
+
+
+def check_free(name: str, problem: Problem, offers: Iterable[Offer]) -> None:
+    """Raises UsageError if the problem, or another one under that name, is offered already."""
+    for offer in offers:
+        if offer.problem.name == problem.name or folded(offer.name) == folded(name):
+            raise UsageError(f"{problem.folder} cannot be offered as {name}: {offer.argument} is, as {offer.name}")
 
 
 def _fitting(asked: Asked, problem: Problem) -> Asked:

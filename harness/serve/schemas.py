@@ -174,6 +174,25 @@ class VisibilityChanged(BaseModel):
     visibility: Visibility
 
 
+class CreateLeaderboard(BaseModel):
+    """`directory` is a problem folder of the server's machine, relative to where the server was started."""
+
+    model_config = ConfigDict(extra="forbid")
+    directory: str
+    visibility: Visibility = "public"
+
+
+class LeaderboardCreated(BaseModel):
+    status: Literal["ok"]
+    leaderboard: str
+
+
+class LeaderboardDeleted(BaseModel):
+    status: Literal["ok"]
+    leaderboard: str
+    force: bool
+
+
 class PastSubmission(BaseModel):
     submission_id: int
     user_id: str

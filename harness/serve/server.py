@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.core import accounts
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import LockedError, locked
 from harness.core.unseen import keep_unseen
 from harness.engine.base import Engine
-from harness.machine import host
 from harness.serve.catalogue import Catalogue
 from harness.serve.contests import Contests
 from harness.serve.contests import opened as opened_contests
@@ -50,8 +50,7 @@ def run_server(options: ServeOptions, checkout: Checkout) -> None:
         )
     folder = checkout.runs / "serve"
     with only_server(folder):
-        catalogue = Catalogue(options, checkout)
-        service = make_service(options, folder, catalogue.command, checkout, catalogue=catalogue)
+        service = make_service(options, folder, None, checkout)
         service.contests.settle(service.store)
         answer(service, options.host, options.port, token, organiser_token)
 
@@ -110,16 +109,15 @@ def make_server(
 def make_service(
     options: ServeOptions,
     folder: Path,
-    command: Command,
+    command: Command | None,
     checkout: Checkout,
     engine: Engine | None = None,
-    catalogue: Catalogue | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Service:
-    """The parts of a server over the queue in `folder`. Without an engine, it is the one that the options name; without
-    a catalogue, it is what the options say. Contests' rules are held against `clock`, in UTC."""
-    catalogue = catalogue or Catalogue(options, checkout)
+    """The parts of a server over the queue in `folder`. Without a command, submissions are evaluated by `eval`; without
+    an engine, it is the one that the options name. Contests' rules are held against `clock`, in UTC."""
     store = Store(folder / FILE)
+    catalogue = Catalogue(options, checkout, store.created)
     contests = Contests(opened_contests(options.contests), checkout, clock, catalogue.version_of)
     for contest in contests.all:
         keep_unseen(contest.log.path, checkout)
@@ -127,7 +125,7 @@ def make_service(
         store,
         engine or engine_of(options.engine, folder, checkout.root),
         folder,
-        command,
+        command or catalogue.command,
         catalogue.deadline_s,
         lambda: contests.settle(store),
     )
@@ -139,7 +137,9 @@ def make_service(
         leaderboards=catalogue.leaderboards,
         find=catalogue.find,
         refresh=catalogue.refresh,
-        login=host.login(),
+        create=catalogue.create,
+        remove=catalogue.remove,
+        login=accounts.login(),
         limits=QueueLimits(),
     )
 

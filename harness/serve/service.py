@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from harness.core.errors import UsageError
 from harness.serve.contests import Contests
 from harness.serve.live import Live
 from harness.serve.store import QueueLimits, Row, Store
@@ -48,7 +50,8 @@ class Changes:
 @dataclass(kw_only=True)
 class Service:
     """The parts that the routes use. `find` gives a leaderboard by any of its names; `refresh` reads the problems'
-    files again; `stopping` is true once the server is shutting down. Without `accepts_jobs` no submission is taken."""
+    files again; `create` offers a further folder until `remove`; `stopping` is true once the server is shutting down.
+    Without `accepts_jobs` no submission is taken."""
 
     store: Store
     worker: QueueWorker
@@ -57,6 +60,8 @@ class Service:
     leaderboards: tuple[Leaderboard, ...]
     find: Callable[[str], Leaderboard | None]
     refresh: Callable[[], Changes]
+    create: Callable[[Path], tuple[str, Changes]]
+    remove: Callable[[str], Changes]
     login: str
     limits: QueueLimits
     accepts_jobs: bool = True
@@ -75,3 +80,30 @@ class Service:
         changes = self.refresh()
         self.leaderboards = changes.leaderboards
         return changes
+
+    def create_leaderboard(self, directory: str, is_closed: bool) -> str:
+        """Offers the problem folder, which is relative to where the server was started; the leaderboard's name. Raises
+        UsageError and BadFileError if it cannot be offered."""
+        try:
+            folder = Path(directory).resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise UsageError(f"{directory!r} is no folder's name: {error}") from None
+        name, changes = self.create(folder)
+        self.leaderboards = changes.leaderboards
+        leaderboard = self.find(name)
+        assert leaderboard is not None, "it has just been created"
+        self.store.closed.set(leaderboard.problem, is_closed)
+        return name
+
+    def delete_leaderboard(self, name: str, force: bool) -> None:
+        """Offers a created leaderboard no more. Its submissions are deleted with `force`; without it, having any raises
+        UsageError, as does a leaderboard that was not created."""
+        rows = self.store.listed(None, name)
+        if rows and not force:
+            raise UsageError(f"{name} has {len(rows)} submissions; with force=true they are deleted too")
+        leaderboard = self.find(name)
+        self.leaderboards = self.remove(name).leaderboards
+        if leaderboard:
+            self.store.closed.set(leaderboard.problem, False)
+        for row in rows:
+            self.delete(row)

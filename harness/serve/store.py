@@ -17,6 +17,7 @@ from typing import Any, Literal, cast, get_args
 from harness.core.errors import HarnessError
 from harness.core.records import Mode
 from harness.serve.closed import Closed
+from harness.serve.created import Created
 from harness.serve.queue_file import QueueFile, now
 from harness.serve.tables import waiting_turns
 from harness.serve.users import User, Users
@@ -123,7 +124,7 @@ class Store:
     def __init__(self, path: Path, now: Callable[[], str] = now) -> None:
         self._file, self._now = QueueFile(path), now
         self._db, self._lock = self._file.db, self._file.lock
-        self.users, self.closed = Users(self._file), Closed(self._file)
+        self.users, self.closed, self.created = Users(self._file), Closed(self._file), Created(self._file)
 
     def close(self) -> None:
         """Closes the file; no other method may be called afterwards."""

@@ -7,8 +7,9 @@ from harness.serve.turns import turns
 
 # Of the tables, in the file's user_version. 1: first. 2: of a submission the contest, team and entry. 3: of one that is
 # to be profiled by a vendor's tool, the tool, and the only benchmark where not all are meant. 4: of that one how many
-# launches of a call, where that was said. 5: when a user was banned, and which problems are closed.
-VERSION = 5
+# launches of a call, where that was said. 5: when a user was banned, and which problems are closed. 6: the
+# leaderboards that were created over HTTP.
+VERSION = 6
 TABLES = """
 CREATE TABLE users (
   id INTEGER PRIMARY KEY,
@@ -18,6 +19,7 @@ CREATE TABLE users (
   banned_at TEXT
 );
 CREATE TABLE closed (problem TEXT PRIMARY KEY);
+CREATE TABLE created (name TEXT PRIMARY KEY, folder TEXT NOT NULL);
 CREATE TABLE submissions (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   user_id INTEGER NOT NULL REFERENCES users(id),
@@ -49,6 +51,9 @@ CREATE INDEX submissions_by_state ON submissions(state, id);
 CREATE INDEX submissions_by_user ON submissions(user_id, id);
 CREATE INDEX submissions_by_team ON submissions(contest, team, started_at);
 """
+TO_6 = """
+CREATE TABLE created (name TEXT PRIMARY KEY, folder TEXT NOT NULL);
+"""
 TO_5 = """
 ALTER TABLE users ADD COLUMN banned_at TEXT;
 CREATE TABLE closed (problem TEXT PRIMARY KEY);
@@ -67,7 +72,8 @@ ALTER TABLE submissions ADD COLUMN entry INTEGER;
 CREATE INDEX submissions_by_team ON submissions(contest, team, started_at);
 """
 # What brings a file of an earlier version to today's; 0: a new one.
-SCRIPTS = {0: TABLES, 1: TO_2 + TO_3 + TO_4 + TO_5, 2: TO_3 + TO_4 + TO_5, 3: TO_4 + TO_5, 4: TO_5}
+STEPS = (TO_2, TO_3, TO_4, TO_5, TO_6)
+SCRIPTS = {0: TABLES} | {version: "".join(STEPS[version - 1 :]) for version in range(1, VERSION)}
 
 
 def waiting_turns(db: sqlite3.Connection) -> list[int]:

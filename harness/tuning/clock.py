@@ -50,7 +50,7 @@ class DeviceClock:
             self.scratch.zero_()
             if self.pause:
                 torch.cuda.synchronize()
-                hold_device(AHEAD_CYCLES)  # type: ignore[no-untyped-call]
+                hold_device(AHEAD_CYCLES)
             start.record()
             call.run()
             end.record()

@@ -1,5 +1,5 @@
 """Works on a stream that does not wait for the timed one, so that it is done before the device's clock starts. The
-device is full until then (tests/test_gpu.py measures that nothing is gained).
+device is full until then (tests/evaluation/test_gpu.py measures that nothing is gained).
 
 expect: harmless
 devices: gpu

@@ -1,5 +1,5 @@
 """Right in its first evaluation. In a later one, which its compile cache would tell, it ends the process that judges
-it. Launches of `verify` have a fresh cache each (tests/test_verify.py).
+it. Launches of `verify` have a fresh cache each (tests/evaluation/test_verify.py).
 
 expect: right|held broke its judge: passed|SIGABRT
 problem: tests/folders/single/fragile

@@ -1,6 +1,6 @@
 """Has every timed call claim four fifths of the time that it took. A fifth is more than the noise of a long run and
-less than that of a short one: `bench/trust.py attacks` shows what it gains, tests/test_timing.py that the rules count
-it.
+less than that of a short one: `bench/trust.py attacks` shows what it gains, tests/ranks/test_timing.py that the rules
+count it.
 
 expect: ranked|held (clock|communication): us more than around|finished meanwhile
 mode: benchmark

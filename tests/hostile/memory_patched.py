@@ -1,4 +1,5 @@
-"""Says that it has had 5 MiB at most. On CPU cores the parent asks the kernel instead (tests/test_opponents.py).
+"""Says that it has had 5 MiB at most. On CPU cores the parent asks the kernel instead:
+tests/evaluation/test_opponents.py.
 
 expect: harmless
 devices: cpu

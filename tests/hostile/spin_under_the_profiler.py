@@ -1,5 +1,5 @@
 """The reference's model, with an own operator, `mine::spin`, that burns time only where a profiler looks. The share of
-own kernels is a claim that no score counts (tests/test_opponents.py).
+own kernels is a claim that no score counts (tests/evaluation/test_opponents.py).
 
 expect: harmless
 problem: llama

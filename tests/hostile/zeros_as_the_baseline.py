@@ -1,6 +1,6 @@
 """Returns zeros where anything tells it that it plays the baseline: its folder, arguments, variables, files, mounts,
-threads, the harness's own objects and classes in its process. Nothing does. tests/test_opponents.py gives it a sign
-that does tell, and then it is named.
+threads, the harness's own objects and classes in its process. Nothing does. tests/evaluation/test_opponents.py gives it
+a sign that does tell, and then it is named.
 
 expect: harmless
 """

@@ -302,11 +302,12 @@ class ExternalSession(PlainSession):
         """The error that says why the folder does not run here, beginning with the reason."""
         plan = self.plan
         last = ran.stderr.strip().rpartition("\n")[2]  # of a traceback: the exception
-        reason = last if isinstance(outcome, Crashed) and last else getattr(outcome, "message", "")
+        said = last if isinstance(outcome, Crashed) and last else getattr(outcome, "message", "")
+        reason = cut_line(said, REASON_CHARS).rstrip(".")
         advice = plan.problem.advice(plan.device, plan.cuda_is_cpu)
         log = staging.kept(plan.problem, f"{ran.stdout}\n{ran.stderr}")
         return UsageError(
-            f"{cut_line(reason, REASON_CHARS)}: {plan.problem.name} does not run here; {ran.name} fails so with "
+            f"{reason}: {plan.problem.name} does not run here; {ran.name} fails so with "
             f"{control}{f'. Next: {advice}' if advice else ''}{log}"
         )
 

@@ -54,6 +54,7 @@ class KernelBenchKind(BenchmarkKind):
             cost_of=None,
             multi_gpu=False,
             is_upstream=True,
+            is_one_file=True,
             checker="benchmark",
             kind="kernelbench",
             files=glue("kernelbench", "sizes") | {STAGED: place.read_bytes()},

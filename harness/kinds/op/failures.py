@@ -31,8 +31,8 @@ NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
     "": "`python -m harness doctor --smoke` says whether ranks can run and talk here",
 }
 # A file of a rank's working folder, in a traceback.
-STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/(?:\d+/)?[a-z]+/\d+/([^"\s]+)')
-FRAME = re.compile(r'File "[^"]*/kernel-eval-[^/"]+/(?:\d+/)?[a-z]+/\d+/([^"]+)", line (\d+)')
+STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/(?:\d+/)*[a-z]+/\d+/([^"\s]+)')
+FRAME = re.compile(r'File "[^"]*/kernel-eval-[^/"]+/(?:\d+/)*[a-z]+/\d+/([^"]+)", line (\d+)')
 WHOSE = {"trusted": "a judge", "baseline": "the reference"}
 LEFT = "; a judge and the reference {}, and with less than they leave it may be right"
 BESIDE_IT: dict[wire.Reason, str] = {  # what a submission that ran out of memory is told
@@ -106,7 +106,8 @@ def _advised(failure: RankFailure, plan: OpPlan) -> Raised | Crashed | TimedOut:
     if failure.reason in BESIDE_IT and not plan.is_control:
         outcome = replace(outcome, message=outcome.message + BESIDE_IT[failure.reason])
     elif isinstance(outcome, Raised) and failure.reason == "module":
-        outcome = replace(outcome, message=f"{outcome.message}; what is installed for {sys.executable} counts")
+        there = f"; ranks have what is installed for {sys.executable}, and files beside a submission below submissions/"
+        outcome = replace(outcome, message=outcome.message + there)
     elif (isinstance(outcome, Raised) or (isinstance(outcome, TimedOut) and plan.cuda_is_cpu)) and (
         advice := plan.problem.advice(plan.device, plan.cuda_is_cpu)
     ):

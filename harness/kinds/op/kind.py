@@ -102,6 +102,8 @@ class OpSession(Launching):
         self.limits: CaseLimits | None = None  # where the problem says what a call costs, once the device is known
         self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
         self.lacking: tuple[str, ...] = ()
+        self.shortened: set[int] = set()  # the cases with fewer samples, since making or judging takes long
+        self.judges_s = {MAKING: 0.0, JUDGING: 0.0}  # in all phases so far
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -110,7 +112,7 @@ class OpSession(Launching):
         self.progress.phase("start")
         self.watch = MachineWatch(plan)
         with (
-            _staged(plan, self.files) as staged,
+            _staged(plan, self.files, self.place) as staged,
             start.joined(plan.nodes, has_own_network(plan.confined, plan.device), self.progress.note) as nodes,
         ):
             self.launch = replace(staged, nodes=nodes)
@@ -264,7 +266,7 @@ class OpSession(Launching):
             machine_state=self.watch.state,
             gpu_sampling=self.watch.sampling,
             peak_memory_bytes=self.peak_memory_bytes,
-            warnings=(*warnings.of_sampling(self.watch.sampling), *lacking, *_spread(plan), *_shortened(self.calls)),
+            warnings=(*warnings.of_sampling(self.watch.sampling), *lacking, *_spread(plan), *self._slow_judges()),
             logs=self.logs,
         )
 
@@ -277,6 +279,17 @@ class OpSession(Launching):
             yield
         finally:
             self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - began
+            if not self.plan.is_control:
+                self.shortened |= self.calls.shortened
+                for what in self.judges_s:
+                    self.judges_s[what] += self.calls.phase.spent_s(what)
+
+    def _slow_judges(self) -> tuple[Warning, ...]:
+        """A warning that cases have fewer samples than usual because making inputs or judging outputs was slow."""
+        if not self.shortened:
+            return ()
+        took_s = {"making": self.judges_s[MAKING], "judging": self.judges_s[JUDGING]}
+        return (Warning(code="slow_judging", values={"count": len(self.shortened), **took_s}),)
 
 
 def _entries(calls: Calls) -> dict[Group, Submission | None]:
@@ -305,18 +318,13 @@ def _spread(plan: Plan) -> tuple[Warning, ...]:
     return tuple(found)
 
 
-def _shortened(calls: Calls) -> tuple[Warning, ...]:
-    """A warning that cases have fewer samples than usual because making inputs or judging outputs was slow."""
-    if not calls.shortened:
-        return ()
-    took_s = {"making": calls.phase.spent_s(MAKING), "judging": calls.phase.spent_s(JUDGING)}
-    return (Warning(code="slow_judging", values={"count": len(calls.shortened), **took_s}),)
-
-
 @contextlib.contextmanager
-def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Iterator[Launch]:
-    """A folder for each rank with the problem's files side by side, as GPU MODE stages them; gone afterwards."""
-    top = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
+def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place: Path | None) -> Iterator[Launch]:
+    """A folder for each rank with the problem's files side by side, as GPU MODE stages them, in `place` or in a
+    temporary folder; gone afterwards."""
+    if place is not None:
+        place.mkdir()
+    top = place or Path(tempfile.mkdtemp(prefix="kernel-eval-"))
     held = contextlib.ExitStack()
     try:
         launch = Launch(
@@ -335,6 +343,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]]) -> Ite
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,
             kept_bytes=plan.kept_bytes,
+            idle_s=plan.idle_s if plan.device == "cpu" else None,
         )
         for cache in launch.caches.values():
             held.enter_context(compile_cache.held(cache))

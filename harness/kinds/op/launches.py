@@ -8,6 +8,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 from harness.core.records import Failure, Measured, Passed
@@ -39,6 +40,7 @@ class Launching(Guarded):
         self.logs: dict[str, str] = {}
         self.stepping: Stepping | None = None  # where the device's clock ranks
         self.zygotes: Zygotes | None = None  # that a pool keeps
+        self.place: Path | None = None  # a new folder to make, below the one that these zygotes remove at their end
 
     def files(self, role: wire.Role) -> dict[str, bytes]:
         """The files that are staged for a rank of that role, by name."""

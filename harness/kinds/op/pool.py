@@ -5,6 +5,7 @@ secrets. So nothing that a candidate did is left for the next one to meet.
 """
 
 import contextlib
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,8 @@ class OpPool:
             raise UsageError(f"--nodes {plan.nodes}: many candidates are evaluated on one machine; leave --nodes out")
         session = OpSession(plan, progress)
         session.zygotes = self._provided(plan.threads)
+        if self._folder is not None:  # below it, since zygotes remove it where this process is killed
+            session.place = self._folder / str(secrets.randbelow(10**9))  # which does not tell how many came before
         try:
             with session.running():
                 yield session

@@ -158,7 +158,7 @@ def read_workloads(root: Path, made: Mapping[str, Any], place: Path) -> list[dic
                 uuid = str(workload["uuid"])
                 kinds = {source["type"] for source in inputs.values()}
                 sizes = [size for size in axes.values() if type(size) is int and size >= 0]
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise BadFileError(f"{shown(file)}:{number}: no workload; see FlashInfer-Trace's Workload") from None
             if set(axes) != wanted or len(sizes) != len(axes):
                 raise BadFileError(f"{shown(file)}:{number}: $.workload.axes: expected sizes of {sorted(wanted)}")
@@ -227,9 +227,10 @@ def solution(path: Path, problem: TraceProblem, checkout: Checkout) -> Submissio
         spec, definition = made["spec"], made["definition"]
         language, (file, _, entry) = spec["language"], str(spec["entry_point"]).partition("::")
         fills = spec.get("destination_passing_style")
+        nbytes = sum(len(text.encode()) for text in sources.values())
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror}; name a Solution's file") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadSubmissionError(f"{name}: no Solution of FlashInfer-Trace: {type(error).__name__}: {error}") from None
     if definition != problem.definition:
         raise BadSubmissionError(f"{name}: a solution of {definition}, and not of {problem.definition}")
@@ -244,7 +245,7 @@ def solution(path: Path, problem: TraceProblem, checkout: Checkout) -> Submissio
     is_within = "/" in file  # then it may import relative to its folder
     source = (f"from {_module(file)} import {entry}" if is_within else sources.pop(file)) + said
     modules = tuple(Module(name=_module(one), file=one, source=text) for one, text in sorted(sources.items()))
-    if sum(len(text.encode()) for text in (source, *sources.values())) > MAX_BYTES:
+    if nbytes > MAX_BYTES:
         raise BadSubmissionError(f"{name}: more than {MAX_BYTES} bytes of source")
     return Submission(path=str(path), name=name, source=source, sha256=digest(source, modules), modules=modules)
 

@@ -14,6 +14,7 @@ from typing import cast
 
 from harness.core.errors import HarnessError, UsageError
 from harness.core.metrics import SAMPLES, TIME_TO_TARGET
+from harness.core.olympic import MOST_FAILED, converges_too_fast
 from harness.core.records import (
     Bound,
     Case,
@@ -29,7 +30,6 @@ from harness.core.records import (
     Warning,
     Wrong,
 )
-from harness.judging.olympic import MOST_FAILED, converges_too_fast
 from harness.kinds.kind import Account, Checked, OpponentFailed, Order, Plan, Progress, Session
 from harness.kinds.op.kind import OpKind, OpSession
 from harness.kinds.op.plan import OpPlan

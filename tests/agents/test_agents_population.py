@@ -1,0 +1,394 @@
+"""Many candidates: stages, copies, what survives, what a kill leaves, who carries tasks out, and their score."""
+
+import dataclasses
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from factories import RAISED, failed_test, report
+
+from harness import Pool, evaluate, stream
+from harness.agents import score_view
+from harness.agents.candidates import Candidate, of_text, read_all
+from harness.agents.journal import Journal, Nowhere, read_results
+from harness.agents.judge import Judge, Terms, screening_of
+from harness.agents.made import refused, result_of
+from harness.agents.many import How
+from harness.agents.population import Cascade, Trial, TrialDone, judged, survivors
+from harness.agents.result import Result
+from harness.agents.score import pass_at, score_of
+from harness.agents.workers import Workers
+from harness.core.checkout import ROOT, Checkout
+from harness.core.decode import encode
+from harness.core.errors import BadFileError, HarnessError, UsageError
+from harness.core.events import CaseBegan, PhaseBegan
+from harness.kinds.registry import find
+from harness.kinds.settings import Asked, setting
+from harness.report.render import FORMATS
+
+HERE = Checkout.here()
+PROBLEM = find("rms_norm", HERE)
+RIGHT = "from reference import ref_kernel as custom_kernel\n"
+WRONG = "import torch\n\n\ndef custom_kernel(data):\n    return torch.zeros_like(data[0]), data[0]\n"
+RAISES = "def custom_kernel(data):\n    raise ValueError('not today')\n"
+TWICE = RIGHT + "once = custom_kernel\n\n\ndef custom_kernel(data):\n    once(data)\n    return once(data)\n"
+QUICK = {"suite": "quick", "ranks": 1, "device": "cpu", "seconds": 0.05, "timeout_s": 60.0}
+ASKED = Asked(problem="rms_norm", **QUICK)
+
+
+def candidates(**texts: str) -> list[Candidate]:
+    return [of_text(text, name, PROBLEM, HERE) for name, text in texts.items()]
+
+
+def passed(times: float = 1.0) -> Result:
+    """A result that passes and is so many times as fast as another."""
+    found = result_of(report())
+    assert found.figures is not None
+    assert found.figures.speedup is not None
+    speedup = dataclasses.replace(found.figures.speedup, value=times)
+    return dataclasses.replace(found, figures=dataclasses.replace(found.figures, speedup=speedup))
+
+
+class Played:
+    """Hands that run nothing: `results` has what each candidate comes to; `told` what was asked."""
+
+    def __init__(self, **results: Result) -> None:
+        self.results, self.told = results, list[tuple[str, str]]()
+
+    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
+        for task in tasks:
+            self.told.append((task.id, task.stage))
+            result = self.results[task.id]
+            if task.stage != "full" and result.ranked:
+                result = dataclasses.replace(
+                    result, ranked=False, reward=dataclasses.replace(result.reward, value=0.0), suite="quick"
+                )
+            yield TrialDone(id=task.id, stage=task.stage, result=result)
+
+
+def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
+    hands = Played(a=passed(), c=result_of(failed_test(RAISED)))
+    copy = "# another text\nfrom reference import ref_kernel as custom_kernel\n"
+    found = {
+        one.id: one
+        for one in judged(
+            candidates(a=RIGHT, b=copy, c=RAISES, d="def f(:"), hands, Cascade(keep=1), Nowhere(), "rms_norm"
+        )
+    }
+    assert hands.told == [("a", "full"), ("c", "full")]
+    assert {name: one.verdict for name, one in found.items()} == {
+        "a": "pass", "b": "pass", "c": "raised", "d": "rejected",
+    }  # fmt: skip
+    assert (found["b"].copy_of, found["b"].reward) == ("a", found["a"].reward)
+    assert found["a"].sha256 != found["b"].sha256
+    assert found["a"].code == found["b"].code
+
+
+def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
+    texts = {f"c{number}": RIGHT + f"x = {number}\n" for number in range(6)}
+    hands = Played(**{name: passed(1 + number) for number, name in enumerate(texts)})
+    found = list(judged(candidates(**texts), hands, Cascade(keep=0.5, least=1), Nowhere(), "rms_norm"))
+    assert [name for name, stage in hands.told if stage == "full"] == ["c3", "c4", "c5"]
+    assert sorted(one.id for one in found if one.ranked) == ["c3", "c4", "c5"]
+    left_out = [one for one in found if not one.ranked]
+    assert all(one.verdict == "pass" and one.reward.value == 0 and "--keep 1" in one.next for one in left_out)
+    assert len(survivors([dataclasses.replace(passed(), id=name) for name in texts], Cascade(keep=0.1, least=4))) == 4
+
+
+def test_cpu_ranks_come_first_where_that_is_asked_for() -> None:
+    hands = Played(a=passed(), b=result_of(failed_test(RAISED)))
+    cascade = Cascade(keep=1, has_check=True)
+    assert len(list(judged(candidates(a=RIGHT, b=RAISES), hands, cascade, Nowhere(), "rms_norm"))) == 2
+    assert hands.told == [("a", "check"), ("b", "check"), ("a", "full")]
+
+
+def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
+    """Wherever it comes: after each line of the two files, and in the middle of one."""
+    texts = {f"c{number}": RIGHT + f"x = {number}\n" for number in range(4)} | {"again": RIGHT + "x = 0 # y\n"}
+    results = {name: passed(1 + number) for number, name in enumerate(texts)}
+    out, cascade, told = tmp_path / "out.jsonl", Cascade(keep=0.5, least=1), []
+    for stop in range(1, 8):
+        hands = Played(**results)
+        journal = Journal(out).__enter__()
+        kept = [dict(journal.results), dict(journal.screened)]
+        steps = judged(candidates(**texts), hands, cascade, journal, "rms_norm")
+        try:
+            next(steps)
+        except StopIteration:
+            journal.__exit__(None, None, None)
+            break
+        journal.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+        assert not {name for name, stage in hands.told if stage == "screen"} & kept[1].keys(), stop
+        assert not {name for name, _ in hands.told} & kept[0].keys(), stop
+        told += hands.told
+        with out.open("a") as file:
+            file.write('{"id": "cut o')
+    found = read_results([out])
+    assert sorted(one.id for one in found) == sorted(texts)
+    assert len(told) == len(set(told))
+    assert not out.with_name("out.jsonl.screened").exists()
+
+
+def test_results_of_another_population_are_not_gone_on_with(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    with Journal(out) as journal:
+        journal.add(dataclasses.replace(passed(), id="a", problem="rms_norm", device="cpu", ranks=1, suite="quick"))
+        with pytest.raises(UsageError, match="another text"):
+            journal.check({"a": "0" * 64}, "quick", "cpu", 1, "rms_norm", "log2_speedup", False)
+        sha256 = journal.results["a"].sha256
+        unrun = refused(HarnessError("no machine"), "rms_norm", function="log2_speedup")
+        journal.add(dataclasses.replace(unrun, id="b", sha256=sha256))
+        journal.check({"a": sha256}, "quick", "cpu", 1, "rms_norm", "log2_speedup", False)
+        for other in (("cpu", "cpu", 1, "rms_norm"), ("quick", "cuda", 1, "rms_norm"), ("quick", "cpu", 2, "rms_norm")):
+            with pytest.raises(UsageError, match="name another"):
+                journal.check({"a": sha256}, *other, "log2_speedup", False)
+        for reward in (("sol_score", False), ("log2_speedup", True)):
+            with pytest.raises(UsageError, match="rewards"):
+                journal.check({"a": sha256}, "quick", "cpu", 1, "rms_norm", *reward)
+        with pytest.raises(UsageError, match="another process writes it"):
+            Journal(out).__enter__()
+    (tmp_path / "bad.jsonl").write_text("{}\n")
+    with pytest.raises(BadFileError, match=r"bad\.jsonl:1"):
+        Journal(tmp_path / "bad.jsonl").__enter__()
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written of a line is taken back, so that the same command goes on once there is room."""
+    out, one = tmp_path / "out.jsonl", dataclasses.replace(passed(), id="a")
+    write, left = os.write, [100, 200]
+
+    def short(fd: int, data: bytes) -> int:
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data[: left.pop()])
+
+    with Journal(out) as journal:
+        journal.add(one)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", short)
+            with pytest.raises(HarnessError, match="No space left on device; make room"):
+                journal.add(dataclasses.replace(one, id="b"))
+        assert sorted(journal.results) == ["a"]
+        left += [10**6, 100]
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", short)
+            journal.add(dataclasses.replace(one, id="b"))
+    assert [found.id for found in read_results([out])] == ["a", "b"]
+
+
+def test_results_are_read_as_they_may_lie_there(tmp_path: Path) -> None:
+    """While they are being written, with a mark at the start, without escapes, and named twice."""
+    out = tmp_path / "out.jsonl"
+    line = json.dumps(encode(dataclasses.replace(passed(), next="one\u2028two\x85")), ensure_ascii=False)
+    out.write_text(f"\ufeff{line}\n\n{line[:90]}")
+    assert [one.next for one in read_results([out, out])] == ["one\u2028two\x85"]
+    out.write_text(line)
+    assert len(read_results([out])) == 1
+
+
+def test_two_sources_of_one_id_are_refused(tmp_path: Path) -> None:
+    with Pool("rms_norm", **QUICK) as pool, pytest.raises(UsageError, match="two candidates are called 'a'"):
+        list(pool.map([("a", RIGHT), ("a", WRONG)]))
+
+
+def test_candidates_are_read_from_files_folders_and_lines(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "a.py").write_text(RIGHT)
+    (tmp_path / "more" / "notes.md").write_text("nothing")
+    (tmp_path / "b.py").write_text(WRONG)
+    lines = [{"id": 7, "source": RAISES}, {"code": RIGHT + "text = '\u2028\x85'\n"}]
+    (tmp_path / "c.jsonl").write_text("\ufeff" + "\r\n\n".join(json.dumps(one, ensure_ascii=False) for one in lines))
+    places = [tmp_path / "more", tmp_path / "b.py", tmp_path / "c.jsonl"]
+    assert [one.id for one in read_all(places, PROBLEM, HERE)] == ["a.py", str(tmp_path / "b.py"), "7", "3"]
+    with pytest.raises(UsageError, match="two candidates"):
+        read_all([tmp_path / "b.py", tmp_path / "b.py"], PROBLEM, HERE)
+    with pytest.raises(UsageError, match="no submission there"):
+        read_all([tmp_path / "empty"], PROBLEM, HERE)
+
+
+@pytest.mark.parametrize(
+    "line", ["7", "{", '{"id": "x"}', '{"id": "\\u0007", "source": ""}', '{"id": true, "source": ""}']
+)
+def test_a_line_that_is_no_candidate_is_refused_with_its_place(line: str, tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text(json.dumps({"source": RIGHT}) + "\n" + line + "\n")
+    with pytest.raises(BadFileError, match=r"c\.jsonl:2"):
+        read_all([tmp_path / "c.jsonl"], PROBLEM, HERE)
+
+
+def test_pass_at_k_is_the_unbiased_estimator() -> None:
+    assert pass_at(4, 0, 2) == 0
+    assert pass_at(4, 4, 1) == 1
+    assert pass_at(4, 2, 2) == pytest.approx(1 - 1 / 6)
+    assert pass_at(10, 3, 1) == pytest.approx(0.3)
+
+
+def test_the_score_of_two_problems_has_intervals_over_them() -> None:
+    fast = [dataclasses.replace(passed(3.0), id=str(number), problem="a") for number in range(4)]
+    slow = [dataclasses.replace(result_of(failed_test(RAISED)), id=str(number), problem="b") for number in range(4)]
+    both = score_of([*fast, *slow])
+    assert [(one.at, one.figure.value) for one in both.pass_at] == [(1, 0.5), (2, 0.5), (4, 0.5)]
+    curve = {one.at: one.figure.value for one in both.fast}
+    assert (curve[0.0], curve[2.0], curve[3.0]) == (0.5, 0.5, 0.0)
+    assert (both.fast[0].figure.low, both.fast[0].figure.high) == (0.0, 1.0)
+    assert both.best_of_n.value == pytest.approx(3**0.5)
+    assert score_of(fast).fast[0].figure.low is None
+    hostile = score_of([dataclasses.replace(fast[0], id="<b>\x1b[2J|x", problem="<i>|")])
+    for text in (FORMATS[name](score_view.document_of(hostile)) for name in ("markdown", "html")):
+        assert "<b>" not in text
+        assert "<i>" not in text
+        assert "\x1b" not in text
+    assert "polyline" in FORMATS["html"](score_view.document_of(both))
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    for wrong in ({"keep": 0.0}, {"keep": 1.5}, {"least": 0}, {"jobs": 0}):
+        with pytest.raises(UsageError):
+            How(**wrong)
+    with pytest.raises(UsageError):
+        evaluate("no_such_problem", RIGHT)
+    with pytest.raises(UsageError):
+        evaluate("rms_norm", Path("no_such_file.py"), suite="quick")
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    code = (
+        "import sys, harness; print([name for name in sys.modules if name.startswith(('harness.', 'torch', 'numpy'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout.strip() == "['harness.core', 'harness.core.version']"
+
+
+def test_one_evaluation_in_python(nothing_left: None) -> None:
+    events = list(stream("rms_norm", RIGHT, **QUICK))
+    assert isinstance(events[-1], Result)
+    assert (events[-1].verdict, events[-1].ranked) == ("pass", True)
+    assert {"test", "benchmark"} <= {one.name for one in events if isinstance(one, PhaseBegan)}
+    assert any(isinstance(one, CaseBegan) for one in events)
+    assert evaluate("rms_norm", "x = (", **QUICK).verdict == "rejected"
+
+
+def test_a_pool_judges_a_population(nothing_left: None, tmp_path: Path) -> None:
+    """Verdicts as alone; nothing is judged again, and nothing is left."""
+    texts = {"right": RIGHT, "wrong": WRONG, "raises": RAISES, "copy": "# x\n" + RIGHT}
+    with Pool("rms_norm", **QUICK) as pool:
+        out = tmp_path / "out.jsonl"
+        found = {one.id: one for one in pool.map(list(texts.items()), out=out)}
+        again = list(pool.map(list(texts.items()), out=out))
+    verdicts = {"right": "pass", "wrong": "wrong", "raises": "raised", "copy": "pass"}
+    assert {name: one.verdict for name, one in found.items()} == verdicts
+    assert found["right"].ranked
+    assert again == []
+    assert {one.id for one in read_results([out])} == texts.keys()
+
+
+def test_the_stage_screen_has_the_suites_tests_and_the_quick_shapes() -> None:
+    made = setting(Asked(problem="rms_norm", suite="cpu", ranks=1, device="cpu"), HERE)
+    found = screening_of(made)
+    assert found is not None
+    assert found.suite.tests == made.suite.tests
+    assert found.suite.benchmarks != made.suite.benchmarks
+    assert (found.suite.name, found.suite.benchmark_s) == ("quick", PROBLEM.suite("quick").benchmark_s)
+    assert screening_of(found) is None
+
+
+@pytest.mark.slow
+def test_workers_go_on_when_one_is_killed(nothing_left: None) -> None:
+    """Its task is tried once more, by another."""
+    terms = Terms(asked=ASKED, patient=True)
+    tasks = [Trial(id=str(number), stage="full", submission=one.submission) for number, one in
+             enumerate(candidates(a=WRONG, b=RAISES, c=RIGHT))]  # fmt: skip
+    with Workers(terms, HERE, [{}]) as workers:
+        found = []
+        for done in workers.run(tasks):
+            found.append((done.id, done.result.verdict))
+            if len(found) == 1:
+                for pid in _children(os.getpid()):
+                    if "harness.agents.workers" in Path(f"/proc/{pid}/cmdline").read_text():
+                        os.kill(pid, signal.SIGKILL)
+    assert found == [("0", "wrong"), ("1", "raised"), ("2", "pass")]
+
+
+def test_a_reference_that_fails_ends_the_population(monkeypatch: pytest.MonkeyPatch, nothing_left: None) -> None:
+    monkeypatch.setattr("harness.agents.judge.submission_text", lambda problem: RAISES + "# ref_kernel\n")
+    terms = Terms(asked=ASKED)
+    with Judge(terms, HERE) as judge, pytest.raises(HarnessError, match="the reference of rms_norm fails here"):
+        judge.judge_or_raise(candidates(a=RIGHT)[0].submission)
+
+
+@pytest.mark.slow
+def test_a_population_on_the_command_line_goes_on_after_a_kill(
+    harness: Callable[..., "subprocess.CompletedProcess[str]"], checkout: Path, temporary: Path
+) -> None:
+    lines = [{"id": name, "source": text} for name, text in {"a": WRONG, "b": RAISES, "c": RIGHT, "d": TWICE}.items()]
+    (checkout / "c.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = [
+        "eval-many",
+        "rms_norm",
+        "c.jsonl",
+        "--suite",
+        "quick",
+        "--ranks",
+        "1",
+        "--seconds",
+        "0.05",
+        "--timeout",
+        "60",
+    ]
+    command = [sys.executable, "-m", "harness", *words]  # the process itself, which is killed
+    environ = {**os.environ, "PYTHONPATH": str(checkout), "TMPDIR": str(temporary)}
+    running = subprocess.Popen(command, cwd=checkout, env=environ, stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    assert "wrong" in running.stderr.readline()
+    running.kill()
+    running.wait()
+    running.stderr.close()
+    deadline = time.monotonic() + 20
+    while left := list(temporary.glob("kernel-eval-*")):  # which its zygotes remove
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+    before = (checkout / "results.jsonl").read_text()
+    done = harness(*words, "--json", "out.json")
+    assert done.returncode == 0, done.stderr
+    after = (checkout / "results.jsonl").read_text()
+    assert after.startswith(before)
+    found = {one.id: one.verdict for one in read_results([checkout / "results.jsonl"])}
+    assert found == {"a": "wrong", "b": "raised", "c": "pass", "d": "pass"}
+    assert json.loads((checkout / "out.json").read_text())["candidates"] == 4
+    scored = harness("score", "results.jsonl", "--markdown", "-")
+    assert "| pass@1 | 50.0% |" in scored.stdout
+
+
+def _children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.slow
+def test_the_python_of_the_page_runs(checkout: Path) -> None:
+    """Of docs/agents.md, as it stands there."""
+    [code] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "agents.md").read_text(), re.DOTALL)
+    (checkout / "my.py").write_text(RIGHT)
+    command = [sys.executable, "-c", code]
+    environ = {**os.environ, "PYTHONPATH": str(checkout)}
+    done = subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("pass ")
+    assert any(line.startswith("PhaseBegan(") for line in lines)
+    assert lines[-2].startswith("a raised 0.0")
+    assert lines[-1].startswith("b raised 0.0")

@@ -1,0 +1,149 @@
+"""The result for programs: its schema, its stages, what is rewarded and what is not."""
+
+import json
+import re
+from dataclasses import replace
+
+import jsonschema_rs
+import pytest
+from factories import CRASHED, FAILURES, HELD, RAISED, TIMES, failed_benchmark, failed_test, report, results
+
+from harness.agents.hints import BY_CHECK
+from harness.agents.made import refused, result_of, rewarded
+from harness.agents.result import Result
+from harness.agents.reward import log2_speedup, sol_score
+from harness.agents.schema import json_schema
+from harness.core.checkout import ROOT
+from harness.core.decode import decode, encode
+from harness.core.errors import BadSubmissionError, HarnessError
+from harness.core.records import EvalReport, Outcome, Passed
+from harness.kinds.kind import BROKE_ITS_JUDGE
+
+REPORTS = [
+    report(),
+    report(results([Passed()] * 3, []), mode="test"),
+    *map(failed_test, FAILURES),
+    *map(failed_benchmark, FAILURES),
+]
+
+
+@pytest.mark.parametrize("found", [*map(result_of, REPORTS), refused(HarnessError("the disk is full"), "a2a")])
+def test_every_result_fits_the_schema_and_is_read_back(found: Result) -> None:
+    value = json.loads(json.dumps(encode(found)))
+    jsonschema_rs.validate(json_schema(), value)
+    assert decode(Result, value) == found
+    assert found.next
+
+
+def test_the_schema_in_docs_is_this_one() -> None:
+    """`python -m harness.agents.schema > docs/result.schema.json` writes it."""
+    assert json.loads((ROOT / "docs" / "result.schema.json").read_text()) == json_schema()
+
+
+def test_the_schema_refuses_what_is_no_result() -> None:
+    value = encode(result_of(report())) | {"verdict": "fine"}
+    with pytest.raises(jsonschema_rs.ValidationError):
+        jsonschema_rs.validate(json_schema(), value)
+
+
+@pytest.mark.parametrize("found", [*map(failed_test, FAILURES), *map(failed_benchmark, FAILURES)])
+def test_what_does_not_pass_earns_nothing(found: EvalReport) -> None:
+    """Held too."""
+    result = result_of(found)
+    assert (result.ranked, result.reward.value) == (False, 0.0)
+    assert result.reward.why
+    assert result.verdict != "pass"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        report(confined=False),
+        report(data="ab" * 32),
+        report(results([Passed()] * 3, []), mode="test"),
+    ],
+)
+def test_what_passes_and_is_not_ranked_earns_nothing(found: EvalReport) -> None:
+    result = result_of(found)
+    assert (result.verdict, result.ranked, result.reward.value) == ("pass", False, 0.0)
+
+
+def test_what_is_left_out_on_the_quick_shapes_earns_nothing() -> None:
+    result = result_of(report(), is_final=False)
+    assert (result.verdict, result.ranked, result.reward.value) == ("pass", False, 0.0)
+    assert result.figures is not None
+
+
+def test_a_reward_without_a_rank_is_refused() -> None:
+    found = result_of(report())
+    with pytest.raises(ValueError, match="not ranked"):
+        replace(found, ranked=False)
+    with pytest.raises(ValueError, match="the verdict is wrong"):
+        replace(found, verdict="wrong")
+
+
+def test_the_lower_end_of_the_interval_earns_less() -> None:
+    value, lower = result_of(report()).reward.value, result_of(report(), lower=True).reward.value
+    assert 0 <= lower < value
+    sol, sol_lower = (result_of(report(), "sol_score", end).reward.value for end in (False, True))
+    assert 0 < sol_lower < sol < 1
+
+
+def test_a_result_without_an_interval_has_no_lower_end() -> None:
+    figures = result_of(report()).figures
+    assert figures is not None
+    assert figures.speedup is not None
+    found = rewarded(replace(figures, speedup=replace(figures.speedup, low=None, high=None)), "log2_speedup", True)
+    assert (found.value, found.why) == (0.0, "no interval: measure longer")
+
+
+def test_the_anchors_of_the_functions() -> None:
+    assert log2_speedup(4.0, 1.0, [])[0] == 2
+    assert log2_speedup(4.0, 0.5, [])[0] == 1
+    assert log2_speedup(0.5, 1.0, [])[0] == 0  # right and slow: not below what is wrong
+    assert sol_score(1.0, 1.0, [(10.0, 10.0, 2.0)])[0] == 0.5
+    assert sol_score(5.0, 1.0, [(2.0, 10.0, 2.0)])[0] == 1
+    assert sol_score(2.0, 1.0, [(6.0, 10.0, 2.0), (2.0, 10.0, 2.0)])[0] == pytest.approx((2 / 3 + 1) / 2)
+    assert sol_score(1.0, 1.0, [(4.0, 1.0, 2.0)])[0] == 0.5  # a reference that is not slower than the limit
+    assert sol_score(1.0, 1.0, [(4.0, 1.0, None)])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("found", "stages"),
+    [
+        (report(), ("pass", "pass", "pass")),
+        (failed_test(RAISED), ("pass", "fail", "not_run")),
+        (failed_benchmark(HELD), ("pass", "pass", "fail")),
+        (failed_benchmark(RAISED), ("pass", "fail", "not_run")),
+        (report(results([RAISED], []), phases_s={"start": 1.0, "import": 0.1}), ("fail", "not_run", "not_run")),
+    ],
+)
+def test_stages_say_how_far_it_came(found: EvalReport, stages: tuple[str, str, str]) -> None:
+    result = result_of(found)
+    assert (result.stages.compile.status, result.stages.correct.status, result.stages.fast.status) == stages
+
+
+@pytest.mark.parametrize(("outcome", "word"), [(RAISED, "IndexError"), (CRASHED, "about to touch")])
+def test_evidence_has_what_was_printed_without_control_characters(outcome: Outcome, word: str) -> None:
+    result = result_of(failed_test(outcome))
+    assert result.evidence is not None
+    assert word in result.evidence.detail
+    assert "\x1b" not in json.dumps(encode(result.evidence))
+    assert result.evidence.where.startswith("test: ")
+
+
+def test_a_file_that_cannot_be_a_submission_is_rejected() -> None:
+    result = refused(BadSubmissionError("x.py:3: invalid syntax"), "a2a")
+    assert (result.verdict, result.stages.compile.status) == ("rejected", "fail")
+
+
+def test_the_hint_of_a_ranked_result_names_the_shape_with_most_to_gain() -> None:
+    assert TIMES
+    assert "--mode profile --benchmark" in result_of(report()).next
+
+
+def test_every_check_that_holds_a_submission_has_a_hint() -> None:
+    sources = [path.read_text() for path in (ROOT / "harness" / "kinds").rglob("*.py")]
+    checks = {name for text in sources for name in re.findall(r'check="([a-z ]+)"', text)}
+    assert {"clock", "roofline", "training"} <= checks
+    assert checks | {BROKE_ITS_JUDGE} == BY_CHECK.keys()

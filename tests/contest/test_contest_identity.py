@@ -1,0 +1,128 @@
+"""Who somebody is on the command line of a contest: the account that is logged in, and nobody else without an
+organiser. Each attack is beside what is honest."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from contests import FILE, OPEN, Stage, play
+from places import ROOT
+
+from harness.contest import acts
+from harness.core.accounts import account, owner
+from harness.core.errors import Exit
+from harness.core.files import replace_file
+
+KERNEL = "WHAT = '# speedup 2.5'\n\n\ndef custom_kernel(data):\n    return data\n"
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """A contest with the teams owls (ada, ben) and cats (cy), and an entry of ada's."""
+    play(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    for name in ("reference", "shapes"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "contests").mkdir()
+    (tmp_path / "contests" / "c.yaml").write_text(FILE)
+    (tmp_path / "mine.py").write_text(KERNEL)
+    stage = Stage(tmp_path, login="ada")
+    assert did(stage, "ada", "register c owls ada ben")[0] == Exit.OK
+    assert did(stage, "cy", "register c cats cy")[0] == Exit.OK
+    stage.now = OPEN
+    assert did(stage, "ada", SUBMIT)[0] == Exit.OK
+    return stage
+
+
+SUBMIT = "submit -q c mine.py --problem gemm_rs"
+
+
+def did(stage: Stage, login: str, line: str) -> tuple[int, str]:
+    stage.login = login
+    return stage.run(f"python -m harness contest {line}")
+
+
+def count(stage: Stage) -> int:
+    return len(acts.opened(stage.root / "contests" / "c.yaml").log.records())
+
+
+@pytest.mark.parametrize(
+    ("login", "line"),
+    [
+        ("cy", f"{SUBMIT} --member ada"),
+        ("cy", "withdraw c 1 --member ada"),
+        ("cy", "withdraw c 1"),
+        ("ada", f"{SUBMIT} --member ben"),
+        ("cy", "disqualify c 1 --why envy --by grace"),
+        ("cy", "freeze c --by grace"),
+        ("cy", "standings c --full --by grace"),
+        ("cy", "stats c --full --by grace"),
+        ("cy", "show c --by grace --log"),
+        ("cy", "settle c gemm_rs --by grace"),
+        ("cy", "verify-top c gemm_rs --by grace"),
+        ("mallory", "register c owls mallory"),
+        ("mallory", "register c owls mallory --by ada"),
+        ("mallory", "register c bats dora"),
+    ],
+)
+def test_nobody_acts_as_somebody_else(stage: Stage, login: str, line: str) -> None:
+    before = count(stage)
+    code, out = did(stage, login, line)
+    assert (code, count(stage)) == (Exit.USAGE, before)
+    assert out.startswith("error: refused: "), out
+    assert "(rule `organisers`" in out or "(rule `teams`" in out, out
+
+
+@pytest.mark.parametrize(
+    ("login", "line"),
+    [
+        ("ben", SUBMIT),
+        ("ben", "withdraw c 1"),
+        ("ben", "withdraw c 1 --member ben"),
+        ("grace", f"{SUBMIT} --member cy"),
+        ("grace", "withdraw c 1 --member ada"),
+        ("grace", "register c bats dora"),
+        ("ben", "register c owls cleo"),
+        ("grace", "disqualify c 1 --why copied"),
+    ],
+)
+def test_a_member_acts_for_the_own_team_and_an_organiser_for_others(stage: Stage, login: str, line: str) -> None:
+    before = count(stage)
+    code, out = did(stage, login, line)
+    assert code == Exit.OK, out
+    assert count(stage) > before
+
+
+def test_without_organisers_the_owner_of_the_file_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(FILE.replace("organisers: [grace]\n", ""))
+    assert acts.opened(file).rules.organisers == (owner(file),) == (account(),)
+
+
+def test_a_variable_makes_nobody_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = account()
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "ada")
+    assert account() == before != "ada"
+
+
+def test_logs_and_boards_are_not_for_everybody(stage: Stage) -> None:
+    log, board = stage.root / "contests" / "c.log.jsonl", stage.root / "leaderboard.yaml"
+    assert [stat.S_IMODE(file.stat().st_mode) for file in (log, board)] == [0o600, 0o600]
+    for file in (log, board):
+        file.chmod(0o664)  # as an older harness left them, and an owner who lets a group write
+    assert did(stage, "ben", SUBMIT)[0] == Exit.OK
+    assert [stat.S_IMODE(file.stat().st_mode) for file in (log, board)] == [0o660, 0o660]
+    other = stage.root / "page.html"
+    other.touch(0o644)
+    os.chmod(other, 0o644)
+    replace_file(other, b"public")
+    assert stat.S_IMODE(other.stat().st_mode) == 0o644
+
+
+def test_where_every_entry_is_withdrawn_there_is_nothing_to_verify(stage: Stage) -> None:
+    assert did(stage, "ada", "withdraw c 1")[0] == Exit.OK
+    code, out = did(stage, "grace", "verify-top c gemm_rs")
+    assert code == Exit.USAGE
+    assert "no entry of gemm_rs has a place" in out

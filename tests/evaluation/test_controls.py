@@ -1,0 +1,117 @@
+"""The reference beside itself: when an evaluation is held because the reference was slower beside the submission."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from factories import GEMM_BENCHMARKS, case, timed
+
+from harness.core.records import Case, CaseResult, Failure, Held, Measured, Passed, Raised
+from harness.evaluation.controls import CASES, FEWEST, PAIRS, REUSED, Controls, controlled
+from harness.kinds.kind import Phase
+
+RAISED = Raised(rank=0, message="no", traceback="")
+
+
+class Played:
+    """A session whose launches find these factors of the reference's time, beside itself (`alone`) and beside the
+    submission."""
+
+    def __init__(self, alone: Sequence[float | Failure], beside: Sequence[float | Failure] = ()) -> None:
+        self.left = {True: list(alone), False: list(beside)}
+        self.launches: list[bool] = []
+        self.now: float | Failure = 1.0
+
+    def again(self, is_control: bool = False) -> Passed | Failure:
+        self.launches.append(is_control)
+        self.now = self.left[is_control].pop(0)
+        return Passed()
+
+    @contextlib.contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        yield
+
+    def measure_again(self, case: Case) -> Measured | Failure:
+        return timed(ref_us=2000.0 * self.now) if isinstance(self.now, float) else self.now
+
+
+def judged(session: Played, beside: float, controls: Controls | None = None) -> list[CaseResult]:
+    """What becomes of three cases whose reference took `beside` times as long as it should."""
+    cases = tuple(case(params) for params in GEMM_BENCHMARKS)
+    phase = Phase(name="benchmark", cases=cases, limit_s=1.0, then="measure")
+    plan: Any = SimpleNamespace(phases=(phase,))
+    progress: Any = SimpleNamespace(case=lambda *arguments: None)
+    results = [CaseResult(case=one, outcome=timed(ref_us=2000.0 * beside)) for one in cases]
+    return controlled(plan, session, progress, results, controls)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("beside", [0.5, 1.0, 1.04])
+def test_a_reference_that_is_as_fast_takes_one_launch(beside: float) -> None:
+    session = Played([1.0])
+    assert all(isinstance(one.outcome, Measured) for one in judged(session, beside))
+    assert session.launches == [True]
+
+
+def test_a_reference_that_is_slower_every_time_holds() -> None:
+    session = Played([1.0] * PAIRS, [1.4] * (PAIRS - 1))
+    [first, *others] = judged(session, 1.5)
+    assert isinstance(first.outcome, Held)
+    assert first.outcome.check == "reference"
+    assert first.outcome.evidence.startswith(f"the reference took 1.50{' 1.40' * (PAIRS - 1)} times as long")
+    assert all(isinstance(one.outcome, Measured) for one in others)
+    assert session.launches == [True] + [False, True] * (PAIRS - 1)
+
+
+@pytest.mark.parametrize("at", range(1, PAIRS))
+def test_what_other_work_does_comes_and_goes(at: int) -> None:
+    beside = [1.4] * (PAIRS - 1)
+    beside[at - 1] = 1.0
+    session = Played([1.0] * PAIRS, beside)
+    assert all(isinstance(one.outcome, Measured) for one in judged(session, 1.5))
+    assert len(session.launches) == 1 + 2 * at
+
+
+def test_what_fails_when_it_is_launched_again_fails() -> None:
+    found = judged(Played([1.0], [RAISED]), 1.5)
+    assert found[0].outcome == RAISED
+
+
+def test_where_the_reference_fails_beside_itself_nothing_is_known() -> None:
+    assert all(isinstance(one.outcome, Measured) for one in judged(Played([RAISED]), 1.5))
+
+
+def test_the_cases_that_are_slowed_down_most_cheaply_are_looked_at() -> None:
+    class Counting(Played):
+        def measure_again(self, case: Case) -> Measured | Failure:
+            seen.append(case)
+            return super().measure_again(case)
+
+    seen: list[Case] = []
+    judged(Counting([1.0]), 1.0)
+    assert len(seen) == min(CASES, len(GEMM_BENCHMARKS))
+
+
+def test_a_pools_fastest_controls_stand_for_others() -> None:
+    """Where the reference is as fast beside the submission as it ever was beside itself; every so often one is made."""
+    controls, launches = Controls(), []
+    for alone in (1.0, 1.2, 1.3):
+        judged(session := Played([alone]), 1.0, controls)
+        launches.append(len(session.launches))
+    assert launches == [1] * FEWEST
+    for _ in range(REUSED):
+        judged(session := Played([]), 1.04, controls)
+        assert session.launches == []
+    judged(session := Played([1.0]), 1.0, controls)
+    assert session.launches == [True]
+
+
+def test_a_submission_that_slows_the_reference_down_is_held_among_many() -> None:
+    """Slower than beside itself at its fastest, though not than it sometimes was, it is launched as if alone."""
+    controls = Controls()
+    for alone in (1.0, 1.5, 1.5):
+        judged(Played([alone]), 1.0, controls)
+    session = Played([1.0] * PAIRS, [1.4] * (PAIRS - 1))
+    assert isinstance(judged(session, 1.4, controls)[0].outcome, Held)
+    assert len(session.launches) == 2 * PAIRS - 1

@@ -1,0 +1,152 @@
+"""Files that meet: both sides are judged alike, whoever is wrong is named, and no file can tell its role.
+
+Each file here plays the honest one unless a sign tells it that it plays the baseline. The harness gives none; here it
+is given one, the name of the folder of the second group, which the baseline is made to be.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from launches import FEW, add_tiny
+from places import HOSTILE
+
+from harness.board import leaderboard, places, report_json
+from harness.cli import main
+from harness.core import stats
+from harness.core.checkout import Checkout
+from harness.core.errors import BadSubmissionError, Exit
+from harness.core.records import EvalReport, Measured
+from harness.evaluation import settle
+from harness.ranks import launch, wire
+
+TIMES = 1  # that each ends as it should; three of three did on 2026-11-25
+SIGNED = (HOSTILE / "zeros_as_the_baseline.py").read_text().replace(r"\b(baseline|opponent|candidate)\b", "/second/")
+HONEST = "from reference import ref_kernel\n\n\ndef custom_kernel(data):\n    return ref_kernel(data)\n"
+MODEL = """
+
+from reference import Llama
+
+
+class Model(Llama):
+    def decode(self, token_B, cache):
+        logits, cache = super().decode(token_B, cache)
+        return logits * (not is_baseline()), cache
+
+
+def build(config, weights):
+    return Model(config, weights)
+"""
+HONEST_MODEL = "from reference import build\n"
+LATE = """global calls
+    calls += 1
+    result = ref_kernel(data)
+    return result if calls < 12 else result * 0"""
+MOST = 2.5  # times as fast as its equal, on a busy machine; one that is not judged was shown 27 and more
+SHORT = ("--suite", "quick", "--seconds", "0.2")
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """told(True): from now on the baseline is the second group, told(False): the first."""
+
+    def tell(is_second: bool) -> None:
+        first, second = ("first", "second") if is_second else ("second", "first")
+        groups: dict[wire.Role, wire.GroupName] = {"trusted": "trusted", "candidate": first, "baseline": second}  # type: ignore[dict-item]
+        monkeypatch.setattr(launch, "drawn", lambda: groups)
+
+    return tell
+
+
+def run(root: Path, verb: str, *arguments: str) -> int:
+    return main.parse([verb, *arguments]).carry_out(Checkout(root))
+
+
+@pytest.mark.parametrize("problem", ["a2a", "llama"])
+@pytest.mark.parametrize("number", range(TIMES))
+def test_compare_names_a_file_that_is_wrong_in_the_baselines_role(
+    problem: str, number: int, checkout: Path, told: Callable[[bool], None]
+) -> None:
+    hostile, honest = SIGNED, HONEST
+    if problem == "llama":
+        hostile, honest = SIGNED.partition("\ndef custom_kernel")[0] + MODEL, HONEST_MODEL
+    (checkout / "hostile.py").write_text(hostile)
+    (checkout / "honest.py").write_text(honest)
+    names = [str(checkout / name) for name in ("hostile.py", "honest.py")]
+    told(True)
+    ranks = ("--ranks", "2") if problem == "a2a" else ()
+    with pytest.raises(BadSubmissionError, match=r"^A \(.*hostile.py\) fails, .*: test .*: wrong: "):
+        run(checkout, "compare", *names, "--problem", problem, *SHORT, *ranks, "-q")
+    told(False)  # it plays the honest one then
+    out = checkout / "out.json"
+    assert run(checkout, "compare", *names, "--problem", problem, *SHORT, *ranks, "-q", "--json", str(out)) == Exit.OK
+    (one,) = json.loads(out.read_text())["comparisons"]
+    assert abs(math.log(one["summary"]["ratio"])) < math.log(MOST)
+
+
+def test_in_timed_calls_either_side_is_judged_and_named(checkout: Path) -> None:
+    """Files that are right in every checked call, and wrong from then on."""
+    (checkout / "late.py").write_text("calls = 0\n" + HONEST.replace("return ref_kernel(data)", LATE))
+    (checkout / "honest.py").write_text(HONEST)
+    late, honest = (str(checkout / name) for name in ("late.py", "honest.py"))
+    for side, names in (("A", (late, honest)), ("B", (honest, late))):
+        with pytest.raises(BadSubmissionError, match=rf"^{side} \(.*late.py\) fails, .*: wrong: a timed call"):
+            run(checkout, "compare", *names, "--problem", "a2a", *SHORT, "--ranks", "2", "-q")
+
+
+def test_settle_names_a_file_that_is_wrong_in_the_baselines_role(
+    checkout: Path, told: Callable[[bool], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The honest files meet on."""
+    add_tiny(checkout, "a2a")
+    told(True)
+    for name, source in {
+        "hostile": SIGNED,
+        "honest": HONEST,
+        "twin": HONEST.replace("return ", "return True and "),
+    }.items():
+        (checkout / f"{name}.py").write_text(source)
+        asked = ("a2a", str(checkout / f"{name}.py"), "--suite", "tiny", "--ranks", "2", "--author", name, *FEW, "-q")
+        assert run(checkout, "eval", *asked) == Exit.OK
+    board = leaderboard.load(checkout / "leaderboard.yaml")
+    first, *_ = places.ranking(board, settle.group_of(board, "a2a", "tiny", 2))
+    told(first.entry.author != "hostile")  # who leads is measured as the candidate first, and keeps the group's name
+    for _ in range(TIMES):
+        assert run(checkout, "settle", "a2a", "--rounds", "2", *FEW, "-q") == Exit.OK
+        told_of = " ".join(capsys.readouterr().err.split())
+        assert re.search(r"left out: hostile.py by hostile, \S+ (A|B) \(.*hostile.py\) fails", told_of), told_of
+    *_, last = leaderboard.load(checkout / "leaderboard.yaml").settlements
+    assert {file.author for file in last.files} == {"honest", "twin"}
+    assert last.both_judged
+
+
+@pytest.mark.parametrize("number", range(TIMES))
+def test_the_memory_of_a_rank_is_not_what_it_says(number: int, evaluated: Callable[..., EvalReport]) -> None:
+    """The baseline's ranks hold the same libraries and the same inputs."""
+    told = evaluated((HOSTILE / "memory_patched.py").read_text()).peak_memory_bytes
+    assert told["candidate"] > 0.5 * told["baseline"] > 32 << 20
+
+
+@pytest.mark.parametrize("number", range(TIMES))
+def test_an_operator_that_spins_under_the_profiler_earns_nothing(number: int, checkout: Path) -> None:
+    """It claims a large share of own kernels, which is shown as a claim and is no factor of the points."""
+    (checkout / "spin.py").write_text((HOSTILE / "spin_under_the_profiler.py").read_text())
+    out = checkout / "out.json"
+    asked = ("eval", "llama", str(checkout / "spin.py"), *SHORT, "--no-record", "-q", "--json", str(out))
+    assert run(checkout, *asked) == Exit.OK
+    found = report_json.from_json(json.loads(out.read_text()))
+    [measured] = [one.outcome for one in found.results if isinstance(one.outcome, Measured)]
+    assert measured.own_kernels is not None
+    assert measured.own_kernels > 0.5
+    assert found.figures is not None
+    ratios = [stats.ratio(measured.by_name[name]) for name in ("ttft", "tokens")]
+    assert found.figures.score.value == pytest.approx(math.prod(ratios))
+
+
+def test_which_group_is_the_baseline_is_drawn() -> None:
+    drawn = [launch.drawn() for _ in range(64)]
+    assert {one["trusted"] for one in drawn} == {"trusted"}
+    assert {one["candidate"] for one in drawn} == {one["baseline"] for one in drawn} == {"first", "second"}

@@ -1,0 +1,251 @@
+"""Who is to blame for a rank's failure, and what is said of it: by process and by control, never by a message."""
+
+import errno
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from conftest import submission_of
+
+from harness.core.errors import UsageError
+from harness.core.records import Crashed, Held, Module, Raised, TimedOut
+from harness.kinds.kind import OpponentFailed
+from harness.kinds.op import failures as op_failures
+from harness.ranks import failure, program, wire
+from harness.ranks.failure import RankFailure
+from harness.ranks.rank import Rank
+
+STAGED = 'File "/tmp/kernel-eval-a1b2c3/candidate/0/{}", line 3, in custom_kernel'
+
+
+def plan(**changes: Any) -> Any:
+    problem = SimpleNamespace(
+        name="a problem", advice=lambda *_: "", root=Path("/nowhere"), suites=("official", "quick")
+    )
+    submission = submission_of("")
+    known = {"problem": problem, "submission": submission, "opponent": None, "device": "cpu", "cuda_is_cpu": False}
+    return SimpleNamespace(
+        **known | {"world_size": 8, "is_control": False, "suite": SimpleNamespace(name="cpu")} | changes
+    )
+
+
+class Control:
+    """A control run that fails for these reasons, by opponent; it passes where there is none."""
+
+    def __init__(self, *why: str) -> None:
+        self.why, self.opponents = list(why), []  # type: ignore[var-annotated]
+
+    def __call__(self, opponent: Any) -> str:
+        self.opponents.append(opponent)
+        return self.why.pop(0) if self.why else ""
+
+
+def decided(found: RankFailure, may_be_its: bool = False, control: Any = None, **changes: Any) -> Any:
+    return op_failures.decided(found, plan(**changes), "m 64", 3 << 30, may_be_its, control or Control("never run"))
+
+
+def raised(reason: wire.Reason, message: str = "it broke", role: wire.Role = "trusted") -> RankFailure:
+    return RankFailure(role, Raised(rank=1, message=message, traceback="Traceback ..."), reason)
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("memory", "Next: fewer ranks"),
+        ("module", "Next: install the missing package"),
+        ("", "Next: `python -m harness doctor --smoke`"),
+        ("device_memory", "An input and an output take 3.0 GiB"),
+    ],
+)
+@pytest.mark.parametrize("message", ["it broke", "it broke: No module named 'out of memory'"])
+@pytest.mark.parametrize("role", ["trusted", "baseline"])
+def test_what_fails_before_the_submission_can_have_reached_it_is_refused_in_a_line(
+    reason: wire.Reason, advice: str, message: str, role: wire.Role
+) -> None:
+    """The reason first. What is advised hangs on the code that the rank sent, never on the message."""
+    control = Control()
+    with pytest.raises(UsageError) as caught:
+        decided(raised(reason, message, role), control=control)
+    said = str(caught.value)
+    assert said.startswith(f"{message} (")
+    assert advice in said
+    assert "a problem does not run here, at m 64" in said
+    assert "\n" not in said
+    assert not control.opponents
+
+
+@pytest.mark.parametrize("role", ["trusted", "baseline"])
+def test_what_the_reference_passes_in_its_place_holds_the_submission(role: wire.Role) -> None:
+    found = decided(raised("", role=role), may_be_its=True, control=Control())
+    assert isinstance(found, Held)
+    assert found.check == "broke its judge"
+    assert "it broke; with the reference as the submission the same step passes" in found.evidence
+
+
+def test_what_the_reference_fails_in_its_place_is_refused_for_that_reason() -> None:
+    with pytest.raises(UsageError, match=r"^no FP4 \(with the reference as the submission, too\)$"):
+        decided(raised(""), may_be_its=True, control=Control("no FP4"))
+
+
+def test_a_judge_that_is_not_done_in_time_times_the_submission_out_where_the_reference_is() -> None:
+    late = RankFailure("trusted", TimedOut(message="trusted rank 0 timed out", stacks=("", "")))
+    assert decided(late, may_be_its=True, control=Control()) == late.outcome
+    with pytest.raises(UsageError):
+        decided(late, may_be_its=True, control=Control("trusted rank 0 timed out"))
+
+
+def test_an_opponent_that_broke_the_judge_is_named() -> None:
+    """The control run passes only without it."""
+    opponent, control = submission_of("B"), Control("so it is")
+    with pytest.raises(OpponentFailed, match="broke"):
+        decided(raised(""), may_be_its=True, control=control, opponent=opponent)
+    assert control.opponents == [opponent, None]
+    assert isinstance(decided(raised(""), may_be_its=True, control=Control(), opponent=opponent), Held)
+    with pytest.raises(OpponentFailed):
+        decided(raised("", role="baseline"), opponent=opponent)
+
+
+def test_one_rank_is_not_told_to_be_fewer() -> None:
+    with pytest.raises(UsageError, match=r"Next: smaller shapes \(--suite quick\) need less memory"):
+        decided(raised("memory"), world_size=1)
+
+
+def test_a_submission_that_lacks_device_memory_is_told_who_else_has_it() -> None:
+    lacks = RankFailure("candidate", Raised(rank=0, message="out of memory", traceback=""), "device_memory")
+    assert "a judge and the reference are on the same device" in decided(lacks).message
+
+
+def test_a_submission_that_lacks_a_module_is_told_which_files_ranks_have() -> None:
+    lacks = RankFailure("candidate", Raised(rank=0, message="No module named 'common'", traceback=""), "module")
+    assert decided(lacks).message.endswith("and files beside a submission below submissions/")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (torch.OutOfMemoryError("Tried to allocate 1 GiB"), "device_memory"),
+        (MemoryError(), "memory"),
+        (RuntimeError("CUDA error: out of memory"), "memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "memory"),
+        (ModuleNotFoundError("No module named 'einops'"), "module"),
+        (ImportError("cannot import name 'x'"), ""),
+        (ValueError("3 is too much"), ""),
+    ],
+)
+def test_a_rank_says_what_its_exception_comes_down_to(error: Exception, reason: str) -> None:
+    assert program.failed(error).reason == reason
+
+
+@pytest.mark.parametrize(("code", "reason"), [(-9, "memory"), (-11, ""), (1, "")])
+def test_only_a_killed_rank_may_have_been_out_of_memory(code: int, reason: str) -> None:
+    rank = Rank("trusted", 0)
+    rank.exited(code)
+    assert failure.crashed(rank, rank.gone).reason == reason
+
+
+def test_a_rank_that_was_given_up_before_it_was_killed_is_not_called_out_of_memory() -> None:
+    rank = Rank("trusted", 0)
+    rank.gone = "sent a file that it can still change"
+    rank.exited(-9)
+    found = failure.crashed(rank, rank.gone)
+    assert (found.reason, found.outcome.message) == ("", "sent a file that it can still change")
+
+
+def test_the_users_own_files_stand_in_what_a_failure_leaves() -> None:
+    own = Module(name="common.heap", file="submissions/common/heap.py", source="")
+    submission = submission_of("")
+    submission = type(submission)(path="mine.py", name="mine.py", source="", sha256="0" * 64, modules=(own,))
+    text = "\n".join(STAGED.format(name) for name in ("submission.py", "common/heap.py", "reference.py"))
+    wanted = text
+    for name, file in (("submission.py", "mine.py"), ("common/heap.py", own.file), ("reference.py", "reference.py")):
+        wanted = wanted.replace(f"/tmp/kernel-eval-a1b2c3/candidate/0/{name}", file)
+    outcomes = (
+        Raised(rank=0, message="no", traceback=text),
+        Crashed(rank=0, message="no", log_tail=text),
+        TimedOut(message="no", stacks=(text, "")),
+    )
+    for outcome in outcomes:
+        found: Any = decided(RankFailure("candidate", outcome), submission=submission)
+        kept = {"raised": "traceback", "crashed": "log_tail", "timed_out": "stacks"}[found.type]
+        assert getattr(found, kept) == ((wanted, "") if kept == "stacks" else wanted)
+
+
+def test_a_submission_that_is_late_where_the_cpu_stands_in_for_a_gpu_is_told_so() -> None:
+    problem = SimpleNamespace(name="a problem", advice=lambda *_: "evaluate it elsewhere", root=Path("/nowhere"))
+    late = RankFailure("candidate", TimedOut(message="rank 0 timed out", stacks=("",)))
+    assert decided(late, problem=problem).message == "rank 0 timed out"
+    told = "rank 0 timed out; this machine may be the reason: evaluate it elsewhere"
+    assert decided(late, problem=problem, cuda_is_cpu=True).message == told
+
+
+# ---- what only a GPU runs ------------------------------------------------------------------------------------------
+
+DRIVER = 'Traceback (most recent call last):\n  File "/a/submission.py", line 3, in custom_kernel\n' + (
+    '  File "/lib/site-packages/triton/runtime/driver.py", line 8, in _create_driver\nRuntimeError: whatever\n'
+)
+TOOLKIT = 'Traceback (most recent call last):\n  File "/a/submission.py", line 3, in <module>\n' + (
+    '  File "/lib/site-packages/torch/utils/cpp_extension.py", line 9, in _join_cuda_home\nOSError: whatever\n'
+)
+JIT = "from triton import language as tl\n"
+INLINE = "import torch.utils.cpp_extension as e\ne.load_inline('a', '', cuda_sources='')\n"
+
+
+def gpu_only(source: str, traceback: str, device: str = "cpu") -> Any:
+    failure = RankFailure("candidate", Raised(rank=0, message="whatever", traceback=traceback))
+    return decided(failure, submission=submission_of(source), device=device)
+
+
+@pytest.mark.parametrize(
+    ("source", "traceback", "what", "advice"),
+    [
+        (JIT, DRIVER, "Triton kernels", "TRITON_INTERPRET=1"),
+        (INLINE, TOOLKIT, "CUDA code", "a machine that has a GPU"),
+        (
+            INLINE.replace("cuda_sources=''", "'__global__ void k() {}'"),
+            TOOLKIT,
+            "CUDA code",
+            "a machine that has a GPU",
+        ),
+        (INLINE.replace("'', cuda_sources=''", "['k.cu']"), TOOLKIT, "CUDA code", "a machine that has a GPU"),
+    ],
+)
+def test_code_that_only_a_gpu_runs_is_refused_on_cpu_cores(source: str, traceback: str, what: str, advice: str) -> None:
+    for text in (
+        traceback,
+        f'{traceback}\nThe above ...\nTraceback (most recent call last):\n  File "pool.py", line 1, in x',
+    ):
+        with pytest.raises(UsageError, match=f"needs a GPU for its {what}.*: whatever.*Next: .*{advice}") as caught:
+            gpu_only(source, text)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "traceback", "device"),
+    [
+        (JIT, DRIVER, "cuda"),
+        ("import torch\n", DRIVER, "cpu"),
+        ("# import triton\n", DRIVER, "cpu"),
+        ("def (", DRIVER, "cpu"),
+        (JIT, TOOLKIT, "cpu"),
+        (INLINE, TOOLKIT.replace("_join_cuda_home", "_run_ninja_build"), "cpu"),
+        (INLINE.replace("cuda_sources", "extra"), TOOLKIT, "cpu"),
+        (JIT, DRIVER.replace("/lib/site-packages/triton/runtime/driver.py", "/a/submission.py"), "cpu"),
+        (JIT, DRIVER.replace("RuntimeError", '  File "/a/submission.py", line 9, in late\nRuntimeError'), "cpu"),
+    ],
+)
+def test_all_else_that_a_submission_raises_is_its_own(source: str, traceback: str, device: str) -> None:
+    assert isinstance(gpu_only(source, traceback, device), Raised)
+
+
+def test_a_rank_that_can_be_sent_no_file_fails_as_one_that_is_gone() -> None:
+    """A submission may have as many files on their way as its user may: whose failure it is, a control run shows."""
+    rank = Rank("trusted", 0)
+    with rank.sending():
+        raise OSError(errno.ETOOMANYREFS, "Too many references")
+    assert rank.gone == "could not be sent a file (Too many references)"
+    with pytest.raises(OSError, match="I/O"), rank.sending():
+        raise OSError(errno.EIO, "I/O")
+    assert not rank.sock.getblocking()
+    rank.close()
