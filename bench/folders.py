@@ -189,7 +189,7 @@ def evaluate(file: File, evaluator: str, asked: argparse.Namespace) -> Ran:
         word=WORDS.get(Exit(code), REFUSED),
         seconds=seconds,
         peak_bytes=memory.peak_bytes,
-        line=(_why(report) or " ".join(said.split())[-300:]).replace(f"{file.folder}/", "").removeprefix("error: "),
+        line=_why(report) or " ".join(said.replace(f"{file.folder}/", "").split())[-300:].removeprefix("error: "),
         groups=report.get("peak_memory_bytes", {}),
         phases=memory.phases,
         case_bytes=max(map(_least_bytes, report.get("cases", [])), default=0.0),

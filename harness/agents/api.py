@@ -7,11 +7,11 @@ at a time on the same devices. docs/agents.md shows how to use it.
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TypedDict, Unpack
+from typing import TypedDict, Unpack, get_args
 
 from harness.agents import candidates as reading
 from harness.agents.candidates import Candidate
@@ -19,8 +19,10 @@ from harness.agents.judge import Judge, Silent, Terms
 from harness.agents.made import refused
 from harness.agents.many import How, many
 from harness.agents.result import Result
-from harness.agents.reward import Function
+from harness.agents.reward import NAMES, Function
 from harness.core.checkout import Checkout
+from harness.core.decode import did_you_mean
+from harness.core.errors import UsageError
 from harness.core.events import CaseBegan, Event, PhaseBegan
 from harness.core.records import Mode
 from harness.kinds.kind import Progress
@@ -107,6 +109,16 @@ class Listening:
         """See Progress."""
 
 
+def _check(options: Mapping[str, object]) -> None:
+    """Raises UsageError for an option or a value that there is not: a misspelled one must not mean its default."""
+    known = EvaluateOptions.__annotations__
+    for name in options.keys() - known.keys():
+        raise UsageError(f"no option '{name}'{did_you_mean(name, known)} (known: {', '.join(known)})")
+    for name, values in (("mode", get_args(Mode)), ("reward", NAMES)):
+        if name in options and options[name] not in values:
+            raise UsageError(f"{name} {options[name]!r}: expected one of {', '.join(values)}")
+
+
 class Pool:
     """Evaluates many submissions to one problem on processes that are kept: a context, whose end ends them.
 
@@ -123,6 +135,8 @@ class Pool:
         patient: bool = False,
         **options: Unpack[EvaluateOptions],
     ) -> None:
+        _check(options)
+        self._is_over = False
         root = options.get("root")
         self._checkout = Checkout(Path(root)) if root else Checkout.here()
         asked = Asked(
@@ -148,6 +162,7 @@ class Pool:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._is_over = True
         self._judge.close()
 
     def evaluate(self, source: str | Path, id: str = "") -> Result:
@@ -182,6 +197,8 @@ class Pool:
         return self._candidate(source, str(source) if isinstance(source, Path) else str(number))
 
     def _candidate(self, source: str | Path, name: str) -> Candidate:
+        if self._is_over:
+            raise UsageError("the pool has ended: evaluate within its `with`, or make another")
         problem = self._judge.setting.problem
         if isinstance(source, Path):
             return reading.of_file(source, name, problem, self._checkout)

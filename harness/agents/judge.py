@@ -189,7 +189,13 @@ def screening_of(made: Setting) -> Setting | None:
     if made.suite.name == QUICK or QUICK not in made.problem.suites:
         return None
     quick = made.problem.with_world_size(made.problem.suite(QUICK), made.world_size)
-    quick = replace(quick, tests=made.suite.tests, test_timeout_s=made.suite.test_timeout_s)
+    quick = replace(  # limits too: what an evaluation by itself has the time to compile has it here
+        quick,
+        tests=made.suite.tests,
+        test_timeout_s=made.suite.test_timeout_s,
+        ranked_timeout_s=max(quick.ranked_timeout_s, made.suite.ranked_timeout_s),
+        benchmark_timeout_s=max(quick.benchmark_timeout_s, made.suite.benchmark_timeout_s),
+    )
     return replace(made, suite=quick)
 
 

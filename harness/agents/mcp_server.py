@@ -27,7 +27,7 @@ def server_of(tools: Tools) -> Any:
         from mcp.server.mcpserver.exceptions import ToolError
     except ImportError:
         raise UsageError(
-            "the package `mcp` is missing: install the extra `agents` (pip install 'kernel-eval[agents]')"
+            "the package `mcp` is missing: install the extra `agents` (in the checkout: pip install '.[agents]')"
         ) from None
     server = MCPServer("kernel-eval", instructions=INSTRUCTIONS, version=__version__)
     for name in NAMES:

@@ -48,7 +48,7 @@ class CheckedBundle:
 
 def check(files: Mapping[str, bytes], checkout: Checkout) -> CheckedBundle:
     """Looks at every part of a bundle that was read. Raises BadFileError where bundle.json itself does not decode."""
-    manifest = bundles.manifest_of(files)
+    manifest = bundles.decoded(bundles.Manifest, files, bundles.MANIFEST)
     findings = [*_files(files, manifest)]
     source = report = None
     try:

@@ -188,11 +188,6 @@ def _check_size(path: Path, nbytes: int, count: int) -> None:
         raise BadFileError(f"{shown(path)}: larger than a bundle may be ({MOST_BYTES >> 20} MiB, {MOST_FILES} files)")
 
 
-def manifest_of(files: Mapping[str, bytes]) -> Manifest:
-    """The content of bundle.json. Raises BadFileError, which names the place, where it does not fit."""
-    return decoded(Manifest, files, MANIFEST)
-
-
 def decoded(kind: type[T], files: Mapping[str, bytes], name: str) -> T:
     """A JSON file of the bundle as a `kind`. Raises BadFileError."""
     try:

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -127,19 +127,9 @@ ERRORS: dict[str, Callable[[str, Exit], object]] = {  # what a file of values ge
 
 @dataclass(frozen=True, kw_only=True)
 class ResultFiles:
-    """Those of a verb that has more than one; None for what was not asked for."""
+    """Those that a verb was asked for."""
 
-    json: JsonFile | None = None
-    result: AgentFile | None = None
-    markdown: MarkdownFile | None = None
-    junit: JunitFile | None = None
-    csv: CsvFile | None = None
-    html: HtmlFile | None = None
-
-    @property
-    def all(self) -> list[ResultFile]:
-        """The files that were asked for."""
-        return [file for file in vars(self).values() if file is not None]
+    all: tuple[ResultFile, ...]
 
     @property
     def take_stdout(self) -> bool:
@@ -222,7 +212,7 @@ class ForCi(WithFiles):
 
 def of(order: object) -> ResultFiles:
     """The files that an order names, or a command line's values."""
-    return ResultFiles(**{field.name: getattr(order, field.name, None) for field in fields(ResultFiles)})
+    return ResultFiles(all=tuple(value for value in vars(order).values() if isinstance(value, ResultFile)))
 
 
 def tell(order: object, document: Document, **contents: Callable[[], object]) -> None:

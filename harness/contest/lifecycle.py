@@ -165,29 +165,29 @@ class Awarded(OfEntry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Disqualified(OfEntry):
-    """An organiser took the entry out, for that reason."""
+class Decided(OfEntry):
+    """An organiser decided about the entry, for that reason."""
 
-    type: Literal["disqualified"] = "disqualified"
     why: str
 
     def __post_init__(self) -> None:
         check_printable(self, "why")
         if not self.why.strip():
-            raise DecodeError(".why", "a disqualification needs a reason")
+            raise DecodeError(".why", "a decision about an entry needs a reason")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reinstated(OfEntry):
-    """An organiser took a disqualification back, for that reason."""
+class Disqualified(Decided):
+    """The entry is out."""
+
+    type: Literal["disqualified"] = "disqualified"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reinstated(Decided):
+    """A disqualification was taken back."""
 
     type: Literal["reinstated"] = "reinstated"
-    why: str
-
-    def __post_init__(self) -> None:
-        check_printable(self, "why")
-        if not self.why.strip():
-            raise DecodeError(".why", "taking a disqualification back needs a reason")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,22 +208,7 @@ EntryEvent = (
     | Reinstated
     | Withdrawn
 )
-Event = (
-    Registered
-    | Frozen
-    | Unfrozen
-    | Repaired
-    | Submitted
-    | EvaluationRanked
-    | EvaluationFailed
-    | EvaluationHeld
-    | Reproduced
-    | Reviewed
-    | Awarded
-    | Disqualified
-    | Reinstated
-    | Withdrawn
-)
+Event = Registered | Frozen | Unfrozen | Repaired | Submitted | EntryEvent
 
 
 # ---- the states of an entry ------------------------------------------------------------------------------------------

@@ -95,8 +95,9 @@ def status(report: EvalReport) -> Status:
     (a test passed, a benchmark measured). Else the evaluation ended early for no fault of the submission: `error`."""
     if first_failure(report) is not None:
         return "fail"
+    measures = report.mode != "test"
     finished = all(
-        isinstance(result.outcome, Measured if _is_measured(report, result) else Passed) for result in report.results
+        isinstance(one.outcome, Measured if measures and one.case.is_timed else Passed) for one in report.results
     )
     return "pass" if report.results and finished else "error"
 
@@ -112,7 +113,3 @@ def measured_cases(report: EvalReport) -> tuple[tuple[CaseResult, Measured], ...
     """The benchmarks that were measured, each with its series."""
     benchmarks = (result for result in report.results if result.case.kind != "drawn")
     return tuple((result, result.outcome) for result in benchmarks if isinstance(result.outcome, Measured))
-
-
-def _is_measured(report: EvalReport, result: CaseResult) -> bool:
-    return result.case.is_timed and report.mode != "test"

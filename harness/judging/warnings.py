@@ -87,15 +87,11 @@ def resolution(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warn
 def unrest(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
     """Other work on the machine, most likely."""
     ranked = [one.outcome.ranked for one in results if isinstance(one.outcome, Measured)]
-    spreads = [_log_spread(log_ratios(series)) for series in ranked if series.baseline]
+    spreads = [spread([math.exp(log) for log in log_ratios(series)]) for series in ranked if series.baseline]
     restless = sum(value > SPREAD for value in spreads)
     if not restless:
         return None
     return Warning(code="unrest", values={"restless": restless, "count": len(spreads), "limit": SPREAD})
-
-
-def _log_spread(logs: Sequence[float]) -> float:
-    return spread([math.exp(log) for log in logs])
 
 
 def published(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:

@@ -1,6 +1,5 @@
 """What a change of the machine was worth: what two runs of one source, before and after it, had measured."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.core.errors import UsageError
@@ -39,9 +38,9 @@ def worth(before: EvalReport, after: EvalReport) -> list[Worth]:
         if (old := then.get(result.case.title)) is not None:
             new, label, unit = measured.ranked, result.case.title, measured.ranked.metric.unit
             pairs += [(label, unit, old.own, new.own), (f"{label}, reference", unit, old.baseline, new.baseline)]
-    return [_worth(what, unit, old, new) for what, unit, old, new in pairs if old and new]
-
-
-def _worth(what: str, unit: str, before: Sequence[float], after: Sequence[float]) -> Worth:
-    return Worth(what=what, unit=unit, before=median(before), before_spread=spread(before),
-                 after=median(after), after_spread=spread(after))  # fmt: skip
+    return [
+        Worth(what=what, unit=unit, before=median(old), before_spread=spread(old),
+              after=median(new), after_spread=spread(new))
+        for what, unit, old, new in pairs
+        if old and new
+    ]  # fmt: skip

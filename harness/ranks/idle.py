@@ -35,8 +35,8 @@ class Idleness:
         pids = {pid for rank in ranks if rank.pid for pid in (rank.pid, *descendants(rank.pid))}
         found = [usage.processor(pid) for pid in pids]
         used_s = sum(seconds for seconds, _ in found)
-        is_idle = all(state in "SZ" for _, state in found)
-        if self._used_s is None or not is_idle or used_s - self._used_s > PART * (now - self._since_s):
+        is_idle = bool(found) and all(state in "SZ" for _, state in found)  # none: they are still being started
+        if self._used_s is None or not is_idle or abs(used_s - self._used_s) > PART * (now - self._since_s):
             self._since_s, self._used_s = now, used_s
         self._looked_s = now
         return now - self._since_s

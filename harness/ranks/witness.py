@@ -140,7 +140,7 @@ class EachCall:
         because a busy machine adds to some of these times and takes from none. With few turns, every one must be longer
         than all of the others."""
         own_us, ref_us = ([turn.unclaimed_us(self.claim) for turn in side] for side in (turns, others))
-        chance_z = min(UNCLAIMED_Z, 0.99 * _largest_z(len(own_us), len(ref_us)))
+        chance_z = min(UNCLAIMED_Z, 0.99 * _z(len(own_us) * len(ref_us), len(own_us), len(ref_us)))
         return _larger_z(own_us, ref_us) > chance_z
 
 
@@ -256,11 +256,6 @@ def _larger_z(values: Sequence[float], others: Sequence[float]) -> float:
     """How many standard deviations the Mann-Whitney statistic of `values` lies above that of equal distributions."""
     wins = sum((value > other) + 0.5 * (value == other) for value in values for other in others)
     return _z(wins, len(values), len(others))
-
-
-def _largest_z(count: int, others: int) -> float:
-    """The value of that if every value is larger than every other."""
-    return _z(count * others, count, others)
 
 
 def _z(wins: float, count: int, others: int) -> float:

@@ -45,11 +45,6 @@ def curve_table(results: Sequence[CaseResult]) -> Iterator[Table]:
         yield Table(("=reached by", "of", *parts), rows)
 
 
-def _reached(points: Sequence[Point], parts: Sequence[float], limit_s: float) -> list[float | None]:
-    """The value at those parts of the limit; at its end, late answers count."""
-    return [value_at(points, part * limit_s if part < 1 else float("inf")) for part in parts]
-
-
 def draw(axes: Any, result: CaseResult, measured: Measured, colours: dict[str, str]) -> None:
     """A case's first run: value over time of either side, and the bound. `colours` are those of `own`, `ref`,
     `limit`."""

@@ -149,7 +149,11 @@ def times_table(report: EvalReport, benchmarks: Sequence[CaseResult]) -> Table:
     """A row a benchmark, and their means; bars where there is room."""
     unit = unit_of_results(benchmarks)
     rows = [times_row(result, unit) for result in benchmarks]
-    bars = {index: _bar_times(result) for index, result in enumerate(benchmarks) if _is_sampled(result)}
+    bars = {
+        index: _bar_times(result)
+        for index, result in enumerate(benchmarks)
+        if isinstance(result.outcome, Measured) and result.outcome.ranked.baseline
+    }
     styles = {}
     if len(benchmarks) > 1 and (mean := mean_row(benchmarks, report.figures, unit)) is not None:
         if len(bars) == len(benchmarks):
@@ -172,10 +176,6 @@ def times_table(report: EvalReport, benchmarks: Sequence[CaseResult]) -> Table:
         letters=letters_text(result.case for result in benchmarks),
         bars=Bars(rows=bars, limit=unit.limit, better=unit.better, note=on_clock) if bars else None,
     )
-
-
-def _is_sampled(result: CaseResult) -> bool:
-    return isinstance(result.outcome, Measured) and bool(result.outcome.ranked.baseline)
 
 
 def times_row(result: CaseResult, unit: Unit) -> list[Words]:

@@ -99,7 +99,7 @@ def _ratio(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) ->
     if report.figures is None:
         return f"none: mode {report.mode} times nothing"
     if (ratio := report.figures.ratio) is None:
-        return "none: eval.py times no reference"
+        return "none: of the reference nothing was measured"
     machine_class = report.environment.machine_class if report.environment else ""
     noise = noise_of(board or Board(), report.problem, machine_class, report.device)
     shown = ratio if ratio.launches > 1 else one_launch(ratio, noise)

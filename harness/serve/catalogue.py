@@ -1,7 +1,6 @@
 """The problems that a running server offers, read again on an organiser's word, without a restart."""
 
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,15 +21,14 @@ GONE_S = 120.0  # for an evaluation whose leaderboard is no more
 
 
 class Catalogue:
-    """The problems that a server offers now, those of `created` among them. May be read from any thread; a reader gets
-    the problems of one moment.
+    """The problems that a server offers now, those of `created` among them. May be read from any thread, and
+    changed by one at a time; a reader gets the problems of one moment.
 
     The constructor raises UsageError and BadFileError where nothing can be offered.
     """
 
     def __init__(self, options: ServeOptions, checkout: Checkout, created: Created) -> None:
         self._options, self._checkout, self._created = options, checkout, created
-        self._lock = threading.Lock()
         self._in_contests = self._problems_of_contests()
         self.offers: tuple[Offer, ...]
         self.leaderboards: tuple[Leaderboard, ...]
@@ -42,43 +40,6 @@ class Catalogue:
         """Reads the problems' files again. A leaderboard keeps its number. Where this raises UsageError or
         BadFileError, what was offered before still is. The problems of a contest must be those that it had when the
         server began: it does not know the rules of others."""
-        with self._lock:
-            return self._refreshed()
-
-    def create(self, folder: Path) -> tuple[str, Changes]:
-        """Offers a problem folder, under its name and `-dev` as KernelBot does, until that is removed; a second time
-        reads its files again. Raises UsageError and BadFileError if it cannot be offered."""
-        with self._lock:
-            name, place, before = f"{folder.name}-dev", str(folder), (self.offers, self.leaderboards)
-            problem = find_problem(place, self._checkout)
-            if is_new := self._created.all().get(name) != place:
-                check_free(name, problem, self.offers)
-            self._created.add(name, place)
-            try:
-                changes = self._refreshed()
-                if self.find(name) is None:
-                    raise UsageError(changes.errors[-1])  # it is the last that was read
-            except HarnessError:
-                self.offers, self.leaderboards = before
-                if is_new:
-                    self._created.remove(name)
-                raise
-            return name, changes
-
-    def remove(self, name: str) -> Changes:
-        """Offers the created leaderboard no more. Raises UsageError for one that was not created."""
-        with self._lock:
-            place = self._created.all().get(name)
-            if place is None:
-                raise UsageError(f"{name} is of the files that the server was started with; leave it out, or close it")
-            self._created.remove(name)
-            try:
-                return self._refreshed()
-            except HarnessError:
-                self._created.add(name, place)
-                raise
-
-    def _refreshed(self) -> Changes:
         if self._problems_of_contests() != self._in_contests:
             raise UsageError("the problems of a contest have changed; start the server again")
         before = {one.name: one for one in self.leaderboards}
@@ -100,6 +61,37 @@ class Catalogue:
             unchanged=tuple(name for name in kept if after[name] == before[name]),
             errors=tuple(errors),
         )
+
+    def create(self, folder: Path) -> tuple[str, Changes]:
+        """Offers a problem folder, under its name and `-dev` as KernelBot does, until that is removed; a second time
+        reads its files again. Raises UsageError and BadFileError if it cannot be offered."""
+        name, place, before = f"{folder.name}-dev", str(folder), (self.offers, self.leaderboards)
+        problem = find_problem(place, self._checkout)
+        if is_new := self._created.all().get(name) != place:
+            check_free(name, problem, self.offers)
+        self._created.add(name, place)
+        try:
+            changes = self.refresh()
+            if self.find(name) is None:
+                raise UsageError(changes.errors[-1])  # it is the last that was read
+        except HarnessError:
+            self.offers, self.leaderboards = before
+            if is_new:
+                self._created.remove(name)
+            raise
+        return name, changes
+
+    def remove(self, name: str) -> Changes:
+        """Offers the created leaderboard no more. Raises UsageError for one that was not created."""
+        place = self._created.all().get(name)
+        if place is None:
+            raise UsageError(f"{name} is of the files that the server was started with; leave it out, or close it")
+        self._created.remove(name)
+        try:
+            return self.refresh()
+        except HarnessError:
+            self._created.add(name, place)
+            raise
 
     def find(self, name: str) -> Leaderboard | None:
         """The leaderboard of either name; case and `-` for `_` do not matter."""

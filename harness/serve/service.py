@@ -1,5 +1,6 @@
 """What the server is made of: its problems, its queue, and the parts that answer for them."""
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.core.errors import UsageError
+from harness.core.words import count_text
 from harness.serve.contests import Contests
 from harness.serve.live import Live
 from harness.serve.store import QueueLimits, Row, Store
@@ -67,6 +69,7 @@ class Service:
     accepts_jobs: bool = True
     stopping: Callable[[], bool] = lambda: False
     streams: Counter[str] = field(default_factory=Counter)  # open ones, in all and by who opened them
+    changing: threading.Lock = field(default_factory=threading.Lock)  # held by whoever changes what is offered
 
     def delete(self, row: Row) -> bool:
         """Deletes a submission and ends its evaluation; False if it was deleted meanwhile. An entry of a contest that
@@ -77,9 +80,10 @@ class Service:
     def update(self) -> Changes:
         """Reads the problems' files again, and offers what they say now. Where this raises UsageError or BadFileError,
         nothing changes."""
-        changes = self.refresh()
-        self.leaderboards = changes.leaderboards
-        return changes
+        with self.changing:
+            changes = self.refresh()
+            self.leaderboards = changes.leaderboards
+            return changes
 
     def create_leaderboard(self, directory: str, is_closed: bool) -> str:
         """Offers the problem folder, which is relative to where the server was started; the leaderboard's name. Raises
@@ -88,22 +92,24 @@ class Service:
             folder = Path(directory).resolve()
         except (OSError, ValueError, RuntimeError) as error:
             raise UsageError(f"{directory!r} is no folder's name: {error}") from None
-        name, changes = self.create(folder)
-        self.leaderboards = changes.leaderboards
-        leaderboard = self.find(name)
-        assert leaderboard is not None, "it has just been created"
-        self.store.closed.set(leaderboard.problem, is_closed)
-        return name
+        with self.changing:
+            name, changes = self.create(folder)
+            self.leaderboards = changes.leaderboards
+            leaderboard = self.find(name)
+            assert leaderboard is not None, "it has just been created"
+            self.store.closed.set(leaderboard.problem, is_closed)
+            return name
 
     def delete_leaderboard(self, name: str, force: bool) -> None:
         """Offers a created leaderboard no more. Its submissions are deleted with `force`; without it, having any raises
         UsageError, as does a leaderboard that was not created."""
-        rows = self.store.listed(None, name)
-        if rows and not force:
-            raise UsageError(f"{name} has {len(rows)} submissions; with force=true they are deleted too")
-        leaderboard = self.find(name)
-        self.leaderboards = self.remove(name).leaderboards
-        if leaderboard:
-            self.store.closed.set(leaderboard.problem, False)
-        for row in rows:
-            self.delete(row)
+        with self.changing:
+            rows = self.store.listed(None, name)
+            if rows and not force:
+                raise UsageError(f"{name} has {count_text(len(rows), 'submission')}; force=true deletes them too")
+            leaderboard = self.find(name)
+            self.leaderboards = self.remove(name).leaderboards
+            if leaderboard:
+                self.store.closed.set(leaderboard.problem, False)
+            for row in rows:
+                self.delete(row)

@@ -42,17 +42,16 @@ class QueueFullError(HarnessError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewSubmission:
-    """A submission that is to be queued. Where it is a contest's: its key, the team, and in leaderboard mode the
-    entry's number there. Where it is to be profiled by a vendor's tool: which, the only benchmark, if one is meant, and
-    how many launches of a call, if that was said."""
+class Asking:
+    """What a submission is for. Where it is a contest's: its key, the team, and in leaderboard mode the entry's number
+    there. Where it is to be profiled by a vendor's tool: which, the only benchmark, if one is meant, and how many
+    launches of a call, if that was said."""
 
     problem: str
     leaderboard: str
     gpu: str
     mode: Mode
     file_name: str
-    code: str
     contest: str | None = None
     team: str | None = None
     entry: int | None = None
@@ -62,17 +61,19 @@ class NewSubmission:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class NewSubmission(Asking):
+    """A submission that is to be queued. Its fields are columns of the queue's table."""
+
+    code: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Asking):
     """A submission in its current state. `runs` has GPU MODE's run items; times are ISO 8601, UTC."""
 
     id: int
     user: str
     user_id: int
-    problem: str
-    leaderboard: str
-    gpu: str
-    mode: Mode
-    file_name: str
     submitted_at: str
     state: State
     attempt: int
@@ -83,12 +84,6 @@ class Row:
     run_id: str | None
     error: str | None
     runs: list[dict[str, Any]]
-    contest: str | None = None
-    team: str | None = None
-    entry: int | None = None
-    tool: str | None = None
-    benchmark: int | None = None
-    launch_count: int | None = None
 
     @property
     def done(self) -> bool:
@@ -140,15 +135,10 @@ class Store:
                 raise QueueFullError(f"{limits.of_user} of your submissions wait or run; wait for them", of_user=True)
             if self._db.execute(waiting).fetchone()[0] >= limits.in_all:
                 raise QueueFullError(f"{limits.in_all} submissions wait or run; try again later", of_user=False)
+            values = {"user_id": user.id, "submitted_at": self._now(), **vars(asked)}
             made = self._db.execute(
-                "INSERT INTO submissions (user_id, problem, leaderboard, gpu, mode, file_name, code, submitted_at,"
-                " contest, team, entry, tool, benchmark, launch_count)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *(user.id, asked.problem, asked.leaderboard, asked.gpu, asked.mode, asked.file_name, asked.code),
-                    *(self._now(), asked.contest, asked.team, asked.entry),
-                    *(asked.tool, asked.benchmark, asked.launch_count),
-                ),
+                f"INSERT INTO submissions ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
+                tuple(values.values()),
             )
             row = self._one("s.id = ?", made.lastrowid)
             assert row is not None

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from harness.core.events import CaseBegan, Event, PhaseBegan, event_of
@@ -269,8 +270,9 @@ class QueueWorker(threading.Thread):
         leave anything, so that this does not count against the submission."""
         if isinstance(state, Lost) or (not state.has_result and (one.is_cut_off or isinstance(state.end, Cancelled))):
             return None  # a result counts also where the job was ended after it had written that
+        fetched = partial(self._engine.fetch, one.ticket, self._folder / "fetched" / one.ticket.id)
         try:
-            return outcomes.of_job(one.row, state, lambda: self._fetched(one), self._deadline_s, one.stage.text)
+            return outcomes.of_job(one.row, state, fetched, self._deadline_s, one.stage.text)
         except Exception as error:
             return None if one.is_cut_off else outcomes.not_run(one.row, error)
 
@@ -290,9 +292,6 @@ class QueueWorker(threading.Thread):
         self._running.pop(row.id, None)
         self._fill_s = 0.0
         self._settled()
-
-    def _fetched(self, one: _Evaluation) -> Path:
-        return self._engine.fetch(one.ticket, self._folder / "fetched" / one.ticket.id)
 
     def _end(self) -> None:
         """Ends what runs. Errors are told: what is still marked as running is taken up by the next server."""

@@ -44,7 +44,7 @@ def get_init_inputs():
 READERS = os.environ.get("READERS", "")  # an interpreter with harbor, verifiers and inspect-harbor
 TRIED = (  # of tests/hostile, of each family
     "break_its_judge", "clock_backwards", "clock_stopped", "deferred_to_a_child", "deferred_to_a_thread",
-    "early_before_its_input", "forged_frame", "forged_reply", "forged_verdict", "kill_a_trusted_rank",
+    "ahead_of_the_gate", "forged_frame", "forged_reply", "forged_verdict", "kill_a_trusted_rank",
     "kill_the_parent", "mode_by_clock", "patch_the_reference", "phone_home", "replay_by_id", "replay_by_shape",
     "silent_in_timed_calls", "stale_memory", "tolerance_broadcast_scalar", "tolerance_bias_forgotten",
 )  # fmt: skip

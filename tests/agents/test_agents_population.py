@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories import RAISED, failed_test, report
@@ -194,7 +195,27 @@ def test_results_are_read_as_they_may_lie_there(tmp_path: Path) -> None:
     assert len(read_results([out])) == 1
 
 
-def test_two_sources_of_one_id_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"suit": "quick"}, "no option 'suit'.*suite"),
+        ({"mode": "fast"}, "mode 'fast': expected one of test"),
+        ({"reward": "speed"}, "reward 'speed': expected one of log2_speedup"),
+    ],
+)
+def test_a_misspelled_option_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Pool("rms_norm", **options)
+
+
+def test_a_pool_that_has_ended_is_refused() -> None:
+    with Pool("rms_norm", **QUICK) as pool:
+        pass
+    with pytest.raises(UsageError, match="the pool has ended"):
+        pool.evaluate(RIGHT)
+
+
+def test_two_sources_of_one_id_are_refused() -> None:
     with Pool("rms_norm", **QUICK) as pool, pytest.raises(UsageError, match="two candidates are called 'a'"):
         list(pool.map([("a", RIGHT), ("a", WRONG)]))
 
@@ -303,6 +324,8 @@ def test_the_stage_screen_has_the_suites_tests_and_the_quick_shapes() -> None:
     assert found is not None
     assert found.suite.tests == made.suite.tests
     assert found.suite.benchmarks != made.suite.benchmarks
+    limits = [(one.suite.test_timeout_s, one.suite.ranked_timeout_s) for one in (found, made)]
+    assert limits[0] == limits[1]  # a candidate that has to compile has as long as in an evaluation by itself
     assert (found.suite.name, found.suite.benchmark_s) == ("quick", PROBLEM.suite("quick").benchmark_s)
     assert screening_of(found) is None
 

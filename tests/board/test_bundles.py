@@ -86,7 +86,7 @@ def test_a_bundle_has_all_that_an_auditor_needs(root: Path, tmp_path: Path) -> N
         "stack.json",
         "system.json",
     ]
-    manifest = bundles.manifest_of(files)
+    manifest = bundles.decoded(bundles.Manifest, files, bundles.MANIFEST)
     assert (manifest.run_id, manifest.problem, manifest.sha256) == (ENTRY_RUN, "gemm_rs", MINE.sha256)
     assert manifest.command == (
         f"python -m harness eval gemm_rs {NAME} --suite cpu --ranks 8 --device cpu --mode leaderboard"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from places import TESTS
 
 from harness.core.checkout import ROOT
 from harness.kinds.registry import KINDS
@@ -203,6 +204,13 @@ def test_locks_and_the_ends_of_groups_are_written_once(call: str, homes: set[str
 def test_metrics_are_defined_in_one_place() -> None:
     found = {str(path.relative_to(HARNESS)) for path in HARNESS.rglob("*.py") if "Metric(name=" in path.read_text()}
     assert found == {"core/metrics.py"}
+
+
+def test_every_test_lies_in_the_folder_of_what_it_tests() -> None:
+    packages = {path.name for path in HARNESS.iterdir() if path.is_dir()}
+    others = {"bench", "docs", "house", "reference", "submissions"}
+    found = {path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
+    assert found <= packages | others
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "bench").glob("*.py")), ids=lambda file: file.stem)

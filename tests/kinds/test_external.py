@@ -508,7 +508,7 @@ def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, mo
     assert row["run_result"]["benchmark.0.mean"] == "2500.0"
     text = " ".join(shown(ran.report).split())
     assert "its word is taken, and such runs are ranked apart" in text
-    assert "speedup none: eval.py times no reference" in text
+    assert "speedup none: of the reference nothing was measured" in text
     assert "the submission is for an L4; this machine has no GPU" in text
     console = Console(file=StringIO(), width=100)
     terminal.show(board_view.document_of(leaderboard.load(tmp_path / "leaderboard.yaml")), console)

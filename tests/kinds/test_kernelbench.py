@@ -258,12 +258,21 @@ def test_honest_kernels_pass_and_narrower_ones_do_not(dtype: torch.dtype) -> Non
 
 def test_drawn_inputs_are_hardened_and_made_ones_are_not() -> None:
     with judging.Draws() as draws:
-        inputs = [torch.rand(8, 100), torch.rand(8, 100).softmax(-1), torch.randint(0, 9, (4,)), 3.0]
+        inputs = [torch.rand(256, 100), torch.rand(8, 100).softmax(-1), torch.randint(0, 9, (4,)), 3.0]
     made = judging.copied(inputs[1])
     judging.harden_drawn(draws.free(inputs), 5, judging.HARDEST)
     assert bool((inputs[0] < 0).any())
     assert inputs[0].mean(1).std() > 0.1
+    assert inputs[0].abs().mean(0).std() > 0.1, "half of the columns of 2^30 numbers passed for all of a mean"
     assert torch.equal(inputs[1], made)
+
+
+def test_a_problem_is_weak_if_nearly_all_of_its_result_may_be_zeros() -> None:
+    """As products of numbers below 1 are, which vanish after a few columns; half of a triangle is no weakness."""
+    drawn = torch.rand(8, 512, generator=torch.Generator().manual_seed(1))
+    results = drawn.cumprod(1), drawn @ drawn.mT.tril()
+    weak = [judging.weakness([drawn], right, lambda dtype: 1e-4) for right in results]
+    assert weak == ["weak problem: zeros pass its own tolerance in more than 90% of the result", ""]
 
 
 def test_an_infinite_value_is_right_where_the_reference_has_one() -> None:
@@ -326,11 +335,3 @@ def test_rows_that_come_from_other_choices_are_right_as_the_reference_has_them()
     assert correctness.strict(routed([x, gate, experts], parts=2), right).passed
     less = [one.to(torch.float8_e4m3fn).bfloat16() for one in (x, gate, experts)]
     assert not correctness.strict(routed(less), right).passed
-
-
-def test_a_problem_is_weak_if_nearly_all_of_its_result_may_be_zeros() -> None:
-    """As products of numbers below 1 are, which vanish after a few columns; half of a triangle is no weakness."""
-    drawn = torch.rand(8, 512, generator=torch.Generator().manual_seed(1))
-    results = drawn.cumprod(1), drawn @ drawn.mT.tril()
-    weak = [judging.weakness([drawn], right, lambda dtype: 1e-4) for right in results]
-    assert weak == ["weak problem: zeros pass its own tolerance in more than 90% of the result", ""]

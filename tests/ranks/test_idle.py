@@ -39,8 +39,12 @@ def test_only_a_rank_none_of_whose_processes_does_anything_is_idle(pid: int, is_
     for now in (0.5, 1.0, 2.0, 2.5, 5.0):  # noqa: B007  # read by the clock
         found.append(idleness.seconds(ranks))  # type: ignore[arg-type]
     assert found == ([0.0, 0.0, 1.0, 0.0, 4.0] if is_idle else [0.0] * 5)
+    ranks[0].pid = 0  # not started yet
+    for now in (8.0, 12.0):  # noqa: B007
+        assert idleness.seconds(ranks) == 0.0  # type: ignore[arg-type]
+    ranks[0].pid = pid
     idleness.begin()
-    now = 6.5
+    now = 13.5
     assert idleness.seconds(ranks) == 0.0  # type: ignore[arg-type]
 
 

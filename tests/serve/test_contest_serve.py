@@ -379,6 +379,7 @@ def test_500_submissions_of_20_teams_are_each_evaluated_once_and_fairly(tmp_path
     store.close()
 
 
+NOT_6 = "DROP TABLE created;"
 NOT_5 = "ALTER TABLE users DROP COLUMN banned_at; DROP TABLE closed;"
 NOT_4 = "ALTER TABLE submissions DROP COLUMN launch_count;"
 NOT_3 = "ALTER TABLE submissions DROP COLUMN tool; ALTER TABLE submissions DROP COLUMN benchmark;"
@@ -390,7 +391,13 @@ NOT_2 = (
 
 @pytest.mark.parametrize(
     ("version", "without"),
-    [(1, NOT_5 + NOT_4 + NOT_3 + NOT_2), (2, NOT_5 + NOT_4 + NOT_3), (3, NOT_5 + NOT_4), (4, NOT_5)],
+    [
+        (1, NOT_6 + NOT_5 + NOT_4 + NOT_3 + NOT_2),
+        (2, NOT_6 + NOT_5 + NOT_4 + NOT_3),
+        (3, NOT_6 + NOT_5 + NOT_4),
+        (4, NOT_6 + NOT_5),
+        (5, NOT_6),
+    ],
 )
 def test_a_queue_of_an_earlier_version_is_taken_over(version: int, without: str, tmp_path: Path) -> None:
     path = tmp_path / "queue.sqlite3"

@@ -262,7 +262,7 @@ def test_leaderboards_are_created_and_deleted(tmp_path: Path) -> None:
             outcome(mine, int(sent.json()["details"]["id"]))
     with served(tmp_path / "queue", organisers=ORGANISERS) as found, found.client(ADMIN) as admin:
         path = "/admin/leaderboards/scale-dev"
-        assert detail(admin.delete(path)) == (400, "scale-dev has 1 submissions; with force=true they are deleted too")
+        assert detail(admin.delete(path)) == (400, "scale-dev has 1 submission; force=true deletes them too")
         assert admin.delete(f"{path}?force=true").json() == {"status": "ok", "leaderboard": "scale-dev", "force": True}
         assert admin.get("/admin/stats").json()["stats"]["num_submissions"] == 0
         assert [one["name"] for one in admin.get("/leaderboards").json()] == before

@@ -22,6 +22,7 @@ from harness.engine.base import ERR, OUT, RESULT, Exited, Job, JobDone, Lost, Ov
 from harness.engine.fake import FakeEngine, Play
 from harness.serve.server import only_server
 from harness.serve.store import ATTEMPTS, INTERRUPTED, AttemptEnded, NewSubmission, QueueLimits, Store
+from harness.serve.tables import VERSION
 
 ASKED = NewSubmission(
     problem="gemm_rs", leaderboard="amd-gemm-rs", gpu="CPU", mode="test", file_name="a.py", code=SOURCE
@@ -361,22 +362,23 @@ def test_a_queue_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
     store = service(tmp_path / "other").store
     store._db.execute("PRAGMA user_version = 99")
     store.close()
-    with pytest.raises(BadFileError, match="version 99, expected 5"):
+    with pytest.raises(BadFileError, match=f"version 99, expected {VERSION}"):
         Store(tmp_path / "other" / "queue.sqlite3")
 
 
 def test_a_queue_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
-    """Nobody is banned there, and nothing closed."""
+    """Nobody is banned there, and nothing closed or created."""
     store = Store(tmp_path / "q")
     store.add(store.users.register("ada:1", "login"), ASKED, QueueLimits())
-    before = "ALTER TABLE users DROP COLUMN banned_at; DROP TABLE closed; PRAGMA user_version = 4;"
+    tables = "DROP TABLE closed; DROP TABLE created;"
+    before = f"ALTER TABLE users DROP COLUMN banned_at; {tables} PRAGMA user_version = 4;"
     store._db.executescript(before)
     store.close()
     store = Store(tmp_path / "q")
     row = store.claim()
     assert row is not None
     assert row.user == "ada"
-    assert store.closed.all() == frozenset()
+    assert (store.closed.all(), store.created.all()) == (frozenset(), {})
     known = store.users.named("ada")
     assert known is not None
     assert not known.is_banned

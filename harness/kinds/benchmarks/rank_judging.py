@@ -354,7 +354,8 @@ HARDEST = 2  # level of `harden_drawn`; 0 leaves inputs as they are
 
 def harden_drawn(free: Sequence[tuple[Tensor, bool]], seed: int, level: int) -> None:
     """Changes drawn inputs in place: uniform ones get both signs, and at level 2 every index of the first dimension a
-    scale and an offset of its own. Then a mean over many inputs is no constant, and no sign can be counted on."""
+    scale and an offset of its own, and every index of the last one a factor. Then a mean over many inputs is no
+    constant, no mean over some of them is that over all, and no sign can be counted on."""
     for place, (tensor, is_uniform) in enumerate(free):
         if not level or not tensor.is_floating_point():
             continue
@@ -366,3 +367,5 @@ def harden_drawn(free: Sequence[tuple[Tensor, bool]], seed: int, level: int) -> 
         shape = (tensor.shape[0], *[1] * (tensor.dim() - 1)) if tensor.dim() else ()
         scale, offset = (torch.rand(shape, generator=generator, device="cpu").to(tensor) for _ in range(2))
         tensor.mul_(0.5 + 1.5 * scale).add_(offset - 0.5)
+        if tensor.dim() > 1:
+            tensor.mul_(0.5 + torch.rand(tensor.shape[-1], generator=generator, device="cpu").to(tensor))
