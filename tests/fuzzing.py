@@ -47,9 +47,11 @@ from harness.judging.correctness import Expected
 from harness.judging.warnings import text_of
 from harness.kinds.external import kind as external
 from harness.kinds.folder import rank_check as folder_check
+from harness.kinds.trace.kind import TraceKind
 from harness.kinds.train import rank as quality_trusted
 from harness.machine import hardware, peaks_cache, tune
 from harness.problems import merge, shape_file, submission
+from harness.problems.problem import Problem
 from harness.ranks import channel, exchange, payload, strict_check, trace, wire
 from harness.ranks.output_bounds import MAX_RANK
 from harness.ranks.shared_buffer import FileBuffer
@@ -443,6 +445,38 @@ def cases(data: bytes) -> None:
     popcorn.cases_of(found, lines, "leaderboard", 2**20, words_are_true=False)
 
 
+DEFINITION = """{"name": "tiny", "description": "a product", "op_type": "gemm", "tags": [],
+  "axes": {"M": {"type": "var"}, "N": {"type": "const", "value": 64}},
+  "inputs": {"A": {"shape": ["M", "N"], "dtype": "float16"}, "s": {"shape": null, "dtype": "float32"}},
+  "outputs": {"C": {"shape": ["M", "N"], "dtype": "float16"}}, "reference": "def run(A, s):\\n    return A * s\\n"}"""
+WORKLOADS = """{"workload": {"uuid": "280860e6-08f0", "axes": {"M": 8}, "inputs":
+ {"A": {"type": "safetensors", "path": "a", "tensor_key": "k"}, "s": {"type": "scalar", "value": 2.0}}}}""".replace(
+    "\n", ""
+)
+SOLUTION = """{"name": "mine", "definition": "tiny", "author": "a", "spec": {"language": "python",
+  "entry_point": "a/main.py::run", "dependencies": [], "destination_passing_style": false},
+  "sources": [{"path": "a/main.py", "content": "from .b import run"}, {"path": "a/b.py", "content": "def run(): 0"}]}"""
+
+
+def trace_of(name: str, read: Callable[[Problem, Path], object]) -> Callable[[bytes], object]:
+    """The decoder of that file of a FlashInfer-Trace set, with what `read` makes of the set's problem."""
+
+    def whole(path: Path) -> object:
+        for other, text in (("definitions/tiny.json", DEFINITION), ("workloads/tiny.jsonl", WORKLOADS)):
+            if other != name:
+                (folder() / other).parent.mkdir(exist_ok=True)
+                (folder() / other).write_text(text)
+        kind, place = TraceKind(), folder() / "definitions/tiny.json"
+        return read(kind.read(place, Checkout(ROOT)), path) if kind.claims(place) else None
+
+    return of_file(name, whole)
+
+
+def solution_of(problem: Problem, path: Path) -> object:
+    """The submission that a Solution's file is."""
+    return TraceKind().submission(path, problem, Checkout(ROOT))
+
+
 def staged_reference(data: bytes) -> None:
     popcorn.recognise(result_lines.parse_cases(CASES), data.decode("utf-8", "replace"), Checkout.here())
 
@@ -808,6 +842,9 @@ TARGETS = [
     Target("cases files", texts(CASES), "bytes", cases, (DecodeError, BadFileError), 6),
     Target("staged references", texts(REFERENCE), "bytes", staged_reference, BAD),
     Target("eval.py's results", texts(TOLD), "bytes", told_by_eval, (), 15),
+    Target("definitions", texts(DEFINITION), "json", trace_of("definitions/tiny.json", lambda *_: None), BAD, 2),
+    Target("workloads", texts(WORKLOADS), "json", trace_of("workloads/tiny.jsonl", lambda *_: None), BAD, 2),
+    Target("Solutions", texts(SOLUTION), "json", trace_of("mine.json", solution_of), REFUSED, 2),
     Target("submissions", texts(SUBMISSION), "bytes", of_file(A2A_FILE, sources), REFUSED),
     Target("directives", texts(SUBMISSION[:80]), "bytes", directives, REFUSED, 20),
     Target("texts of ranks", texts(factories.HOSTILE, factories.TRACEBACK), "bytes", shown, (), 8),

@@ -6,6 +6,7 @@ flashinfer-bench's docs/flashinfer-trace, read 2026-11. Ranks read the same file
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -121,6 +122,8 @@ def check_definition(made: Mapping[str, Any], place: Path) -> None:
     def wrong(path: str, what: str) -> BadFileError:
         return BadFileError(f"{shown(place)}: $.{path}: {what}")
 
+    if not isinstance(made["name"], str) or not re.fullmatch(r"[\w.-]+", made["name"]):
+        raise wrong("name", f"expected letters, digits, `_`, `-` and `.`, found {made['name']!r}")
     for key in ("axes", "inputs", "outputs"):
         if not isinstance(made[key], dict) or not made[key]:
             raise wrong(key, "expected an object with at least one entry")
@@ -131,12 +134,12 @@ def check_definition(made: Mapping[str, Any], place: Path) -> None:
             raise wrong(f"axes.{name}.value", f"expected a whole number above 0, found {axis.get('value')!r}")
     for key in ("inputs", "outputs"):
         for name, spec in made[key].items():
-            if not isinstance(spec, dict) or not isinstance(spec.get("shape"), list | None):
+            if not isinstance(spec, dict) or not isinstance(spec.get("shape", ""), list | None):
                 raise wrong(f"{key}.{name}", "expected a shape (a list of axes, or null) and a dtype")
             if spec.get("dtype") == "float4_e2m1" or not isinstance(spec.get("dtype"), str):
                 raise wrong(f"{key}.{name}.dtype", f"{spec.get('dtype')!r} is no dtype that can be made here")
             for axis in spec["shape"] or ():
-                if not isinstance(axis, int) and axis not in made["axes"]:
+                if type(axis) is not int and not (isinstance(axis, str) and axis in made["axes"]):
                     raise wrong(f"{key}.{name}.shape", f"there is no axis {axis!r}")
     if not isinstance(made["reference"], str) or f"def {ENTRY}(" not in made["reference"]:
         raise wrong("reference", f"expected Python that defines {ENTRY}")
@@ -149,7 +152,11 @@ def read_workloads(root: Path, made: Mapping[str, Any], place: Path) -> list[dic
     wanted = {axis for axis, one in made["axes"].items() if one["type"] == "var"}
     found: list[dict[str, Any]] = []
     for file in files:
-        for number, line in enumerate(read_text(file).splitlines(), start=1):
+        try:
+            lines = read_text(file).splitlines()
+        except ValueError:
+            raise BadFileError(f"{shown(file)}: not UTF-8") from None
+        for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             try:
@@ -158,11 +165,14 @@ def read_workloads(root: Path, made: Mapping[str, Any], place: Path) -> list[dic
                 uuid = str(workload["uuid"])
                 kinds = {source["type"] for source in inputs.values()}
                 sizes = [size for size in axes.values() if type(size) is int and size >= 0]
+                stored = (one for one in inputs.values() if one["type"] == "safetensors")
+                are_named = all(isinstance(one[key], str) for one in stored for key in ("path", "tensor_key"))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise BadFileError(f"{shown(file)}:{number}: no workload; see FlashInfer-Trace's Workload") from None
             if set(axes) != wanted or len(sizes) != len(axes):
                 raise BadFileError(f"{shown(file)}:{number}: $.workload.axes: expected sizes of {sorted(wanted)}")
-            if not kinds <= {"random", "scalar", "safetensors"} or not set(inputs) <= set(made["inputs"]):
+            is_known = kinds <= {"random", "scalar", "safetensors"} and set(inputs) <= set(made["inputs"])
+            if not is_known or not are_named:
                 raise BadFileError(f"{shown(file)}:{number}: $.workload.inputs: no such input, or no such type")
             found.append({"uuid": uuid, "axes": axes, "inputs": inputs})
     if not found:
@@ -251,8 +261,7 @@ def solution(path: Path, problem: TraceProblem, checkout: Checkout) -> Submissio
 
 
 def _is_module(path: str) -> bool:
-    parts = PurePosixPath(path).with_suffix("").parts
-    return path.endswith(".py") and all(part.isidentifier() for part in parts)
+    return path.endswith(".py") and all(part.isidentifier() for part in PurePosixPath(path).with_suffix("").parts)
 
 
 def _module(path: str) -> str:
