@@ -28,8 +28,9 @@ class How:
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:
             raise UsageError(f"keep {self.keep}: a part above 0, at most 1, of the candidates can be kept")
-        if self.least < 1 or (self.jobs is not None and self.jobs < 1):
-            raise UsageError("least and jobs: a whole number above 0 is needed")
+        for name, count in (("least", self.least), ("jobs", self.jobs)):
+            if count is not None and count < 1:
+                raise UsageError(f"{name} {count}: a whole number above 0 is needed")
 
 
 def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Result]:

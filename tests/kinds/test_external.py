@@ -246,7 +246,7 @@ def test_an_evaluator_that_may_not_lock_the_clocks_is_not_the_submissions_fault(
         told(mode="benchmark", folder=FACTS / "lockdown")
     log = tmp_path / "runs" / "failed.log"
     assert str(caught.value) == (
-        "subprocess.CalledProcessError: Command '['sh', '-c', 'exit 1']' returned non-zero exit status 1.: "
+        "subprocess.CalledProcessError: Command '['sh', '-c', 'exit 1']' returned non-zero exit status 1: "
         "facts/lockdown does not run here; eval.py fails so with the folder's own reference as the submission; its "
         f"traceback is in {log}"
     )

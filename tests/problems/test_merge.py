@@ -166,7 +166,7 @@ def test_candidate_ranks_alone_get_the_modules_and_no_installed_package_comes_be
         (tmp_path / "installed" / "common" / name).write_text("x = 'installed'\n")
     problem = find("a2a", Checkout.here())
     plan = make_plan(ordered(problem, problem.suite("quick"), found, "test", "cpu", 2))
-    with _staged(plan, OpSession(plan, Silent()).files) as launch:
+    with _staged(plan, OpSession(plan, Silent()).files, None) as launch:
         assert not (launch.workdir("baseline", 0) / "tuning.py").exists()
         assert not (launch.workdir("trusted", 0) / "common").exists()
         for rank in range(2):
