@@ -21,7 +21,7 @@ sys.path.append(str(ROOT / "bench"))
 import figures
 import measurements
 
-PLOTTED = measurements.FOLDER / measurements.REPORTS / "20261125T030426-55a7c4.json"
+PLOTTED = measurements.FOLDER / measurements.REPORTS / "20261126T002010-eb71a5.json"
 
 
 @pytest.fixture
