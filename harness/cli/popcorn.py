@@ -17,7 +17,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
@@ -119,9 +119,8 @@ def cases_of(
                 "split the file",
             )
         check_ranks(params, numbers["world_size"], problem.multi_gpu, where)
-        given = {
-            name: value for name, value in dataclasses.asdict(params).items() if value != ""
-        }  # as shape files have it
+        # as shape files have it
+        given = {name: value for name, value in dataclasses.asdict(params).items() if value != ""}
         cases.append(Case(kind=key_of(mode), params=given, short=problem.short, **numbers))
     return tuple(cases)
 
@@ -138,16 +137,13 @@ def recognise(lines: Sequence[CaseLine], reference: str, checkout: Checkout) -> 
         getattr(node, field) for node in ast.walk(tree) for field in ("id", "attr", "name") if hasattr(node, field)
     }
     arguments = _arguments(tree, "generate_input")
-    known = {name: _keys(find(name, checkout)) for name in problem_names(checkout)}
-    lines_keys = [line.values.keys() for line in lines]
-    names_of = [name for name, (least, most) in known.items() if all(least <= each <= most for each in lines_keys)]
-    fitting = [find(name, checkout) for name in names_of]
-    for line in lines if not fitting else ():
-        if line.values.keys() != keys:
-            raise BadFileError(f"line {line.number}: other keys than line 1 ({', '.join(sorted(keys))})")
+    known = [find(name, checkout) for name in problem_names(checkout)]
+    fitting = [one for one in known if all(_has(one, line.values.keys()) for line in lines)]
+    odd = next((line.number for line in lines if line.values.keys() != keys), None)
+    if odd is not None and not fitting:
+        raise BadFileError(f"line {odd}: other keys than line 1 ({', '.join(sorted(keys))})")
     ours = [one for one in fitting if reference == (one.folder / "reference.py").read_text(encoding="utf-8")]
-    taken = arguments - {"rank"}
-    marked = [one for one in fitting if known[one.name][0] <= taken <= known[one.name][1] and _marked(one.marks, names)]
+    marked = [one for one in fitting if _has(one, arguments - {"rank"}) and _marked(one.marks, names)]
     found = ours or marked
     if len(found) == 1:
         return found[0]
@@ -155,8 +151,9 @@ def recognise(lines: Sequence[CaseLine], reference: str, checkout: Checkout) -> 
     if fitting:
         alike = " or ".join(problem.name for problem in fitting)
         why = f"its cases are as those of {alike}, but reference.py is not that problem's as this checkout has it"
+    listed = ", ".join(one.name for one in known)
     raise BadFileError(
-        f"the staged problem is none that is known here ({', '.join(known)}): {why}. A problem's own reference is not "
+        f"the staged problem is none that is known here ({listed}): {why}. A problem's own reference is not "
         "run; `python -m harness problems` lists what there is"
     )
 
@@ -168,12 +165,12 @@ def _switch(value: int | float | str, words_are_true: bool) -> object:
     return bool(value) if type(value) is int and value in (0, 1) else value
 
 
-def _keys(problem: Problem) -> tuple[set[str], set[str]]:
-    """Those that a case has at least, and at most."""
+def _has(problem: Problem, keys: Set[str]) -> bool:
+    """Whether the problem's cases may have these keys: all of its parameters, but for those with defaults."""
     more = {"seed", "world_size"} if problem.multi_gpu else {"seed"}
     fields = dataclasses.fields(problem.params_type)
     least = {field.name for field in fields if field.default is dataclasses.MISSING}
-    return least | more, {field.name for field in fields} | more
+    return least | more <= keys <= {field.name for field in fields} | more
 
 
 def _marked(marks: Marks | None, names: Iterable[object]) -> bool:

@@ -24,7 +24,7 @@ def descendants(root: int) -> list[int]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(IndexError, ValueError):
-                parents[int(entry)] = int(_stat(int(entry))[1])
+                parents[int(entry)] = int(stat(int(entry))[1])
     found = [root]
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
@@ -33,10 +33,10 @@ def descendants(root: int) -> list[int]:
 
 def state(pid: int) -> str:
     """R for a process that runs, S for one that waits, T for a stopped one (proc(5)); empty where it is gone."""
-    return (_stat(pid) or [""])[0]
+    return (stat(pid) or [""])[0]
 
 
-def _stat(pid: int) -> list[str]:
+def stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat (proc(5)) from the state on; none where the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

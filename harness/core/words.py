@@ -5,6 +5,7 @@ then neither style a terminal nor be mistaken for the harness's own words.
 """
 
 import re
+import shlex
 
 TAIL_CHARS = 4000  # of what a process printed, in an outcome
 SHOWN_CHARS = 16_384  # of what is printed, as KernelBot keeps
@@ -45,6 +46,11 @@ def cut_line(text: str, chars: int) -> str:
     """The text on one line, cut to that many characters."""
     line = clean_line(text)
     return line if len(line) <= chars else line[: max(0, chars - 3)] + "..."
+
+
+def make_text(verb: str, problem: str) -> str:
+    """make's command for that problem, as it can be typed."""
+    return f"`make {verb} PROBLEM={shlex.quote(problem)}`"
 
 
 def name_lines(text: str, chars: int) -> str:

@@ -1,12 +1,11 @@
 """The entry that leads a board, as the A of `compare --against leader`."""
 
-import shlex
-
 from harness.board import judgements, places, runs
 from harness.board.entries import Board, Entry, Group
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.records import Submission
+from harness.core.words import make_text
 from harness.kinds.kind import Setting
 from harness.machine import host
 from harness.machine.gpus import gpu_names
@@ -24,9 +23,7 @@ def leading(board: Board, setting: Setting, gpus: tuple[str, ...] | None = None)
         return rows[0].entry
     others = [other for other in places.groups(board) if other[0] == problem]
     there = "".join(f"\n  suite {name}, {count} ranks, {where}" for _, name, where, count in others)
-    what = (
-        f"there is{there}" if there else f"none is recorded; `make eval PROBLEM={shlex.quote(problem)}` makes the first"
-    )
+    what = f"there is{there}" if there else f"none is recorded; {make_text('eval', problem)} makes the first"
     raise UsageError(
         f"no entry of {problem} leads suite {suite} on {ranks} ranks of this machine ({machine_class}): {what}"
     )

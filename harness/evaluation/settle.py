@@ -36,6 +36,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, HarnessError, UsageError
 from harness.core.records import Submission
 from harness.core.stats import CONFIDENCE, LaunchNoise, student_t, students_range
+from harness.core.words import make_text
 from harness.evaluation import verify
 from harness.evaluation.leader import class_here
 from harness.kinds.kind import Setting
@@ -279,9 +280,7 @@ def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -
     none, or more than one."""
     known = [group for group in places.groups(board) if group[0] == problem]
     if not known:
-        raise UsageError(
-            f"no entry of {problem} is on the leaderboard: `make eval PROBLEM={shlex.quote(problem)}` makes the first"
-        )
+        raise UsageError(f"no entry of {problem} is on the leaderboard: {make_text('eval', problem)} makes the first")
     found, refused = [], []
     for group in known:
         if suite not in (None, group[1]) or ranks not in (None, group[3]):
@@ -302,7 +301,7 @@ def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -
         raise UsageError(f"{problem} has several boards; name one:{listed}")
     there = ", ".join(dict.fromkeys(f"--suite {name} --ranks {count}" for _, name, _, count in known))
     why = (
-        f"it has one source only; evaluate another (`make eval PROBLEM={problem} SUBMISSION=path`)"
+        f"it has one source only; evaluate another (`make eval PROBLEM={shlex.quote(problem)} SUBMISSION=path`)"
         if found
         else "; ".join(refused) or f"none has that suite and rank count; there is {there}"
     )

@@ -4,6 +4,8 @@ threads."""
 import os
 from collections.abc import Iterable
 
+from harness.core import processes
+
 FILES = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV")  # of memory, as links of descriptors name them
 SHM = "/dev/shm"
 BLOCK = 512  # bytes, of st_blocks
@@ -20,12 +22,8 @@ def tasks(pid: int) -> int:
 def processor(pid: int) -> tuple[float, str]:
     """The processor seconds that the process and its children that have ended have used, and its first thread's state
     as /proc has it; 0 and Z if it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"), fields[0].decode()
-    except (OSError, ValueError, IndexError):
-        return 0.0, "Z"
+    fields = processes.stat(pid)
+    return (sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"), fields[0]) if fields else (0.0, "Z")
 
 
 def peak_resident(pid: int) -> int:

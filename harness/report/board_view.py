@@ -19,7 +19,7 @@ from harness.board.places import MACHINES, By, Ranked, codes_of, groups, held_gr
 from harness.core.decode import encode
 from harness.core.metrics import CLOCKS, label_of, ratio_name, unit_of
 from harness.core.stats import geomean
-from harness.core.words import count_text, percent_text, speedup_text
+from harness.core.words import count_text, make_text, percent_text, speedup_text
 from harness.report.document import (
     Block,
     Document,
@@ -99,7 +99,7 @@ def document_of(
             blocks.append(Facts(tuple(lines), close=True))
     if not blocks:
         what = f"of {problem} " if problem else ""
-        first = f"`make eval PROBLEM={shlex.quote(problem or 'a2a')}` makes the first."
+        first = f"{make_text('eval', problem or 'a2a')} makes the first."
         return Document(blocks=(prose(UntrustedText(f"No evaluation {what}is recorded yet: {first}")),))
     legend = [f"{mark} {text}" for mark, text in MARKS.items() if mark in used]
     return Document(blocks=(*blocks, *([prose(*legend, style="dim")] if legend else [])))
@@ -199,8 +199,7 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[Words
         again = f"`python -m harness rejudge --stale --problem {shlex.quote(group[0])}` judges all under today's"
         told.append(f"entries judged under different versions of the problem are not in order: {again}")
     if any(is_open(row, rows) for row in rows):
-        settle = f"`make settle PROBLEM={shlex.quote(group[0])}`"
-        told.append(f"ranges of places are not resolved: {settle} times entries head to head")
+        told.append(f"ranges of places are not resolved: {make_text('settle', group[0])} times entries head to head")
     return told
 
 

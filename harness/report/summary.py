@@ -1,13 +1,11 @@
 """The three lines that matter alone, for people: the verdict, the speedup (a solver's ratio) and the place on the
 leaderboard."""
 
-import shlex
-
 from harness.board.entries import Board, HeldEntry, short_file
 from harness.board.judgements import doubted
 from harness.board.places import By, Place, Ranked, is_open, noise_of, one_launch, ranking
 from harness.core.records import Estimate, EvalReport, Outcome, TimedOut
-from harness.core.words import count_text, cut_line, times_text
+from harness.core.words import count_text, cut_line, make_text, times_text
 from harness.judging import verdict
 from harness.judging.figures import ASKED, POWER, Resolution, unit_of_results
 from harness.report.document import Facts, Styled, UntrustedText
@@ -138,7 +136,7 @@ def _place(report: EvalReport, board: Board | None, place: Place | None, rows: t
     if own is not None and own.copy_of is not None:
         text += f"; a copy of {own.copy_of.author}'s {own.copy_of.file} of {own.copy_of.date[:10]}"
     if own is not None and is_open(own, rows):
-        text += f"; not resolved: `make settle PROBLEM={shlex.quote(report.problem)}` runs the entries head to head"
+        text += f"; not resolved: {make_text('settle', report.problem)} runs the entries head to head"
     return text
 
 

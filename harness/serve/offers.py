@@ -76,8 +76,8 @@ def offered(
 ) -> tuple[Offer, ...]:
     """The checkout's problems, then those of the folders and competitions, then the `created` ones, folders by name. A
     problem that cannot be read is left out, and `refuse` is told why; without it standard error is. So is a created one
-    that is offered otherwise. Raises UsageError where two have one name, BadFileError for
-    a bad competition file, and the first problem's error where there is no other."""
+    that is offered otherwise. Raises UsageError where two have one name, BadFileError for a bad competition file, and
+    the first problem's error where there is no other."""
     offers: dict[str, Offer] = {}
     refused: list[HarnessError] = []
 
