@@ -143,7 +143,8 @@ def recognise(lines: Sequence[CaseLine], reference: str, checkout: Checkout) -> 
     if odd is not None and not fitting:
         raise BadFileError(f"line {odd}: other keys than line 1 ({', '.join(sorted(keys))})")
     ours = [one for one in fitting if reference == (one.folder / "reference.py").read_text(encoding="utf-8")]
-    marked = [one for one in fitting if _has(one, arguments - {"rank"}) and _marked(one.marks, names)]
+    has_rank = "rank" in arguments
+    marked = [one for one in fitting if has_rank and _has(one, arguments - {"rank"}) and _marked(one.marks, names)]
     found = ours or marked
     if len(found) == 1:
         return found[0]
