@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -307,11 +308,80 @@ def test_a_model_with_other_parameters_is_told_that_it_keeps_its_own(capsys: pyt
             linear.weight.mul_(spread)
         return nn.ModuleDict({name: linear})
 
-    kernelbench.take_over(made("fc"), made("gemm"))
-    kernelbench.take_over(made("gemm", spread=2.0), made("gemm"))
+    kernelbench.take_over(made("fc"), made("gemm"), {})
+    kernelbench.take_over(made("gemm", spread=2.0), made("gemm"), {})
     assert capsys.readouterr().out == ""
-    kernelbench.take_over(made("fc", spread=2.0), made("gemm"))
+    kernelbench.take_over(made("fc", spread=2.0), made("gemm"), {})
     assert "(fc.weight, fc.bias) have other names or shapes than Model's (gemm.weight" in capsys.readouterr().out
+
+
+class Norm(nn.Module):
+    """A norm of vectors of 8, with the usual weight of 1 and bias of 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.norm(x)
+        return found
+
+
+class Plain(Norm):
+    """Leaves weight and bias out."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.batch_norm(x, None, None, training=True)
+
+
+class Renamed(nn.Module):
+    """Has weight and bias by other names, of another shape and in another order, and a constant of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.Parameter(torch.ones(3))
+        self.shift, self.scale = nn.Parameter(torch.zeros(1, 8)), nn.Parameter(torch.ones(1, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.batch_norm(x, None, None, training=True) * self.scale * self.own[0] + self.shift
+
+
+class Root(Norm):
+    """Has no finite result if its parameter of 0 is below."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.below = nn.Parameter(torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.below.sqrt()
+
+
+def hardened(monkeypatch: pytest.MonkeyPatch, model: type[nn.Module]) -> tuple[Any, Any]:
+    """The published input of a problem with that Model, and a hardened one."""
+    file = SimpleNamespace(Model=model, get_inputs=lambda: [torch.rand(16, 8)], get_init_inputs=list)
+    monkeypatch.setattr(kernelbench, "problem", lambda: file)
+    reference = kernelbench.Reference()
+    published = reference.generate_input(0, 1, kernelbench.PUBLISHED_SEED)
+    return published, reference.harden(reference.generate_input(0, 1, 7), 7)
+
+
+def test_weights_of_1_and_biases_of_0_vary_where_inputs_are_hardened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a file that leaves them out is wrong there, and one that has them by other names is right."""
+    published, hard = hardened(monkeypatch, Norm)
+    reference = kernelbench.CalledModel(Norm, takes_over=False)
+    for model, is_right in ((Norm, True), (Renamed, True), (Plain, False)):
+        called = kernelbench.CalledModel(model, takes_over=True)
+        assert torch.allclose(called(published), reference(published), atol=1e-6)
+        assert torch.allclose(called(hard), reference(hard), atol=1e-5) == is_right
+    values = reference.model.model.state_dict()
+    assert 0.5 <= float(values["norm.weight"].min()) < float(values["norm.weight"].max()) <= 1.5
+    assert float(values["norm.bias"].std()) > 0.1
+
+
+def test_parameters_stay_where_the_result_would_not_be_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hardened(monkeypatch, Norm)[1]["is_varied"]
+    assert not hardened(monkeypatch, Root)[1]["is_varied"]
 
 
 def test_rows_that_come_from_other_choices_are_right_as_the_reference_has_them() -> None:

@@ -1,13 +1,14 @@
 """A KernelBench problem as ranks run it: inputs, reference, judge, and how a submission's ModelNew is called.
 
 An input is a dict: `inputs` are get_inputs()'s, `sizes` the file's constants by name, `weights` the seed that
-parameters are made from, `seed` that of what a model draws in a call (dropout), `device` where all of it is.
+parameters are made from, `is_varied` whether constant ones vary, `seed` that of what a model draws in a call (dropout),
+`device` where all of it is.
 KernelBench's own verdict is torch.allclose with atol = rtol = 1e-4 for float32 and 1e-2 for 16 bits
 (src/kernelbench/eval.py, get_tolerance_for_precision, read 2026-11).
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -88,15 +89,42 @@ def built(make: Callable[..., Any], seed: int, device: torch.device) -> Any:
     return model.to(device) if isinstance(model, nn.Module) else model
 
 
-def take_over(model: Any, reference: nn.Module) -> None:
+def constants(model: Any) -> dict[tuple[float, int], list[Tensor]]:
+    """The parameters whose numbers are all the same, as those of a norm that are 1 and 0: by that number and how many
+    there are, in their order."""
+    found: dict[tuple[float, int], list[Tensor]] = {}
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    for one in (parameter.detach() for parameter in parameters):
+        if one.is_floating_point() and one.numel() and bool((one == one.flatten()[0]).all()):
+            found.setdefault((float(one.flatten()[0]), one.numel()), []).append(one)
+    return found
+
+
+def vary(model: Any, seed: int) -> dict[tuple[float, int], list[Tensor]]:
+    """Multiplies each number of the constant parameters by 0.5 to 1.5, or adds -0.5 to 0.5 to zeros. Buffers stay, a
+    running variance among them. Returns the new values, by what they were."""
+    found, generator = constants(model), torch.Generator("cpu").manual_seed(seed)
+    for (value, _), tensors in found.items():
+        for tensor in tensors:
+            change = torch.rand(tensor.shape, generator=generator, device="cpu").sub_(0.5)
+            tensor.copy_(change.add_(1).mul_(value) if value else change)
+    return found
+
+
+def take_over(model: Any, reference: nn.Module, varied: Mapping[tuple[float, int], Sequence[Tensor]]) -> None:
     """Gives the model the reference's parameters and buffers if it has all of them, by name and shape. Otherwise it has
-    what the seed gave it, as in KernelBench, and what differs is printed."""
+    what the seed gave it, as in KernelBench; its constant parameters get the `varied` values of those that were alike,
+    in their order. What differs is printed."""
     own = model.state_dict() if isinstance(model, nn.Module) else {}
     theirs = reference.state_dict()
     if {name: tensor.shape for name, tensor in own.items()} == {name: one.shape for name, one in theirs.items()}:
         if own:
             model.load_state_dict(theirs)
-    elif len(own) != len(theirs) or not all(map(torch.equal, own.values(), theirs.values())):
+        return
+    for alike, tensors in constants(model).items():
+        for tensor, value in zip(tensors, varied.get(alike, ()), strict=False):
+            tensor.copy_(value.view_as(tensor))
+    if len(own) != len(theirs) or not all(map(torch.equal, own.values(), theirs.values())):
         print(OTHER_PARAMETERS.format(", ".join(own) or "none", ", ".join(theirs) or "none"))
 
 
@@ -162,19 +190,22 @@ class CalledModel:
 
     def __init__(self, make: Callable[..., Any], takes_over: bool, module: Any = None) -> None:
         self.make, self.takes_over, self.module = make, takes_over, module
-        self.seed: int | None = None
+        self.made_from: tuple[int, bool] | None = None
         self.model: Repeatable
 
     def of(self, data: Any) -> Repeatable:
         """The model for that input."""
-        if self.seed != data["weights"]:
-            self.seed = None
+        seed, is_varied = data["weights"], data["is_varied"]
+        if self.made_from != (seed, is_varied):
+            self.made_from = None
             sized(data["sizes"], self.module)
             device = device_of(data)
-            model = built(self.make, data["weights"], device)
+            model = built(self.make, seed, device)
+            reference = built(problem().Model, seed, device) if self.takes_over else model
+            varied = vary(reference, seed) if is_varied else {}
             if self.takes_over:
-                take_over(model, built(problem().Model, data["weights"], device))
-            self.model, self.seed = Repeatable(model), data["weights"]
+                take_over(model, reference, varied)
+            self.model, self.made_from = Repeatable(model), (seed, is_varied)
         return self.model
 
     def __call__(self, data: Any) -> Any:
@@ -196,6 +227,7 @@ class Reference:
         self.ref_kernel = CalledModel(problem().Model, takes_over=False)
         self.free: Any = ()
         self.level: int | None = None  # of hardening; None before it is known
+        self.is_varied = False  # whether hardened inputs come with other values for constant parameters
         self.weights: int | None = None  # the seed of parameters for hardened inputs
         self.judging: dict[int, Judging] = {}  # by the seed of parameters
         self.roomy: Any = None  # the sizes that the machine has the memory for
@@ -214,27 +246,36 @@ class Reference:
         inputs = inputs if isinstance(inputs, list | tuple | dict) else [inputs]
         self.free = draws.free(inputs)
         inputs = mapped(inputs, lambda tensor: tensor.to(device))
-        return {"inputs": inputs, "weights": PUBLISHED_SEED, "seed": seed, "device": device.type, "sizes": params}
+        weights = {"weights": PUBLISHED_SEED, "is_varied": False}
+        return {"inputs": inputs, **weights, "seed": seed, "device": device.type, "sizes": params}
 
     def harden(self, data: Any, seed: int) -> Any:
         """The same with other parameters, the same for all hardened inputs of a process, and with the hardest change of
-        its inputs for which the reference's result is finite."""
+        its inputs for which the reference's result is finite; constant parameters vary if there is such a change."""
         self.weights = seed if self.weights is None else self.weights
-        data = data | {"weights": self.weights}
+        data = data | {"weights": self.weights, "is_varied": self.is_varied}
         free, self.free = self.free, ()
-        if self.level is not None or not free:
-            self.level = self.level or 0
-            harden_drawn(free, seed, self.level)
-            return data
+        if self.level is None:
+            self.level, self.is_varied = self.hardest(data, free, seed)
+        harden_drawn(free, seed, self.level)
+        return data | {"is_varied": self.is_varied}
+
+    def hardest(self, data: Any, free: Sequence[tuple[Tensor, bool]], seed: int) -> tuple[int, bool]:
+        """The hardest level of inputs, and whether constant parameters vary. The inputs stay as they are."""
         drawn = [tensor.clone() for tensor, _ in free]
-        for level in range(HARDEST, -1, -1):
-            harden_drawn(free, seed, level)
-            if level == 0 or are_finite(leaves_of(self.right_value(data))):
-                self.level = level
-                break
-            for (tensor, _), was in zip(free, drawn, strict=True):
-                tensor.copy_(was)
-        return data
+        levels = range(HARDEST if free else 0, -1, -1)
+        has_constants = bool(constants(self.ref_kernel.of(data).model))
+        for is_varied in (True, False) if has_constants else (False,):
+            for level in levels:
+                if not level and not is_varied:
+                    break
+                harden_drawn(free, seed, level)
+                is_finite = are_finite(leaves_of(self.right_value(data | {"is_varied": is_varied})))
+                for (tensor, _), was in zip(free, drawn, strict=True):
+                    tensor.copy_(was)
+                if is_finite:
+                    return level, is_varied
+        return 0, False
 
     def right_value(self, data: Any) -> Any:
         """What the reference returns for that input, which stays as it is."""
