@@ -30,7 +30,8 @@ def to_json(report: EvalReport, place: Place | None = None) -> Json:
     """The report as `--json` and report.json have it. `figures` is null unless every case was measured. The
     submission's source is not in it: runs/ keeps that beside the report."""
     values: Json = encode(report)
-    values["submission"] = {"path": report.submission.name, "sha256": report.submission.sha256}
+    submission, title = report.submission, report.submission.title
+    values["submission"] = {"path": submission.name, "sha256": submission.sha256} | ({"title": title} if title else {})
     values["cases"] = [_case_json(result) for result in report.results]
     values["warnings"] = [encode(one) | {"text": text_of(one)} for one in report.warnings]
     del values["results"]
@@ -124,8 +125,8 @@ def _submission(value: object) -> object:
     """The submission without its source."""
     if not isinstance(value, Mapping):
         return value
-    path = value.get("path")
-    return {"path": path, "name": path, "source": "", "sha256": value.get("sha256"), "modules": []}
+    path, title = value.get("path"), value.get("title", "")
+    return {"path": path, "name": path, "source": "", "sha256": value.get("sha256"), "modules": [], "title": title}
 
 
 def _case(value: object, device: str) -> object:

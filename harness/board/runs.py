@@ -128,7 +128,7 @@ def with_source(report: EvalReport, root: Path) -> EvalReport:
     with contextlib.suppress(SourceError):
         submission = report.submission
         found = load_source(submission.sha256, submission.name, root, report.run_id)
-        return replace(report, submission=replace(found, path=submission.path))
+        return replace(report, submission=replace(found, path=submission.path, title=submission.title))
     return report
 
 

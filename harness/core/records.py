@@ -92,13 +92,15 @@ class Module:
 @dataclass(frozen=True, kw_only=True)
 class Submission:
     """A submission as text. `name` is its path relative to the checkout where it lies inside; `modules` are the local
-    modules that it needs, each behind those that it imports. `sha256` is of all of it."""
+    modules that it needs, each behind those that it imports. `sha256` is of all of it. `title` is the name that a
+    Solution of FlashInfer-Trace gives itself; "" for all others."""
 
     path: str
     name: str
     source: str
     sha256: str
     modules: tuple[Module, ...] = ()
+    title: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
-"""Recorded runs as Trace objects of FlashInfer-Trace, one for each benchmark.
+"""Recorded runs as Trace objects of FlashInfer-Trace, one for each benchmark, or for the test that failed before.
 
-After flashinfer_bench/data/trace.py, read 2026-11: which of `correctness` and `performance` an evaluation has is fixed
-by its status. Errors are those on the published input.
+After flashinfer_bench/data/trace.py and validate.py, read 2026-11: `solution` is a Solution's own name, and which of
+`correctness` and `performance` an evaluation has is fixed by its status. Errors are those on the published input. Of a
+Python file, which has no Solution, the name is the file's.
 """
 
 import json
@@ -20,12 +21,13 @@ OF_SHAPE, OF_DTYPE = "the shape is ", "the dtype is "
 
 def traces(reports: Sequence[EvalReport], problem: Problem) -> Iterator[dict[str, Any]]:
     """The traces of that problem's runs, oldest first; none for a problem that has no workloads."""
+    titles = {one.submission.sha256: one.submission.title for one in reports if one.submission.title}
     for report in reports:
+        name = titles.get(report.submission.sha256) or Path(report.submission.name).stem  # kept source has no title
         for result in report.results:
             workload = problem.workload(result.case)
-            is_timed = result.case.kind == "benchmark" and not isinstance(result.outcome, NotRun | Passed)
-            if report.problem == problem.name and workload is not None and is_timed:
-                name = Path(report.submission.name).stem
+            is_told = result.case.kind in ("test", "benchmark") and not isinstance(result.outcome, NotRun | Passed)
+            if report.problem == problem.name and workload is not None and is_told:
                 yield {**workload, "solution": name, "evaluation": _evaluation(report, result)}
 
 

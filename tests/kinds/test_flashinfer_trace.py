@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import factories
 import pytest
 
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
+from harness.core.records import CaseResult, Wrong
 from harness.kinds import registry
 from harness.kinds.trace import rank
+from harness.report.traces import traces
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 DEFINITION = {
@@ -45,7 +48,7 @@ SCALING = "import torch\n\n\ndef scale_of(x, eps):\n    return 1 / (x.float().po
 def solution(**spec: Any) -> dict[str, Any]:
     known = {"language": "python", "target_hardware": ["cpu"], "entry_point": "main.py::norm"}
     sources = [{"path": "main.py", "content": FILLS}, {"path": "parts/scaling.py", "content": SCALING}]
-    return {"name": "mine", "definition": "rmsnorm_d64", "author": "me", "spec": known | spec, "sources": sources}
+    return {"name": "norm_v1", "definition": "rmsnorm_d64", "author": "me", "spec": known | spec, "sources": sources}
 
 
 def safetensors(path: Path, **tensors: list[float]) -> None:
@@ -105,12 +108,12 @@ def test_a_solution_is_evaluated_and_written_as_traces(harness: Harness, trace_s
     found = harness("eval", file, mine, "--device", "cpu", "--seconds", "0.2")
     assert "verdict  pass" in found.stdout, found.stdout + found.stderr
     lines = harness("export", "--trace", file, "-o", "-").stdout.splitlines()
-    traces = [json.loads(line) for line in lines]
-    assert [one["workload"]["axes"]["rows"] for one in traces] == [8, 32]
-    assert traces[1]["workload"]["inputs"]["weight"] == STORED
-    for trace in traces:
+    found_traces = [json.loads(line) for line in lines]
+    assert [one["workload"]["axes"]["rows"] for one in found_traces] == [8, 32]
+    assert found_traces[1]["workload"]["inputs"]["weight"] == STORED
+    for trace in found_traces:
         evaluation = trace["evaluation"]
-        assert (trace["definition"], trace["solution"], evaluation["status"]) == ("rmsnorm_d64", "mine", "PASSED")
+        assert (trace["definition"], trace["solution"], evaluation["status"]) == ("rmsnorm_d64", "norm_v1", "PASSED")
         assert evaluation["performance"]["latency_ms"] > 0
         assert evaluation["correctness"]["max_absolute_error"] < 0.1
         assert evaluation["environment"]["hardware"]
@@ -134,6 +137,18 @@ def test_what_is_wrong_is_found(
     assert found.returncode == code, found.stdout + found.stderr
 
 
+def test_a_test_that_failed_is_a_trace(trace_set: Path, here: Checkout) -> None:
+    """Nothing is timed then. A Python file has no Solution, so its name stands for one."""
+    problem = registry.find(definition_of(trace_set), here)
+    wrong = Wrong(message="y: the shape is [3]; expected [8, 64]")
+    result = CaseResult(case=problem.suite("official").tests[0], outcome=wrong)
+    report = factories.report((result,), problem=problem.name)
+    [trace] = traces([report], problem)
+    assert trace["solution"] == Path(report.submission.name).stem
+    assert trace["evaluation"]["status"] == "INCORRECT_SHAPE"
+    assert (trace["evaluation"]["correctness"], trace["evaluation"]["performance"]) == (None, None)
+
+
 def test_a_python_file_is_a_solution_too(harness: Harness, trace_set: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(DEFINITION["reference"])
@@ -148,6 +163,7 @@ def test_a_python_file_is_a_solution_too(harness: Harness, trace_set: Path, tmp_
         (solution() | {"definition": "other"}, "a solution of other"),
         (solution(entry_point="main.cu::norm"), "entry_point"),
         ({"name": "mine"}, "no Solution"),
+        (solution() | {"name": ""}, r"\$\.name"),
         (solution() | {"sources": [{"path": "main.py", "content": "X = '\udcff'"}]}, "no Solution.*surrogates"),
         ("[" * 100_000, "no Solution.*RecursionError"),
     ],

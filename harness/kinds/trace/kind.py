@@ -234,7 +234,7 @@ def solution(path: Path, problem: TraceProblem, checkout: Checkout) -> Submissio
             raise BadSubmissionError(f"{name}: more than {MOST_BYTES} bytes")
         made = json.loads(read_text(path))
         sources = {str(one["path"]): str(one["content"]) for one in made["sources"]}
-        spec, definition = made["spec"], made["definition"]
+        spec, definition, title = made["spec"], made["definition"], made["name"]
         language, (file, _, entry) = spec["language"], str(spec["entry_point"]).partition("::")
         fills = spec.get("destination_passing_style")
         nbytes = sum(len(text.encode()) for text in sources.values())
@@ -242,6 +242,8 @@ def solution(path: Path, problem: TraceProblem, checkout: Checkout) -> Submissio
         raise UsageError(f"{name}: {error.strerror}; name a Solution's file") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadSubmissionError(f"{name}: no Solution of FlashInfer-Trace: {type(error).__name__}: {error}") from None
+    if not isinstance(title, str) or not title:
+        raise BadSubmissionError(f"{name}: $.name: expected the solution's name, found {title!r}")
     if definition != problem.definition:
         raise BadSubmissionError(f"{name}: a solution of {definition}, and not of {problem.definition}")
     if language not in LANGUAGES:
@@ -257,7 +259,9 @@ def solution(path: Path, problem: TraceProblem, checkout: Checkout) -> Submissio
     modules = tuple(Module(name=_module(one), file=one, source=text) for one, text in sorted(sources.items()))
     if nbytes > MAX_BYTES:
         raise BadSubmissionError(f"{name}: more than {MAX_BYTES} bytes of source")
-    return Submission(path=str(path), name=name, source=source, sha256=digest(source, modules), modules=modules)
+    return Submission(
+        path=str(path), name=name, source=source, sha256=digest(source, modules), modules=modules, title=title
+    )
 
 
 def _is_module(path: str) -> bool:
