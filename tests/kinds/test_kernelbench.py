@@ -276,6 +276,27 @@ def test_a_problem_is_weak_if_nearly_all_of_its_result_may_be_zeros() -> None:
     assert weak == ["weak problem: zeros pass its own tolerance in more than 90% of the result", ""]
 
 
+def test_large_results_are_compared_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the verdict that they have at once; an infinite value in one of them only is seen in any row."""
+    value = torch.randn(7, 3, 5)
+    off, infinite = value.clone(), value.clone()
+    off[6, 2, 4] += 1
+    infinite[5] = torch.inf
+
+    def found() -> list[Any]:
+        near = [judging.close(one, value, lambda _: 1e-2) for one in (off, infinite, value)]
+        far = [judging.distance(one, other) for one, other in ((off, value), (infinite, value), (infinite, infinite))]
+        return [near, [f"{one:.5f}" for one in far], judging.weakness([value], value * 1e-4, lambda _: 1e-2)]
+
+    at_once = found()
+    monkeypatch.setattr(correctness, "AT_ONCE", 30)
+    assert [len(one) for (one,) in judging.pieces(value)] == [2, 2, 2, 1]
+    assert found() == at_once
+    assert at_once[0][:2] == [
+        (False, f"the result: {count} of 105 elements are off (rtol = atol = 0.01)") for count in (1, 15)
+    ]
+
+
 def test_an_infinite_value_is_right_where_the_reference_has_one() -> None:
     """A masked logit, the logarithm of a sum over nothing. Its neighbours are judged as ever."""
     torch.manual_seed(1)

@@ -246,12 +246,24 @@ def allowed(dtype: torch.dtype, by_inputs: float, by_running: float, share: floa
 def distance(one: Tensor, other: Tensor) -> float:
     """How far apart two results are, as a part of their size; infinite where they have different shapes, or infinite
     values in different places."""
-    if one.shape != other.shape or not torch.equal(infinite := torch.isinf(other), torch.isinf(one)):
+    if one.shape != other.shape:
         return math.inf
-    one, other = one.masked_fill(infinite, 0), other.masked_fill(infinite, 0)
-    size = float(torch.linalg.vector_norm(other.float()))
-    off: float = float(torch.linalg.vector_norm(one.float() - other.float()))
+    size = off = 0.0
+    for some, others in pieces(one, other):
+        if not torch.equal(infinite := torch.isinf(others), torch.isinf(some)):
+            return math.inf
+        value = others.float().masked_fill(infinite, 0)
+        size = math.hypot(size, float(torch.linalg.vector_norm(value)))
+        off = math.hypot(off, float(torch.linalg.vector_norm(value.sub_(some.float().masked_fill(infinite, 0)))))
     return off / size if size else (math.inf if off else 0.0)
+
+
+def pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Rows of tensors of one shape, some at a time: what all take at once would be half of a device's memory."""
+    if not tensors[0].dim():
+        return iter([tensors])
+    step = max(1, correctness.AT_ONCE // max(1, tensors[0].numel() // max(1, len(tensors[0]))))
+    return zip(*(tensor.split(step) for tensor in tensors), strict=True)
 
 
 def expected(part: Part, value: Tensor) -> Expected:
@@ -300,9 +312,11 @@ def close(output: Any, right: Any, tolerance: Callable[[torch.dtype], float]) ->
         if found.shape != wanted.shape:
             return False, f"{name}: the shape is {list(found.shape)}; expected {list(wanted.shape)}"
         limit = tolerance(wanted.dtype)
-        off = ~torch.isclose(found.to(wanted.dtype), wanted, rtol=limit, atol=limit)
-        if count := int(off.sum()):
-            return False, f"{name}: {count} of {off.numel()} elements are off (rtol = atol = {limit:g})"
+        near = (
+            torch.isclose(one.to(other.dtype), other, rtol=limit, atol=limit) for one, other in pieces(found, wanted)
+        )
+        if count := sum(int((~one).sum()) for one in near):
+            return False, f"{name}: {count} of {wanted.numel()} elements are off (rtol = atol = {limit:g})"
     count, wanted_count = len(tensors_of(output)), len(names)
     return count == wanted_count, "" if count == wanted_count else f"{count} tensors; expected {wanted_count}"
 
@@ -319,11 +333,11 @@ def input_like(inputs: Any, right: Any) -> Any:
 
 def weakness(inputs: Any, right: Any, tolerance: Callable[[torch.dtype], float]) -> str:
     """What computes nothing and yet passes a benchmark's own verdict on this input, in words; "" where nothing does."""
-    zeros, alike = mapped(right, torch.zeros_like), input_like(inputs, right)
+    zeros, alike = mapped(right, lambda one: one.new_zeros(()).expand(one.shape)), input_like(inputs, right)
     if close(zeros, right, tolerance)[0]:
         return "weak problem: zeros pass its own tolerance"
     numbers = [one for one in leaves_of(right) if one.is_floating_point()]
-    small = sum(int((one.abs() <= tolerance(one.dtype)).sum()) for one in numbers)
+    small = sum(int((some.abs() <= tolerance(some.dtype)).sum()) for one in numbers for (some,) in pieces(one))
     if small > MOSTLY * sum(one.numel() for one in numbers):
         return f"weak problem: zeros pass its own tolerance in more than {MOSTLY:.0%} of the result"
     is_alike = alike is not None and close(alike, right, tolerance)[0]
