@@ -186,18 +186,19 @@ class Judging:
 
     def _learnt(self, inputs: Any) -> list[Part]:
         as_timed = [(name, _plain(tensor)) for name, tensor in tensors_of(self.run(inputs))]
+        moved_by = [  # first, since each result that is held may take a tenth of a device's memory
+            distance(_plain(other), own) * ROUNDING / SHAKEN
+            for (_, other), (_, own) in zip(tensors_of(self.run(mapped(inputs, shaken))), as_timed, strict=True)
+        ]
         values = self._values(inputs, [tensor for _, tensor in as_timed])
-        moved = [_plain(tensor) for _, tensor in tensors_of(self.run(mapped(inputs, shaken)))]
         count = sum(tensor.numel() for tensor in leaves_of(inputs))
 
-        def part(name: str, own: Tensor, value: Tensor, other: Tensor, off: Callable[[Tensor, Tensor], float]) -> Part:
-            relative = 0.0
-            if own.is_floating_point():
-                by_inputs = distance(other, own) * ROUNDING / SHAKEN
-                relative = allowed(own.dtype, by_inputs, off(own, value), count / max(1, own.numel()))
+        def part(name: str, own: Tensor, value: Tensor, by: float, off: Callable[[Tensor, Tensor], float]) -> Part:
+            is_float = own.is_floating_point()
+            relative = allowed(own.dtype, by, off(own, value), count / max(1, own.numel())) if is_float else 0.0
             return Part(name=name, dtype=own.dtype, relative=relative)
 
-        seen = [(name, own, value, other) for (name, own), value, other in zip(as_timed, values, moved, strict=True)]
+        seen = [(name, own, value, by) for (name, own), value, by in zip(as_timed, values, moved_by, strict=True)]
         parts = [part(*one, distance) for one in seen]
         if self.is_raised and not self.agreed(
             all(
@@ -289,13 +290,11 @@ def typical(one: Tensor, other: Tensor) -> float:
     return float((off / size)[size > 0].median()) if bool((size > 0).any()) else 0.0
 
 
-def is_same(values: Sequence[Tensor], others: Sequence[Tensor], parts: Sequence[Part]) -> bool:
-    """Whether the right results of two inputs are the same, so far that either passes for the other."""
-    if [one.shape for one in values] != [one.shape for one in others]:
-        return False
-    return all(
-        correctness.strict(other.to(part.dtype), expected(part, one)).passed
-        for one, other, part in zip(values, others, parts, strict=True)
+def is_same(right: Right, others: Sequence[Tensor]) -> bool:
+    """Whether the right result of another input passes for this one's."""
+    parts = right if isinstance(right, tuple) else (right,)
+    return len(parts) == len(others) and all(
+        correctness.strict(other.to(part.dtype), part).passed for other, part in zip(others, parts, strict=True)
     )
 
 

@@ -248,9 +248,8 @@ class Reference:
     def is_same(self, data: Any, other: Any) -> bool:
         """Whether the right results for two hardened inputs are the same on every rank."""
         judging = Judging(lambda inputs: self.right_value(data, inputs), agreed)
-        judging.right(data["inputs"])
-        assert judging.parts is not None
-        return agreed(is_same(judging.value(data["inputs"]), judging.value(other["inputs"]), judging.parts))
+        right = judging.right(data["inputs"])
+        return agreed(is_same(right, judging.value(other["inputs"])))
 
     def right_value(self, data: Any, inputs: Any) -> Any:
         """What the reference returns for that input with these inputs in it, which stay as they are."""
