@@ -9,8 +9,9 @@
         and the same of the evaluations as they were recorded, a round each
 
 More work is a wait behind the call. On CPU cores that is the part of the call's own time. On a GPU it is a kernel of so
-many cycles, calibrated in each launch before anything is timed; a shape whose share is less than such a kernel's own
-cost is left as it is, so that the file's true difference is what all its launches show, and not `--percent`.
+many cycles, calibrated in each launch before anything is timed, or of none where the share is less than such a kernel's
+own cost, and nothing where it is less than half of that. So the file's true difference is what all its launches show,
+and not `--percent`.
 """
 
 import argparse
@@ -77,7 +78,8 @@ def _device_wait(data):
     whole_us = _device_us(lambda: _custom_kernel(data))
     long_us, short_us = (_device_us(lambda: _torch.cuda._sleep(cycles)) for cycles in (200_000, 1))
     own_us = short_us - _device_us(lambda: None)
-    return int(_agreed((_PART * whole_us - own_us) * 200_000 / (long_us - short_us)))
+    left_us = _agreed(_PART * whole_us - own_us)
+    return 0 if left_us < -own_us / 2 else max(1, int(left_us * 200_000 / (long_us - short_us)))
 
 
 def _tensors(data):

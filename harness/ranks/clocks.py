@@ -19,6 +19,7 @@ from harness.ranks.witness import Bursts, EachCall, Turn, Witness, wall_us
 
 WARM_CALLS = 3  # that a burst begins with: how long a host's times fell on the host of 2x H200
 MIN_SAMPLES = 16  # of a case in one launch
+UNSURE_TIMES = 4  # as long as else a case may be measured while it is not clear what its calls count
 MOST_BLUNT = 3  # pairs that are left out for one that is kept
 LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
 
@@ -189,7 +190,8 @@ def enough(budget: Budget, series: Samples, elapsed_s: float) -> bool:
     count = series.count(series.ranked)
     if count < budget.min_samples:
         return False
-    if count >= budget.max_samples or elapsed_s >= budget.seconds:
+    is_unsure = series.device is not None and series.device.is_unsure
+    if count >= budget.max_samples or elapsed_s >= budget.seconds * (UNSURE_TIMES if is_unsure else 1):
         return True
     together = budget.block if budget.burst and series.device is None else 1
     return relative_error(*series.counted_us(), together) < budget.target_error
