@@ -37,6 +37,7 @@ from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds.benchmarks.problem import BenchmarkProblem
 from harness.kinds.kind import Order
+from harness.kinds.op.plan import OpPlan
 from harness.kinds.op.pool import OpPool
 from harness.kinds.registry import find, plan_of, problems_below
 from harness.kinds.settings import Asked, setting
@@ -88,7 +89,10 @@ def own_model(place: Path, suite: str | None, given: argparse.Namespace, pool: O
         made = setting(asked, checkout, problem)
         found = replace(found, suite=made.suite.name)
         order = Order(setting=made, submission=submission, mode="leaderboard", author="")
-        report = evaluate(plan_of(order), Silent(), pool)
+        plan = plan_of(order)
+        assert isinstance(plan, OpPlan)
+        plan = replace(plan, clocks=plan.clocks[:1]) if given.one_clock else plan
+        report = evaluate(plan, Silent(), pool)
     except HarnessError as error:
         return replace(found, why=cut_line(str(error), WHY_CHARS), seconds=time.monotonic() - began)
     failed, ratio = verdict.first_failure(report), report.figures.ratio if report.figures else None
@@ -187,6 +191,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds, after which none is begun")
     parser.add_argument("--only", nargs="+", default=[], metavar="N", help="numbers of problems, or ranges (1-20)")
     parser.add_argument("--again", action="store_true", help="those too that --out has and that are not near 1")
+    parser.add_argument("--one-clock", action="store_true", help="measure on the clock that ranks alone")
     parser.add_argument("--jobs", type=int, help="processes (default: one for each GPU)")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     given = parser.parse_args()
