@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from harness.core.records import Case, CaseResult, Held, Measured
 from harness.core.stats import median
 from harness.evaluation.launches import LaunchFailed, one_more, with_outcome
-from harness.kinds.kind import Plan, Progress, Relaunching
+from harness.kinds.kind import Plan, Progress, Session
 
 CASES = 3  # that are looked at, those whose reference takes the least time: nothing is slowed down more cheaply
 SLOWER = math.log(1.05)  # from which on it is looked at again
@@ -60,7 +60,7 @@ def _key(case: Case) -> tuple[str, int]:
 
 def controlled(
     plan: Plan,
-    session: Relaunching,
+    session: Session,
     progress: Progress,
     results: Sequence[CaseResult],
     controls: Controls | None = None,

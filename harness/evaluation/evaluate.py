@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import cast, get_args
+from typing import get_args
 
 from harness.core.records import (
     Case,
@@ -24,7 +24,7 @@ from harness.evaluation.controls import Controls, controlled
 from harness.evaluation.launches import launched
 from harness.judging import warnings
 from harness.judging.figures import figured
-from harness.kinds.kind import BROKE_ITS_JUDGE, Phase, Plan, Progress, Relaunching, Session, SessionPool
+from harness.kinds.kind import BROKE_ITS_JUDGE, Phase, Plan, Progress, Session, SessionPool
 from harness.kinds.registry import KINDS
 
 
@@ -44,9 +44,9 @@ def evaluate(
             else [CaseResult(case=cases[0], outcome=prepared)]
         )
         if plan.launches > 1:
-            results = launched(plan, cast("Relaunching", session), progress, results)
+            results = launched(plan, session, progress, results)
         if plan.has_controls:
-            results = controlled(plan, cast("Relaunching", session), progress, results, controls)
+            results = controlled(plan, session, progress, results, controls)
     results = [replace(result, logs=session.logs_of(result.case)) for result in results]
     results += [CaseResult(case=case, outcome=NotRun()) for case in cases[len(results) :]]
     results = [replace(result, bound=session.bound(result.case)) for result in results]  # by what is known in the end
@@ -103,9 +103,7 @@ def new_run_id(started: datetime) -> str:
 
 
 def _report(plan: Plan, started: datetime, results: tuple[CaseResult, ...], session: Session) -> EvalReport:
-    found = session.account()
-    empty_us = next(iter(found.empty_call_samples_us.values()), ())  # of the clock that ranks
-    return EvalReport(
+    report = EvalReport(
         run_id=new_run_id(started),
         started_at=started.isoformat(timespec="seconds"),
         problem=plan.problem.name,
@@ -117,18 +115,15 @@ def _report(plan: Plan, started: datetime, results: tuple[CaseResult, ...], sess
         mode=plan.mode,
         ranking_by=plan.ranking_by,
         results=results,
-        empty_call_samples_us=dict(found.empty_call_samples_us),
-        peaks=found.peaks,
-        environment=found.environment,
-        device_model=found.device_model,
-        phases_s=found.phases_s,
+        empty_call_samples_us={},
+        peaks=None,
+        environment=None,
+        phases_s={},
         secret_seed=plan.secret,
-        warnings=(*warnings.warnings(results, empty_us), *found.warnings, *plan.notes),
-        machine_state=found.machine_state,
-        gpu_sampling=found.gpu_sampling,
-        peak_memory_bytes=found.peak_memory_bytes,
-        logs=found.logs,
         checker=plan.checker,
         confined=plan.confined,
-        data=plan.data,
+        data=plan.data_sha256,
     )
+    report = session.completed(report)
+    empty_us = next(iter(report.empty_call_samples_us.values()), ())  # of the clock that ranks
+    return replace(report, warnings=(*warnings.warnings(results, empty_us), *report.warnings, *plan.notes))

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from harness.core.records import Case, CaseResult, Failure, Measured, Passed
-from harness.kinds.kind import Plan, Progress, Relaunching
+from harness.kinds.kind import Plan, Progress, Session
 
 
-def launched(plan: Plan, session: Relaunching, progress: Progress, results: Sequence[CaseResult]) -> list[CaseResult]:
+def launched(plan: Plan, session: Session, progress: Progress, results: Sequence[CaseResult]) -> list[CaseResult]:
     """The results with the samples of further launches, where all of the first were right. What fails in a later launch
     is the case's outcome, and the end."""
     found = list(results)
@@ -39,7 +39,7 @@ class LaunchFailed:
 
 
 def one_more(
-    plan: Plan, session: Relaunching, progress: Progress, cases: Sequence[Case], is_control: bool = False
+    plan: Plan, session: Session, progress: Progress, cases: Sequence[Case], is_control: bool = False
 ) -> list[Measured] | LaunchFailed:
     """These cases in another launch, up to the first that fails."""
     prepared = session.again(is_control)

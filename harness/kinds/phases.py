@@ -33,21 +33,12 @@ def phases(suite: Suite, mode: Mode) -> tuple[Phase, ...]:
 def planned(plan_type: type[P], order: Order, **more: Any) -> P:
     """A plan of that type for the order; `more` are the fields that the kind adds or decides otherwise."""
     setting, problem = order.setting, order.setting.problem
-    asked: dict[str, Any] = {
+    decided: dict[str, Any] = {
         "kind": problem.kind,
-        "problem": problem,
-        "suite": setting.suite,
-        "submission": order.submission,
-        "mode": order.mode,
-        "device": setting.device,
-        "world_size": setting.world_size,
-        "author": order.author,
         "phases": phases(more.get("suite", setting.suite), order.mode),
         "ranking_by": problem.ranking_by,
         "checker": problem.checker,
-        "opponent": order.opponent,
-        "confined": setting.confined,
-        "nodes": setting.nodes,
-        "notes": setting.notes,
+        "launches": 1,
     }
-    return plan_type(**(asked | more))
+    asked = {name: value for name, value in vars(order).items() if name != "setting"}
+    return plan_type(**(vars(setting) | asked | decided | more))

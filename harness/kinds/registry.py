@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout, shown
@@ -18,7 +17,7 @@ from harness.kinds.external.kind import ExternalKind
 from harness.kinds.folder.kind import FolderKind
 from harness.kinds.folder.known import recalled, remember
 from harness.kinds.kernelbench.kind import KernelBenchKind
-from harness.kinds.kind import TORCH, Kind, Order, Plan, Progress, Session, SessionPool, Setting
+from harness.kinds.kind import TORCH, Kind, Order, Plan, SessionPool, Setting
 from harness.kinds.model.kind import ModelKind
 from harness.kinds.op.kind import OpKind
 from harness.kinds.op.pool import OpPool
@@ -154,33 +153,16 @@ def kind_of(setting: Setting) -> Kind:
     return KINDS["external"] if setting.evaluator == "theirs" else own
 
 
-class EachAlone:
-    """The pool of a kind that keeps nothing: every session starts and ends all that it needs."""
-
-    def __init__(self, kind: Kind) -> None:
-        self._kind = kind
-
-    def __enter__(self) -> "EachAlone":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """There is nothing to end."""
-
-    def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:
-        return self._kind.session(plan, progress)
-
-
 def pool_of(setting: Setting) -> contextlib.AbstractContextManager[SessionPool]:
-    """The pool for many evaluations in that setting. Raises what `kind_of` does."""
+    """The pool for many evaluations in that setting: the kind itself where nothing is kept between them. Raises what
+    `kind_of` does."""
     kind = kind_of(setting)
-    return OpPool() if kind.is_pooled else EachAlone(kind)
+    return OpPool() if kind.is_pooled else contextlib.nullcontext(kind)
 
 
 def plan_of(order: Order) -> Plan:
     """The plan of an evaluation, by the kind that evaluates it. Raises what that kind's `plan` does."""
-    setting = order.setting
-    plan = kind_of(setting).plan(order)
-    return replace(plan, fresh_caches=setting.fresh_caches, import_s=setting.import_s, idle_s=setting.idle_s)
+    return kind_of(order.setting).plan(order)
 
 
 def read_submission(problem: Problem, path: Path | None, checkout: Checkout) -> Submission:

@@ -3,8 +3,6 @@
 For tests of evaluations, boards, pages and comparisons, which then need neither ranks nor devices.
 """
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -23,10 +21,14 @@ from harness.core.records import (
     Profile,
     Submission,
 )
-from harness.kinds.kind import Account, Checked, Order, Plan, Progress, Session
+from harness.kinds.kind import Checked, Kind, Order, Plan, Progress, Session
 from harness.kinds.phases import phases
-from harness.kinds.plain import PlainKind, PlainSession
 from harness.problems.problem import Problem
+
+KEPT = (  # of the report that is replayed, beside its cases
+    *("phases_s", "environment", "device_model", "empty_call_samples_us", "peaks", "machine_state", "gpu_sampling"),
+    *("warnings", "logs"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,25 +64,7 @@ def replay_of(report: EvalReport, problem: Problem) -> ReplayPlan:
     )
 
 
-class ReplayKind(PlainKind):
-    """Registered like any other kind; no folder is of it."""
-
-    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """A replay has its report's."""
-        raise HarnessError("a replay is of its report's submission")
-
-    def plan(self, order: Order) -> Plan:
-        """A replay needs a report: replay_of makes its plan."""
-        raise HarnessError("a replay is planned by replay_of")
-
-    @contextlib.contextmanager
-    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """A session that starts no process."""
-        assert isinstance(plan, ReplayPlan)
-        yield ReplaySession(plan, progress)
-
-
-class ReplaySession(PlainSession):
+class ReplaySession(Session):
     """Answers in the order in which the cases were run."""
 
     plan: ReplayPlan
@@ -115,17 +99,19 @@ class ReplaySession(PlainSession):
         """The logs that the report names for the case."""
         return next(one.logs for one in self.plan.report.results if one.case == case)
 
-    def account(self) -> Account:
-        report = self.plan.report
-        assert report.environment is not None
-        return Account(
-            phases_s=report.phases_s,
-            environment=report.environment,
-            device_model=report.device_model,
-            empty_call_samples_us=report.empty_call_samples_us,
-            peaks=report.peaks,
-            machine_state=report.machine_state,
-            gpu_sampling=report.gpu_sampling,
-            warnings=report.warnings,
-            logs=report.logs,
-        )
+    def completed(self, report: EvalReport) -> EvalReport:
+        return replace(report, **{name: getattr(self.plan.report, name) for name in KEPT})
+
+
+class ReplayKind(Kind):
+    """Registered like any other kind; no folder is of it."""
+
+    session_type = ReplaySession
+
+    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
+        """A replay has its report's."""
+        raise HarnessError("a replay is of its report's submission")
+
+    def plan(self, order: Order) -> Plan:
+        """A replay needs a report: replay_of makes its plan."""
+        raise HarnessError("a replay is planned by replay_of")

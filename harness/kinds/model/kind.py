@@ -6,15 +6,13 @@ better by the other: the rate is of the whole generation, prompt included. A gen
 the logits that it ends with.
 """
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.core.errors import UsageError
 from harness.core.metrics import MEMORY, STEP, TOKENS, TTFT
 from harness.core.records import Bound, Case, Failure, Measured, Series
 from harness.core.stats import median
-from harness.kinds.kind import Order, Plan, Progress, Session
+from harness.kinds.kind import Order, Plan
 from harness.kinds.model.own_kernels import defined, is_own, share, shares
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls
@@ -25,32 +23,6 @@ from harness.ranks import trace
 
 LEAST_SAMPLES = 8  # of a generation, which is long beside a kernel
 PROFILED_STEPS = 4  # beyond the first token: traces of long generations are too large to read
-
-
-class ModelKind(OpKind):
-    """Problems whose shape file says `kind: model`."""
-
-    checkers: tuple[str, ...] = ("logits",)
-    is_pooled = False
-
-    def plan(self, order: Order) -> Plan:
-        """Our ranks' plan, on the host's clock alone. Raises UsageError where a case lacks a parameter."""
-        # One launch: what a further one measures again are times of calls, and a model's series are rates.
-        plan = super().plan(replace(order, setting=replace(order.setting, launches=1)))
-        assert isinstance(plan, OpPlan)
-        for case in (case for phase in plan.phases for case in phase.cases):
-            if lacking := [name for name in ("batch", "prompt", "new") if name not in case.params]:
-                raise UsageError(f"{plan.problem.name}: {case.label} has no {lacking[0]}, which a model's cases need")
-        budget = replace(plan.budget, min_samples=LEAST_SAMPLES, block=min(plan.budget.block, LEAST_SAMPLES // 2))
-        return replace(plan, clocks=plan.clocks[:1], budget=budget, has_controls=False)
-
-    @contextlib.contextmanager
-    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """Starts the groups in a staged folder; every rank has ended when the `with` does."""
-        assert isinstance(plan, OpPlan)
-        session = ModelSession(plan, progress)
-        with session.running():
-            yield session
 
 
 class ModelSession(OpSession):
@@ -142,6 +114,25 @@ class ModelSession(OpSession):
         times = steps / further if further else 0
         first, longer = spent
         return share(first, longer, times), shares(first, longer, times)
+
+
+class ModelKind(OpKind):
+    """Problems whose shape file says `kind: model`."""
+
+    session_type = ModelSession
+    checkers: tuple[str, ...] = ("logits",)
+    is_pooled = False
+
+    def plan(self, order: Order) -> Plan:
+        """Our ranks' plan, on the host's clock alone. Raises UsageError where a case lacks a parameter."""
+        # One launch: what a further one measures again are times of calls, and a model's series are rates.
+        plan = super().plan(replace(order, setting=replace(order.setting, launches=1)))
+        assert isinstance(plan, OpPlan)
+        for case in (case for phase in plan.phases for case in phase.cases):
+            if lacking := [name for name in ("batch", "prompt", "new") if name not in case.params]:
+                raise UsageError(f"{plan.problem.name}: {case.label} has no {lacking[0]}, which a model's cases need")
+        budget = replace(plan.budget, min_samples=LEAST_SAMPLES, block=min(plan.budget.block, LEAST_SAMPLES // 2))
+        return replace(plan, clocks=plan.clocks[:1], budget=budget, has_controls=False)
 
 
 def with_new(case: Case, new: int) -> Case:

@@ -4,7 +4,6 @@ A control run is the step in which a rank failed again, with the reference as th
 tells a submission that broke a judge from a problem or a machine on which the judge fails by itself.
 """
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
@@ -54,16 +53,14 @@ class Guarded(Session):
     ranks: Ranks
     calls: Calls
 
+    plan: OpPlan
+
     def __init__(self, plan: OpPlan, progress: Progress) -> None:
-        self.plan, self.progress = plan, progress
+        super().__init__(plan, progress)
         self.has_run = False  # code of the submission's or an opponent's
         self.phase_now: Phase
         self.step: Step | None = None  # None before the first case
         self.checked = 0  # cases
-
-    def running(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which the ranks run."""
-        raise NotImplementedError
 
     def control_plan(self, opponent: Submission | None) -> OpPlan:
         """The plan with the reference in the submission's place."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
@@ -20,6 +20,7 @@ from harness.core.machine_records import Peaks
 from harness.core.records import (
     Bound,
     Case,
+    EvalReport,
     Failure,
     Measured,
     Passed,
@@ -31,7 +32,7 @@ from harness.judging import warnings
 from harness.kinds import staging
 from harness.kinds.checkers import CHECKERS
 from harness.kinds.conditions import conditions
-from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
+from harness.kinds.kind import Checked, Kind, Order, Phase, Plan, Progress, Session
 from harness.kinds.op import check as op_check
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls, empty_samples_us
@@ -40,7 +41,6 @@ from harness.kinds.op.launches import Launching, stage
 from harness.kinds.op.limits import CaseLimits
 from harness.kinds.op.plan import OpPlan, make_plan
 from harness.kinds.op.watch import MachineWatch
-from harness.kinds.plain import PlainKind
 from harness.machine import hardware, host
 from harness.nodes import start
 from harness.nodes.agent import has_own_network
@@ -54,42 +54,6 @@ from harness.ranks.launch import START_S, Launch, log_name
 from harness.ranks.zygotes import OTHERS
 
 T = TypeVar("T")
-
-
-class OpKind(PlainKind):
-    """Operators of the checkout: problems of reference/ and shapes/, on one rank or several."""
-
-    checkers: tuple[str, ...] = ("strict",)
-    takes_tools = True
-    is_pooled = True
-
-    def claims(self, place: Path) -> bool:
-        """A folder reference/<name>/ of a checkout."""
-        return place.parent.name == "reference" and any((place / file).is_file() for file in shape_file.FOLDER_FILES)
-
-    def read(self, place: Path, checkout: Checkout) -> Problem:
-        """The problem whose reference folder that is. Raises BadFileError where its files are bad."""
-        return shape_file.find(place.name, Checkout(place.resolve().parent.parent))
-
-    def plan(self, order: Order) -> Plan:
-        """Our ranks' plan. Raises UsageError where the ranks cannot fit on this machine."""
-        setting = order.setting
-        if setting.nodes > 1 and order.mode == "profile":
-            raise UsageError(f"--nodes {setting.nodes}: traces are read on one machine; profile there")
-        cuda_is_cpu, notes = conditions(setting, order.submission)
-        plan = make_plan(order, cuda_is_cpu, notes)
-        text = setting.problem.staged().get("reference.py", b"").decode(errors="replace")
-        if order.opponent is None and is_reference(order.submission.source, text):
-            plan = replace(plan, is_reference=True, notes=(*notes, Warning(code="reference")))
-        return plan
-
-    @contextlib.contextmanager
-    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """Starts the groups in a staged folder; every rank has ended when the `with` does."""
-        assert isinstance(plan, OpPlan)
-        session = OpSession(plan, progress)
-        with session.running():
-            yield session
 
 
 class OpSession(Launching):
@@ -254,10 +218,11 @@ class OpSession(Launching):
         """The candidate ranks', which run all cases."""
         return tuple(log_name("candidate", rank) for rank in range(self.plan.world_size))
 
-    def account(self) -> Account:
+    def completed(self, report: EvalReport) -> EvalReport:
         plan = self.plan
         lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
-        return Account(
+        return replace(
+            report,
             phases_s=self.phases_s,
             environment=host.environment(self.device_model, plan.world_size, plan.nodes),
             device_model=self.device_model,
@@ -290,6 +255,35 @@ class OpSession(Launching):
             return ()
         took_s = {"making": self.judges_s[MAKING], "judging": self.judges_s[JUDGING]}
         return (Warning(code="slow_judging", values={"count": len(self.shortened), **took_s}),)
+
+
+class OpKind(Kind):
+    """Operators of the checkout: problems of reference/ and shapes/, on one rank or several."""
+
+    session_type: ClassVar[type[Session]] = OpSession
+    checkers: tuple[str, ...] = ("strict",)
+    takes_tools = True
+    is_pooled = True
+
+    def claims(self, place: Path) -> bool:
+        """A folder reference/<name>/ of a checkout."""
+        return place.parent.name == "reference" and any((place / file).is_file() for file in shape_file.FOLDER_FILES)
+
+    def read(self, place: Path, checkout: Checkout) -> Problem:
+        """The problem whose reference folder that is. Raises BadFileError where its files are bad."""
+        return shape_file.find(place.name, Checkout(place.resolve().parent.parent))
+
+    def plan(self, order: Order) -> Plan:
+        """Our ranks' plan. Raises UsageError where the ranks cannot fit on this machine."""
+        setting = order.setting
+        if setting.nodes > 1 and order.mode == "profile":
+            raise UsageError(f"--nodes {setting.nodes}: traces are read on one machine; profile there")
+        cuda_is_cpu, notes = conditions(setting, order.submission)
+        plan = make_plan(order, cuda_is_cpu, notes)
+        text = setting.problem.staged().get("reference.py", b"").decode(errors="replace")
+        if order.opponent is None and is_reference(order.submission.source, text):
+            plan = replace(plan, is_reference=True, notes=(*notes, Warning(code="reference")))
+        return plan
 
 
 def _entries(calls: Calls) -> dict[Group, Submission | None]:

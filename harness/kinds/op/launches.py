@@ -36,8 +36,6 @@ class Launching(Guarded):
     def __init__(self, plan: OpPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
         self.number = 1
-        self.phases_s: dict[str, float] = {}
-        self.logs: dict[str, str] = {}
         self.stepping: Stepping | None = None  # where the device's clock ranks
         self.zygotes: Zygotes | None = None  # that a pool keeps
         self.place: Path | None = None  # a new folder to make, below the one that these zygotes remove at their end

@@ -24,6 +24,7 @@ from harness.core.records import (
     Bound,
     Case,
     Crashed,
+    EvalReport,
     Failure,
     Held,
     Measured,
@@ -36,9 +37,8 @@ from harness.core.records import (
 )
 from harness.kinds import staging
 from harness.kinds.conditions import conditions
-from harness.kinds.kind import SECRET_BITS, Account, Checked, OpponentFailed, Order, Phase, Plan, Progress, Session
+from harness.kinds.kind import SECRET_BITS, Checked, Kind, OpponentFailed, Order, Phase, Plan, Progress, Session
 from harness.kinds.phases import phases, planned
-from harness.kinds.plain import PlainKind, PlainSession
 from harness.kinds.program.build import BuiltProgram, ProgramPlan, Workshop
 from harness.kinds.program.files import BUILD, read_solver
 from harness.kinds.program.run import Judged, judged
@@ -49,67 +49,14 @@ SEED_VARIABLE = "KERNEL_EVAL_SEED"
 LEAST_RUNS = 3  # of either side, head to head
 
 
-class ProgramKind(PlainKind):
-    """Problems whose shape file says `kind: program`."""
-
-    checkers: tuple[str, ...] = ("exact",)
-
-    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """The program at that path, or the shipped one: a folder where it has a build."""
-        shipped = problem.submissions_folder
-        default = shipped if (shipped / BUILD).is_file() else problem.default_submission()
-        return read_solver(path or default, checkout.root)
-
-    def plan(self, order: Order) -> Plan:
-        """Every instance of the suite, with its limit. Raises UsageError where an instance is not here."""
-        setting = order.setting
-        problem, suite = setting.problem, setting.suite
-        if order.mode == "profile":
-            raise UsageError(f"{problem.name} has nothing to profile: its submissions are programs; leave --mode out")
-        task = load_task(problem)
-        cases = (*suite.tests, *suite.benchmarks)
-        check_here(task, [str(case.params["instance"]) for case in cases])
-        _, notes = conditions(setting, order.submission)
-        runs = runs_of(suite, LEAST_RUNS if order.opponent is not None else 1)
-        needed_s = 2 * sum(runs[case.label] * _most_s(task, case) for case in suite.benchmarks)
-        if suite.ranked_timeout_s == problem.suite(suite.name).ranked_timeout_s:  # without --timeout, room for all runs
-            least_s = max(suite.benchmark_timeout_s, needed_s)
-            suite = replace(suite, benchmark_timeout_s=least_s, ranked_timeout_s=max(suite.ranked_timeout_s, needed_s))
-        return planned(
-            ProgramPlan,
-            order,
-            suite=suite,
-            phases=tuple(
-                replace(phase, independent=True, case_s=_mean_s(phase, runs)) for phase in phases(suite, order.mode)
-            ),
-            secret=secrets.randbits(SECRET_BITS),
-            notes=notes,
-            cores=tuple(sorted(os.sched_getaffinity(0)))[: task.CORES],
-            memory_bytes=min(task.MEMORY_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
-            runs=runs,
-        )
-
-    @contextlib.contextmanager
-    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """A folder for the programs, gone when the `with` ends."""
-        assert isinstance(plan, ProgramPlan)
-        with contextlib.ExitStack() as stack:
-            folder, cache = stack.enter_context(staging.workplace(plan))
-            yield ProgramSession(plan, progress, folder, cache)
-
-
-class ProgramSession(PlainSession):
+class ProgramSession(Session):
     """The runs of one evaluation, one at a time."""
 
     plan: ProgramPlan
 
-    def __init__(self, plan: ProgramPlan, progress: Progress, folder: Path, cache: Path) -> None:
+    def __init__(self, plan: ProgramPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
-        self.folder = folder
         self.task: TaskModule = load_task(plan.problem)
-        self.workshop = Workshop(plan, progress, folder, cache)
-        self.phases_s = self.workshop.phases_s
-        self.logs = self.workshop.logs
         self.notes: list[Warning] = []
         self.lacking: tuple[str, ...] = ()
         self.peak_bytes: dict[str, int] = {}
@@ -117,6 +64,14 @@ class ProgramSession(PlainSession):
         self.instance: Instance | None = None
         self.first: dict[str, Judged] = {}  # the checked runs of the case at hand, by role
         self.sides: dict[str, BuiltProgram] = {}  # by role
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """With a folder for the programs, gone when the `with` ends."""
+        with staging.workplace(self.plan) as (self.folder, cache):
+            self.workshop = Workshop(self.plan, self.progress, self.folder, cache)
+            self.phases_s, self.logs = self.workshop.phases_s, self.workshop.logs
+            yield
 
     # ---- before the first case
 
@@ -197,9 +152,10 @@ class ProgramSession(PlainSession):
         """The log of the submission's last run on the case's instance."""
         return (_log_name("candidate", case),)
 
-    def account(self) -> Account:
+    def completed(self, report: EvalReport) -> EvalReport:
         lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
-        return replace(super().account(), peak_memory_bytes=self.peak_bytes, warnings=(*self.notes, *lacking))
+        report = super().completed(report)
+        return replace(report, peak_memory_bytes=self.peak_bytes, warnings=(*self.notes, *lacking))
 
     # ---- one run
 
@@ -272,6 +228,48 @@ class ProgramSession(PlainSession):
                 Curve(limit_s=limit_s, own=one.points, baseline=beside.points, known=instance.known)
                 for one, beside in zip(own, other, strict=True)
             ),
+        )
+
+
+class ProgramKind(Kind):
+    """Problems whose shape file says `kind: program`."""
+
+    session_type = ProgramSession
+    checkers: tuple[str, ...] = ("exact",)
+
+    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
+        """The program at that path, or the shipped one: a folder where it has a build."""
+        shipped = problem.submissions_folder
+        default = shipped if (shipped / BUILD).is_file() else problem.default_submission()
+        return read_solver(path or default, checkout.root)
+
+    def plan(self, order: Order) -> Plan:
+        """Every instance of the suite, with its limit. Raises UsageError where an instance is not here."""
+        setting = order.setting
+        problem, suite = setting.problem, setting.suite
+        if order.mode == "profile":
+            raise UsageError(f"{problem.name} has nothing to profile: its submissions are programs; leave --mode out")
+        task = load_task(problem)
+        cases = (*suite.tests, *suite.benchmarks)
+        check_here(task, [str(case.params["instance"]) for case in cases])
+        _, notes = conditions(setting, order.submission)
+        runs = runs_of(suite, LEAST_RUNS if order.opponent is not None else 1)
+        needed_s = 2 * sum(runs[case.label] * _most_s(task, case) for case in suite.benchmarks)
+        if suite.ranked_timeout_s == problem.suite(suite.name).ranked_timeout_s:  # without --timeout, room for all runs
+            least_s = max(suite.benchmark_timeout_s, needed_s)
+            suite = replace(suite, benchmark_timeout_s=least_s, ranked_timeout_s=max(suite.ranked_timeout_s, needed_s))
+        return planned(
+            ProgramPlan,
+            order,
+            suite=suite,
+            phases=tuple(
+                replace(phase, independent=True, case_s=_mean_s(phase, runs)) for phase in phases(suite, order.mode)
+            ),
+            secret=secrets.randbits(SECRET_BITS),
+            notes=notes,
+            cores=tuple(sorted(os.sched_getaffinity(0)))[: task.CORES],
+            memory_bytes=min(task.MEMORY_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
+            runs=runs,
         )
 
 

@@ -5,11 +5,9 @@ next evaluation (kinds.train.rank_run). The reference runs on the same data, wit
 left out.
 """
 
-import contextlib
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from harness.core.errors import HarnessError, UsageError
@@ -18,11 +16,11 @@ from harness.core.olympic import MOST_FAILED, converges_too_fast
 from harness.core.records import (
     Bound,
     Case,
+    EvalReport,
     Failure,
     Held,
     Measured,
     Passed,
-    Profile,
     Series,
     Submission,
     Verdict,
@@ -30,7 +28,7 @@ from harness.core.records import (
     Warning,
     Wrong,
 )
-from harness.kinds.kind import Account, Checked, OpponentFailed, Order, Plan, Progress, Session
+from harness.kinds.kind import Checked, OpponentFailed, Order, Plan, Progress
 from harness.kinds.op.kind import OpKind, OpSession
 from harness.kinds.op.plan import OpPlan
 from harness.kinds.train import data as train_data
@@ -55,45 +53,6 @@ class TrainPlan(OpPlan):
     rules: Rules
     hyperparameters: dict[Side, Hyperparameters]
     text: TokenFolder | None
-
-
-class TrainKind(OpKind):
-    """Problems whose shape file says `kind: train`."""
-
-    checkers: tuple[str, ...] = ("quality",)
-    is_pooled = False
-    takes_tools = False
-
-    def plan(self, order: Order) -> Plan:
-        """Our ranks' plan. Raises BadSubmissionError for hyperparameters out of range."""
-        problem = order.setting.problem
-        if order.mode == "profile":
-            raise UsageError(f"{problem.name} has no profile: a call of it is a whole run; leave --mode out")
-        rules = train_rules.read_rules(problem)
-        train_rules.check_cases(problem, (*order.setting.suite.tests, *order.setting.suite.benchmarks), rules)
-        reference = train_rules.reference_hyperparameters(problem, rules)
-        chosen: dict[Side, Hyperparameters] = {"baseline": reference}
-        for side, entry in zip(SIDES, (order.submission, order.opponent), strict=True):
-            if entry is not None:
-                chosen[side] = train_rules.hyperparameters(entry.source, entry.name, rules, reference)
-        own, text = order.setting.data, None
-        if own is not None:
-            text = read_folder(own.folder, own.vocabulary)
-            order = replace(order, setting=train_data.with_text(order.setting, text, own.target, rules))
-        # One launch, since every sample is a run.
-        planned = cast(OpPlan, super().plan(replace(order, setting=replace(order.setting, launches=1))))
-        values = {item.name: getattr(planned, item.name) for item in fields(planned)} | {"has_controls": False}
-        if text is not None:
-            values |= {"data": text.sha256, "hidden": text.folders}
-        return TrainPlan(**values, rules=rules, hyperparameters=chosen, text=text)
-
-    @contextlib.contextmanager
-    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """Starts the groups of ranks."""
-        assert isinstance(plan, TrainPlan)
-        session = TrainSession(plan, progress)
-        with session.running():
-            yield session
 
 
 class TrainSession(OpSession):
@@ -247,7 +206,7 @@ class TrainSession(OpSession):
         none, those of this evaluation count, if they are of the reference and have the same batch size."""
         plan = self.plan
         batch_size = plan.hyperparameters["candidate"]["batch_size"]
-        known = () if plan.data else plan.rules.reference_samples(case.params, batch_size)
+        known = () if plan.data_sha256 else plan.rules.reference_samples(case.params, batch_size)
         if not known and plan.opponent is None and plan.hyperparameters["baseline"]["batch_size"] == batch_size:
             known = tuple(run.samples for run in other if run.has_converged)
         samples = [float(run.samples) for run in own if run.has_converged]
@@ -264,22 +223,50 @@ class TrainSession(OpSession):
             f"the reference {theirs:.0f} with the same batch size: more than chance allows (t-test, p < 0.05)",
         )
 
-    def profile(self, case: Case) -> Profile | Failure:
-        """There is none: the plan refuses the mode."""
-        raise AssertionError("training runs are not profiled")
-
     def bound(self, case: Case) -> Bound | None:
         return None
 
-    def account(self) -> Account:
-        """The account, with the runs' log lines and their warnings."""
-        found = super().account()
+    def completed(self, report: EvalReport) -> EvalReport:
+        """With the runs' log lines and their warnings."""
+        found = super().completed(report)
         return replace(
             found,
             empty_call_samples_us={},  # nothing beside seconds
             logs=found.logs | self.lines,
             warnings=(*found.warnings, *self.notes),
         )
+
+
+class TrainKind(OpKind):
+    """Problems whose shape file says `kind: train`."""
+
+    session_type = TrainSession
+    checkers: tuple[str, ...] = ("quality",)
+    is_pooled = False
+    takes_tools = False
+
+    def plan(self, order: Order) -> Plan:
+        """Our ranks' plan. Raises BadSubmissionError for hyperparameters out of range."""
+        problem = order.setting.problem
+        if order.mode == "profile":
+            raise UsageError(f"{problem.name} has no profile: a call of it is a whole run; leave --mode out")
+        rules = train_rules.read_rules(problem)
+        train_rules.check_cases(problem, (*order.setting.suite.tests, *order.setting.suite.benchmarks), rules)
+        reference = train_rules.reference_hyperparameters(problem, rules)
+        chosen: dict[Side, Hyperparameters] = {"baseline": reference}
+        for side, entry in zip(SIDES, (order.submission, order.opponent), strict=True):
+            if entry is not None:
+                chosen[side] = train_rules.hyperparameters(entry.source, entry.name, rules, reference)
+        own, text = order.setting.data, None
+        if own is not None:
+            text = read_folder(own.folder, own.vocabulary)
+            order = replace(order, setting=train_data.with_text(order.setting, text, own.target, rules))
+        # One launch, since every sample is a run.
+        planned = cast(OpPlan, super().plan(replace(order, setting=replace(order.setting, launches=1))))
+        values = vars(planned) | {"has_controls": False}
+        if text is not None:
+            values |= {"data_sha256": text.sha256, "hidden": text.folders}
+        return TrainPlan(**values, rules=rules, hyperparameters=chosen, text=text)
 
 
 def _times(runs: list[TrainingRun]) -> tuple[float, ...]:

@@ -19,6 +19,7 @@ from harness.core.files import read_text
 from harness.core.records import (
     Case,
     Crashed,
+    EvalReport,
     Failure,
     KernelFigures,
     OpTime,
@@ -32,9 +33,8 @@ from harness.core.records import (
 )
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
-from harness.kinds.kind import Account, Checked, Order, Plan, Progress, Session
+from harness.kinds.kind import Checked, Kind, Order, Plan, Progress, Session
 from harness.kinds.phases import planned
-from harness.kinds.plain import PlainKind, PlainSession
 from harness.process import profilers
 from harness.process.child import Ended, run_child, signal_name
 from harness.process.profiler_tool import Tool
@@ -46,83 +46,29 @@ MAX_FILE_BYTES = 256 << 20  # of a report file that is kept
 
 @dataclass(frozen=True, kw_only=True)
 class VendorPlan(Plan):
-    """`tool` is one of TOOLS, `program` where it lies. It profiles the first `launch_count` launches of a call, or
-    all."""
+    """`program` is where the tool lies. It profiles the first `launch_count` launches of a call, or all."""
 
-    tool: str
     program: str
-    launch_count: int | None
 
 
-class VendorKind(PlainKind):
-    """Asked for by `--tool`; no folder is of this kind by itself."""
-
-    takes_tools = True
-
-    def plan(self, order: Order) -> Plan:
-        """One call of each benchmark shape. Raises UsageError where the tool is not here, or cannot profile this."""
-        setting = order.setting
-        name, problem, device = setting.tool, setting.problem, setting.device
-        tool = TOOLS[name]
-        if setting.evaluator == "theirs":
-            why = problem.only_theirs or "leave --eval theirs out"
-            raise UsageError(f"--tool {name} profiles calls by our own process, not a folder's own evaluator: {why}")
-        problem.check_runnable()
-        program = profilers.find(tool)
-        if program is None:
-            raise UsageError(
-                f"--tool {name}: there is no {tool.program} here (looked in PATH, {', '.join(tool.places)}); install "
-                "it, or leave --tool out for torch's profiler"
-            )
-        if device not in tool.devices:
-            raise UsageError(
-                f"--tool {name} profiles {' and '.join(tool.devices)} devices, and this would run on {device}; leave "
-                "--tool out for torch's profiler"
-            )
-        if tool.most_ranks is not None and setting.world_size > tool.most_ranks:
-            raise UsageError(
-                f"--tool {name} runs one kernel at a time, so kernels that wait for other ranks would hang: it "
-                f"profiles {tool.most_ranks} rank, not {setting.world_size} (--ranks 1, or leave --tool out)"
-            )
-        if setting.launch_count is not None and tool.launch_count is None:
-            raise UsageError(f"--launch-count: --tool {name} runs no kernel twice and profiles all; leave it out")
-        if setting.launch_count is not None and setting.launch_count < 1:
-            raise UsageError(f"--launch-count {setting.launch_count}: 1 or more kernel launches can be profiled")
-        return planned(
-            VendorPlan,
-            order,
-            kind="vendor",
-            secret=0,
-            opponent=None,
-            confined=False,
-            nodes=1,
-            notes=(*setting.notes, Warning(code="vendor", values={"tool": tool.program})),
-            tool=name,
-            program=program,
-            launch_count=setting.launch_count or tool.launch_count,
-        )
-
-    @contextlib.contextmanager
-    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """A folder for each rank, gone when the `with` ends."""
-        assert isinstance(plan, VendorPlan)
-        with staging.workplace(plan) as (folder, cache):
-            yield VendorSession(plan, progress, folder, cache)
-
-
-class VendorSession(PlainSession):
+class VendorSession(Session):
     """The profiled processes, new ones for each case."""
 
     plan: VendorPlan
 
-    def __init__(self, plan: VendorPlan, progress: Progress, folder: Path, cache: Path) -> None:
+    def __init__(self, plan: VendorPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
-        self.folder = folder
         self.tool: Tool = TOOLS[plan.tool]
         self.cases = 0
         self.found = Profile(ranks=(), trace_json="")
         self.warnings: list[Warning] = []
-        self.environ = staging.environ_of(cache) | {"PYTHONPATH": str(ROOT)}
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """With a folder for each rank, gone when the `with` ends."""
+        with staging.workplace(self.plan) as (self.folder, cache):
+            self.environ = staging.environ_of(cache) | {"PYTHONPATH": str(ROOT)}
+            yield
 
     def check(self, case: Case) -> Checked:
         """Profiles the case on all ranks at once."""
@@ -149,9 +95,8 @@ class VendorSession(PlainSession):
         number = [case for phase in self.plan.phases for case in phase.cases].index(case)
         return tuple(_log_name(number, rank) for rank in range(self.plan.world_size))
 
-    def account(self) -> Account:
-        """The account, with the processes' logs."""
-        return replace(super().account(), warnings=tuple(self.warnings))
+    def completed(self, report: EvalReport) -> EvalReport:
+        return replace(super().completed(report), warnings=tuple(self.warnings))
 
     def _warn(self, case: Case, profiled: int, launches: int) -> None:
         """A warning that the tool left launches out; `launches` are the call's, 0 where they could not be counted."""
@@ -251,6 +196,55 @@ class VendorSession(PlainSession):
                 if path.is_file() and path.stat().st_size <= MAX_FILE_BYTES:
                     files[f"rank-{rank}-{path.name}"] = path.read_bytes()
         return Profile(ranks=tuple(ranks), trace_json="", tool=self.tool.program, kernels=tuple(kernels), files=files)
+
+
+class VendorKind(Kind):
+    """Asked for by `--tool`; no folder is of this kind by itself."""
+
+    session_type = VendorSession
+    takes_tools = True
+
+    def plan(self, order: Order) -> Plan:
+        """One call of each benchmark shape. Raises UsageError where the tool is not here, or cannot profile this."""
+        setting = order.setting
+        name, problem, device = setting.tool, setting.problem, setting.device
+        tool = TOOLS[name]
+        if setting.evaluator == "theirs":
+            why = problem.only_theirs or "leave --eval theirs out"
+            raise UsageError(f"--tool {name} profiles calls by our own process, not a folder's own evaluator: {why}")
+        problem.check_runnable()
+        program = profilers.find(tool)
+        if program is None:
+            raise UsageError(
+                f"--tool {name}: there is no {tool.program} here (looked in PATH, {', '.join(tool.places)}); install "
+                "it, or leave --tool out for torch's profiler"
+            )
+        if device not in tool.devices:
+            raise UsageError(
+                f"--tool {name} profiles {' and '.join(tool.devices)} devices, and this would run on {device}; leave "
+                "--tool out for torch's profiler"
+            )
+        if tool.most_ranks is not None and setting.world_size > tool.most_ranks:
+            raise UsageError(
+                f"--tool {name} runs one kernel at a time, so kernels that wait for other ranks would hang: it "
+                f"profiles {tool.most_ranks} rank, not {setting.world_size} (--ranks 1, or leave --tool out)"
+            )
+        if setting.launch_count is not None and tool.launch_count is None:
+            raise UsageError(f"--launch-count: --tool {name} runs no kernel twice and profiles all; leave it out")
+        if setting.launch_count is not None and setting.launch_count < 1:
+            raise UsageError(f"--launch-count {setting.launch_count}: 1 or more kernel launches can be profiled")
+        return planned(
+            VendorPlan,
+            order,
+            kind="vendor",
+            secret=0,
+            opponent=None,
+            confined=False,
+            nodes=1,
+            notes=(*setting.notes, Warning(code="vendor", values={"tool": tool.program})),
+            program=program,
+            launch_count=setting.launch_count or tool.launch_count,
+        )
 
 
 def _log_name(number: int, rank: int) -> str:
