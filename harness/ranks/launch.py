@@ -24,7 +24,7 @@ from harness.core.errors import HarnessError
 from harness.process import cgroup, sandbox
 from harness.ranks import failure, wire
 from harness.ranks.barrier import Barrier, make_barrier
-from harness.ranks.group import Group, RankGroup
+from harness.ranks.group import Group
 from harness.ranks.rank import Rank
 from harness.ranks.watch import RanksWatch
 from harness.ranks.zygote_messages import (
@@ -285,9 +285,7 @@ class Ranks:
         groups = {role: self._group(role, barriers[role]) for role in ROLES}
         for fd in barriers.values():
             os.close(fd)
-        self.trusted: Group = groups["trusted"]
-        self.baseline: Group = groups["baseline"]
-        self.candidate: Group = groups["candidate"]
+        self.trusted, self.baseline, self.candidate = (groups[role] for role in ROLES)
         deadline = time.monotonic() + START_S
         for group in groups.values():
             try:
@@ -301,10 +299,10 @@ class Ranks:
                     "If --unconfined helps, the sandbox is in the way (docs/trust.md)."
                 ) from None
 
-    def _group(self, role: wire.Role, barrier: int) -> RankGroup:
+    def _group(self, role: wire.Role, barrier: int) -> Group:
         shared = Barrier(barrier, self.launch.world_size, self.launch.spin, self.bells.get(role))
         self.barriers.append(shared)
-        return RankGroup(self, role, shared, max(1, len(self.launch.nodes)))
+        return Group(self, role, shared, max(1, len(self.launch.nodes)))
 
     def _order(self, rank: Rank, barrier: int) -> None:
         bell = [self.bells[rank.role]] if self.bells else []

@@ -72,6 +72,14 @@ class RanksWatch:
                 raise failure.crashed(rank, f"sent '{received.type}' where '{reply.__name__}' was due")
         return replies  # type: ignore[return-value]
 
+    def wait(self, seconds: float, deadline: float, members: Sequence[Rank]) -> None:
+        """Waits so long while a rank is kept out of a call of these. Raises as `check_all` does."""
+        until = time.monotonic() + seconds
+        while (now := time.monotonic()) < until:
+            self.begin()  # they wait for the late one, as they should
+            self.check_all(deadline, members)
+            self.processes.poll(until - now)
+
     def check_all(self, deadline: float, waiting: Sequence[Rank]) -> None:
         """Raises RankFailure if a rank of any group has raised or ended, or these are waited for and the deadline has
         passed, or they do nothing."""

@@ -14,7 +14,6 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from harness.ranks.wire import CallSample
 
@@ -76,20 +75,6 @@ def wall_us(called: Sequence[CallSample]) -> float:
     return (max(call.end_ns for call in called) - min(call.start_ns for call in called)) / 1000
 
 
-class Witness(Protocol):
-    """Has the turns of one case on one clock."""
-
-    own: list[Turn]
-    ref: list[Turn]
-    idle: list[Turn]
-
-    def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
-        """The times that count for the calls of submission and baseline, given the times that they claim (us)."""
-
-    def doubt(self, baseline: str, is_baseline: bool = False) -> str:
-        """Why the submission's claims, or the opponent's in the baseline's place, cannot be believed at all, or ""."""
-
-
 @dataclass(kw_only=True)
 class EachCall:
     """Turns of one call each, of both sides in pairs. `idle` are calls without a kernel, of the baseline's ranks or, if
@@ -106,6 +91,7 @@ class EachCall:
     idle: list[Turn] = field(default_factory=list)
 
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
+        """The times that count for the calls of submission and baseline, given the times that they claim (us)."""
         if not self.own:
             return list(own_us), list(ref_us)
         own, ref = (SeenTurns(turns, self.idle or self.ref, self.claim) for turns in (self.own, self.ref))
@@ -118,7 +104,8 @@ class EachCall:
         return own.counted_us(less_us=-more_us), ref.counted_us(less_us=-more_us)
 
     def doubt(self, baseline: str, is_baseline: bool = False) -> str:
-        """Evidence that most calls claim less than half of what they count, beyond chance, or "". Times that do not
+        """Why the submission's claims, or the opponent's in the baseline's place, cannot be believed at all, or "":
+        evidence that most calls claim less than half of what they count, beyond chance. Times that do not
         count gain nothing anyway, so this names only the plain lie."""
         times_us = [[self.claim(ranks) for turn in turns for ranks in turn.called] for turns in (self.own, self.ref)]
         claimed_us, counted_us = (

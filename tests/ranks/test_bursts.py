@@ -19,7 +19,7 @@ from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls
 from harness.ranks import clocks, wire
 from harness.ranks.clocks import Budget, due
-from harness.ranks.group import RankGroup
+from harness.ranks.group import Group
 from harness.ranks.program import Program
 from harness.ranks.wire import CallSample
 from harness.ranks.witness import Turn
@@ -54,13 +54,13 @@ def test_the_reference_is_ranked_and_both_sides_have_had_as_many_calls_when_they
     blocks that it is due in."""
     calls: Counter[str] = Counter()
     timed: list[dict[str, int]] = []
-    opened, call, enough = Calls.open, RankGroup.call, clocks.enough
+    opened, call, enough = Calls.open, Group.call, clocks.enough
 
     def opening(self: Calls, *groups: Any) -> None:
         calls.clear()
         opened(self, *groups)
 
-    def calling(self: RankGroup, indices: Any, *how: Any, **more: Any) -> Any:
+    def calling(self: Group, indices: Any, *how: Any, **more: Any) -> Any:
         calls[self.role] += len(indices)
         return call(self, indices, *how, **more)
 
@@ -70,7 +70,7 @@ def test_the_reference_is_ranked_and_both_sides_have_had_as_many_calls_when_they
         return enough(budget, series, elapsed_s)
 
     monkeypatch.setattr(Calls, "open", opening)
-    monkeypatch.setattr(RankGroup, "call", calling)
+    monkeypatch.setattr(Group, "call", calling)
     monkeypatch.setattr(clocks, "enough", first_asked)
     report = evaluated(
         "from reference import ref_kernel as custom_kernel\n", "gemm_rs", mode="leaderboard", burst=burst

@@ -16,7 +16,7 @@ from harness.kinds.op.probe import Probe
 from harness.kinds.op.traffic import TrafficCount
 from harness.ranks import clocks, failure, wire
 from harness.ranks.device_witness import DeviceWitness
-from harness.ranks.group import Group, Late, RankGroup
+from harness.ranks.group import Group, Late
 from harness.ranks.stepped import Seen, Stepper
 
 EMPTY_CALLS = 30
@@ -27,7 +27,6 @@ class Stepping:
     """The stepped calls of one evaluation. `empty_us` is what an empty call takes before anything is imported."""
 
     def __init__(self, calls: Calls) -> None:
-        assert isinstance(calls.trusted, RankGroup)
         self.calls, self.stepper = calls, Stepper(calls.trusted)
         self.empty_us = 0.0
         self.idle: list[Seen] = []  # the baseline's calls of nothing, of all cases: what they take is the machine's
@@ -55,7 +54,6 @@ class Stepping:
         """Calls of that group on these inputs (-1: none), `work` as in wire.StepCalls. Nobody else runs meanwhile, and
         the devices are idle when it begins. Outputs are kept for judging as Calls.take has it."""
         calls = self.calls
-        assert isinstance(group, RankGroup)
         calls.freeze(calls.baseline, calls.candidate)
         group.processes.wait_frozen(calls.deadline)
         self._drain()
@@ -83,7 +81,7 @@ class Stepping:
         """Waits for what the group that was on turn has left on the devices."""
         if self.stepper.drain(self.calls.deadline):
             return
-        if isinstance(self.before, RankGroup) and self.before.role != "trusted":
+        if self.before is not None and self.before.role != "trusted":
             raise failure.crashed(
                 self.before.members[0], "ran while not on turn: work that it left on its device did not end in 2 s"
             )
