@@ -158,6 +158,14 @@ class OpponentFailed(HarnessError):
         self.case, self.outcome = case, outcome
 
 
+class SubmissionFailed(Exception):
+    """The submission failed: it was wrong, or is held. A session returns the outcome."""
+
+    def __init__(self, outcome: Failure) -> None:
+        super().__init__(outcome.evidence if isinstance(outcome, Held) else outcome.message)
+        self.outcome = outcome
+
+
 class Session:
     """One evaluation's processes, by default without any. Failures of the submission are returned; all others are
     raised as HarnessError. After Raised, Crashed, TimedOut, or Held for a broken judge, nothing more can be asked of

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from factories import case
+from factories import case, outcome_of
 from places import HOSTILE
 
 from harness.core.errors import Exit
 from harness.core.records import Crashed, EvalReport, Held, Measured, Raised, TimedOut, Verdict, Verdicts, Wrong
 from harness.judging import verdict
+from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls
 from harness.ranks import clocks, wire
@@ -143,12 +144,14 @@ def test_a_case_that_is_measured_twice_has_its_delays_and_counts_elsewhere(monke
         monkeypatch.setattr(calls, name, lambda *_, found=found, **__: found)
     monkeypatch.setattr(calls, "verify", lambda *indices: [Verdicts(strict=RIGHT, gpumode=RIGHT) for _ in indices])
     monkeypatch.setattr(op_measure, "_budget", lambda *_: Budget(seconds=1))
+
+    def fail() -> None:
+        raise SubmissionFailed(Held(check="clock", evidence=""))
+
     probes: list[op_measure.Probe] = []
-    monkeypatch.setattr(
-        op_measure, "_block", lambda *these: probes.append(these[5]) or Held(check="clock", evidence="")
-    )
+    monkeypatch.setattr(op_measure, "_block", lambda *these: probes.append(these[5]) or fail())
     for _ in range(2):
-        op_measure._samples(calls, None, None, contextlib.nullcontext, plan.clocks)  # type: ignore[arg-type]
+        outcome_of(op_measure._samples, calls, None, None, contextlib.nullcontext, plan.clocks)
     first, second = ([(probe.due(at, 1), probe.place(8)) for at in range(400)] for probe in probes)
     assert [late for late, _ in first if late] != []
     assert first != second

@@ -31,32 +31,16 @@ class ModelSession(OpSession):
     def measure(self, case: Case) -> Measured | Failure:
         """First tokens, whole generations, memory, and the share of own kernels."""
         self.goes_on("measure")
+        return self.guarded(lambda: self._measured(case))
+
+    def _measured(self, case: Case) -> Measured:
         first_case = with_new(case, 1)
-        first = self._within_limits(
-            lambda: op_measure.measure(
-                self.calls, self.stepping, first_case, self._time(first_case), self.peaks, self.watch.timing
-            )
-        )
-        if not isinstance(first, Measured):
-            return first
-        whole = self._within_limits(
-            lambda: op_measure.measure(
-                self.calls, self.stepping, case, self._least(case), self.peaks, self.watch.timing
-            )
-        )
-        if not isinstance(whole, Measured):
-            return whole
-        kernels: tuple[float | None, dict[str, float]] | Failure = None, {}
+        first, whole = self.sampled(first_case), self.sampled(case)
+        kernels: tuple[float | None, dict[str, float]] = None, {}
         if self.plan.opponent is None:  # the profiler would show a file its role, and a comparison does not need it
-            kernels = self.guarded(lambda: self._own_kernels(case))
-        if not isinstance(kernels, tuple):
-            return kernels
-        told = whole.by_name.get(MEMORY.name)
-        memory = told if told is not None else self.guarded(lambda: _memory(self.calls))
-        if not isinstance(memory, Series):
-            return memory
-        of_step = self._step(case)
-        bounds = {TTFT.name: self._time(first_case), STEP.name: of_step}
+            kernels = self._own_kernels(case)
+        memory = whole.by_name.get(MEMORY.name) or _memory(self.calls)
+        bounds = {TTFT.name: self._time(first_case), STEP.name: self._step(case)}
         return Measured(
             series=(*series_of(case, first.ranked, whole.ranked), memory),
             bounded=TOKENS.name,
@@ -70,9 +54,11 @@ class ModelSession(OpSession):
         limit = self._time(case) if case.kind == "benchmark" else None
         return None if limit is None else Bound(value=_tokens(case) / limit.value * 1e6, by=limit.by)
 
-    def _least(self, case: Case) -> Bound | None:
+    def least(self, case: Case) -> Bound | None:
         """The least time in us of any generation: that of all flops, or of the prompt's bytes, since one pass over the
-        weights may be for as many tokens as were guessed right."""
+        weights may be for as many tokens as were guessed right. Of a first token there is nothing to guess."""
+        if not _steps(case):
+            return self._time(case)
         if self.peaks is None or self.plan.problem.cost_of is None:
             return None
         whole, prompt = (self.plan.problem.cost(one) for one in (case, with_new(case, 1)))
@@ -100,17 +86,15 @@ class ModelSession(OpSession):
         each = replace(whole, **{name: (getattr(whole, name) - getattr(prompt, name)) / steps for name in names})
         return hardware.limit(each, self.peaks)
 
-    def _own_kernels(self, case: Case) -> tuple[float, dict[str, float]] | Failure:
+    def _own_kernels(self, case: Case) -> tuple[float, dict[str, float]]:
         """The share of own kernels and what it is made of, by two profiled generations, whose outputs are judged as
         well. A claim: a submission can tell these calls from timed ones, and the profile is of its own process."""
         steps, names = _steps(case), defined(self.plan.submission)
         further = min(PROFILED_STEPS, steps)
         spent: list[trace.Spent] = []
         for count in (1, 1 + further):
-            found = op_measure.profiled(self.calls, with_new(case, count), [self.launch.workdir("candidate", 0)])
-            if not isinstance(found, list):
-                return found
-            spent.append(trace.spent(found[0], lambda name: is_own(name, names)))
+            [found] = op_measure.profiled(self.calls, with_new(case, count), [self.launch.workdir("candidate", 0)])
+            spent.append(trace.spent(found, lambda name: is_own(name, names)))
         times = steps / further if further else 0
         first, longer = spent
         return share(first, longer, times), shares(first, longer, times)

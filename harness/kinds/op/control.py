@@ -23,7 +23,7 @@ from harness.core.records import (
     TimedOut,
 )
 from harness.judging import verdict
-from harness.kinds.kind import OpponentFailed, Phase, Progress, Session
+from harness.kinds.kind import OpponentFailed, Phase, Progress, Session, SubmissionFailed
 from harness.kinds.op import failures as op_failures
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.plan import OpPlan
@@ -77,11 +77,13 @@ class Guarded(Session):
         assert self.step is not None, "a case is checked first"
         self.step = replace(self.step, then=then)
 
-    def guarded(self, work: Callable[[], T]) -> T | Raised | Crashed | TimedOut | Held:
-        """The result of `work`, or the failure of a rank meanwhile. Raises HarnessError for what is not the
-        submission's fault."""
+    def guarded(self, work: Callable[[], T]) -> T | Failure:
+        """The result of `work`, or the failure of the submission or of a rank meanwhile. Raises HarnessError for what
+        is not the submission's fault."""
         try:
             return work()
+        except SubmissionFailed as failed:
+            return failed.outcome
         except RankFailure as failure:
             self.ranks.check_zygotes()
             if not self.launch.folder.is_dir():

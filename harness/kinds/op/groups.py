@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from harness.core.records import Case, Failure
 from harness.kinds.checkers import CHECKERS
-from harness.kinds.kind import OpponentFailed
+from harness.kinds.kind import OpponentFailed, SubmissionFailed
 from harness.kinds.op.deadline import Deadline
 from harness.kinds.op.plan import OpPlan
 from harness.ranks import wire
@@ -49,11 +49,11 @@ class Groups:
         has them."""
         return self.in_order(*place) if len(self.rivals) > 1 else (self.baseline,)
 
-    def blamed(self, group: Group, case: Case, failure: Failure) -> Failure:
-        """The failure, if it is the candidate's. Raises OpponentFailed if it is the opponent's."""
+    def blamed(self, group: Group, case: Case, failure: Failure) -> SubmissionFailed | OpponentFailed:
+        """What is to be raised for that failure, of the candidate or of an opponent."""
         if group is self.candidate:
-            return failure
-        raise OpponentFailed(f"{case.kind} {case.label}", failure)
+            return SubmissionFailed(failure)
+        return OpponentFailed(f"{case.kind} {case.label}", failure)
 
     @property
     def deadline(self) -> float:

@@ -32,13 +32,13 @@ from harness.judging import warnings
 from harness.kinds import staging
 from harness.kinds.checkers import CHECKERS
 from harness.kinds.conditions import conditions
-from harness.kinds.kind import Checked, Kind, Order, Phase, Plan, Progress, Session
+from harness.kinds.kind import Checked, Kind, Order, Phase, Plan, Progress, Session, SubmissionFailed
 from harness.kinds.op import check as op_check
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls, empty_samples_us
 from harness.kinds.op.deadline import JUDGING, MAKING
 from harness.kinds.op.launches import Launching, stage
-from harness.kinds.op.limits import CaseLimits
+from harness.kinds.op.peaks import CaseLimits
 from harness.kinds.op.plan import OpPlan, make_plan
 from harness.kinds.op.watch import MachineWatch
 from harness.machine import hardware, host
@@ -173,30 +173,34 @@ class OpSession(Launching):
     def measure(self, case: Case) -> Measured | Failure:
         """Samples of every clock, every output verified."""
         self.goes_on("measure")
-        return self._sampled(case, again=False)
+        return self.guarded(lambda: self.sampled(case))
 
     def measure_again(self, case: Case) -> Measured | Failure:
         """Samples of the ranked clock."""
         self.begin(case)
         self.goes_on("measure")
-        return cast("Measured | Failure", self.as_planned(lambda: self._sampled(case, again=True)))
+        return cast("Measured | Failure", self.as_planned(lambda: self.guarded(lambda: self.sampled(case, again=True))))
 
-    def _sampled(self, case: Case, again: bool) -> Measured | Failure:
-        def work() -> Measured | Failure:  # with the bound and the peaks of the moment, which may be measured again
-            limits = self.bound(case), self.peaks
-            return op_measure.measure(self.calls, self.stepping, case, *limits, self.watch.timing, again)
-
-        return self._within_limits(work)
-
-    def _within_limits(self, measure: Callable[[], Measured | Failure]) -> Measured | Failure:
+    def sampled(self, case: Case, again: bool = False) -> Measured:
         """Measures the case; if the result exceeds the limit, measures the machine's peaks again and repeats it. It
         does no harm that the submission has run by then: it could only make peaks low, and the best ones count."""
-        found, limits = self.guarded(measure), self.limits
-        if limits is None or not limits.doubted_by(found):
-            return found
+
+        def measure() -> Measured:
+            limits = self.least(case), self.peaks
+            return op_measure.measure(self.calls, self.stepping, case, *limits, self.watch.timing, again)
+
+        try:
+            return measure()
+        except SubmissionFailed as failed:
+            if self.limits is None or not self.limits.doubted_by(failed.outcome):
+                raise
         self.progress.note("measures this machine's peaks again")
-        peaks = self.guarded(lambda: limits.measure(self.calls))
-        return self.guarded(measure) if isinstance(peaks, Peaks) else peaks
+        self.limits.measure(self.calls)
+        return measure()
+
+    def least(self, case: Case) -> Bound | None:
+        """The time below which a measurement cannot be."""
+        return self.bound(case)
 
     def profile(self, case: Case) -> Profile | Failure:
         """One call of every rank under torch's profiler."""

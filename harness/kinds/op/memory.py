@@ -1,13 +1,14 @@
 """The device memory that a call needs, of submission and reference: a metric beside time."""
 
 from harness.core.metrics import MEMORY
-from harness.core.records import Case, Cost, Failure, Series, Wrong
+from harness.core.records import Case, Cost, Series
 from harness.kinds.op.calls import Calls
+from harness.kinds.op.check import expect_right
 
 PAIRS = 3  # calls of either side: a peak does not vary as times do, and each call costs a fresh input
 
 
-def measured(calls: Calls, case: Case) -> Series | Failure | None:
+def measured(calls: Calls, case: Case) -> Series | None:
     """Calls of either side on the same fresh inputs, one by one. None on CPU cores, where nothing tells a call's memory
     from the process's.
 
@@ -24,10 +25,7 @@ def measured(calls: Calls, case: Case) -> Series | Failure | None:
         sides = calls.both("memory", calls.at)
         turns = {group: calls.turn(group, [0], watched=True) for group in sides}
         rivals = [group for group in sides if group in calls.rivals]
-        for group, verdicts in zip(rivals, calls.verify(*[0] * len(rivals)), strict=True):
-            if not verdicts.strict.passed:
-                wrong = Wrong(message=f"a call whose memory was measured: {verdicts.strict.message}")
-                return calls.blamed(group, case, wrong)
+        expect_right(calls, case, [(group, 0) for group in rivals], "a call whose memory was measured")
         own.append(float(calls.memory_of(calls.candidate)))
         ref.append(float(calls.memory_of(calls.baseline)))
         results = [call.output.nbytes if call.output else 0 for call in turns[calls.candidate].called[0]]

@@ -28,7 +28,7 @@ from harness.core.records import (
     Warning,
     Wrong,
 )
-from harness.kinds.kind import Checked, OpponentFailed, Order, Plan, Progress
+from harness.kinds.kind import Checked, OpponentFailed, Order, Plan, Progress, SubmissionFailed
 from harness.kinds.op.kind import OpKind, OpSession
 from harness.kinds.op.plan import OpPlan
 from harness.kinds.train import data as train_data
@@ -100,18 +100,22 @@ class TrainSession(OpSession):
                 runs.warm_up(side)
             return Checked(outcome=Passed())
         if self.plan.opponent is not None:
-            run = self._run(runs, "baseline")
-            if isinstance(run, TrainingRun) and not run.has_converged:
-                raise OpponentFailed(f"{case.kind} {case.label}", Wrong(message=f"the run {run.ending}"))
-        found = self._run(runs, "candidate")
-        if isinstance(found, Held):
-            return Checked(outcome=found)
-        outcome = found if isinstance(found, Wrong) else Wrong(message=f"the run {found.ending}")
-        if isinstance(found, TrainingRun) and found.has_converged:
-            passed = Verdict(passed=True)
-            return Checked(outcome=Passed(), verdicts=Verdicts(strict=passed, gpumode=passed))
-        failed = Verdict(passed=False, message=outcome.message)
-        return Checked(outcome=outcome, verdicts=Verdicts(strict=failed, gpumode=failed))
+            self._run_to_target(runs, "baseline")
+        try:
+            self._run_to_target(runs, "candidate")
+        except SubmissionFailed as failed:
+            if not isinstance(failed.outcome, Wrong):
+                raise
+            verdict = Verdict(passed=False, message=failed.outcome.message)
+            return Checked(outcome=failed.outcome, verdicts=Verdicts(strict=verdict, gpumode=verdict))
+        passed = Verdict(passed=True)
+        return Checked(outcome=Passed(), verdicts=Verdicts(strict=passed, gpumode=passed))
+
+    def _run_to_target(self, runs: Runs, side: Side) -> None:
+        run = self._run(runs, side)
+        if not run.has_converged:
+            failed = Wrong(message=f"the run {run.ending}")
+            raise self.calls.blamed(getattr(self.calls, side), runs.case, failed)
 
     def measure(self, case: Case) -> Measured | Failure:
         """Every run of either side, in turn."""
@@ -134,7 +138,7 @@ class TrainSession(OpSession):
             self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
         return replace(case, params=case.params | {"target": self.targets[case.label]})
 
-    def _measured(self, case: Case) -> Measured | Failure:
+    def _measured(self, case: Case) -> Measured:
         case = self._aimed(case)
         runs = Runs(self.calls, case)
         found: dict[Side, list[TrainingRun]] = {side: [] for side in SIDES}
@@ -144,8 +148,6 @@ class TrainSession(OpSession):
             self._count("data", time.monotonic() - began)
             for side in SIDES if number % 2 == 0 else SIDES[::-1]:
                 run = self._run(runs, side)
-                if isinstance(run, Wrong | Held):
-                    return run
                 found[side].append(run)
                 self._note(case, side, number, run)
         return self._judged(case, found)
@@ -153,13 +155,8 @@ class TrainSession(OpSession):
     def _make_input(self, runs: Runs, *place: int | str) -> None:
         runs.make(self.plan.seed(*place), self.plan.hidden_seed(*place))
 
-    def _run(self, runs: Runs, side: Side) -> TrainingRun | Wrong | Held:
-        """One run. Raises OpponentFailed where it is the opponent's that breaks a rule."""
+    def _run(self, runs: Runs, side: Side) -> TrainingRun:
         run = runs.run(side)
-        if isinstance(run, Wrong | Held):
-            if side == "baseline":
-                raise OpponentFailed(f"{runs.case.kind} {runs.case.label}", run)
-            return run
         self._count("evaluation", run.evaluation_s)
         self._count("training", run.seconds - run.loading_s)
         self._count("loading", run.loading_s)
@@ -183,17 +180,17 @@ class TrainSession(OpSession):
             text = f"{who} {number + 1} spent {part:.0%} of its time on loading data, which starves compute"
             self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
 
-    def _judged(self, case: Case, found: dict[Side, list[TrainingRun]]) -> Measured | Failure:
+    def _judged(self, case: Case, found: dict[Side, list[TrainingRun]]) -> Measured:
         own, other = found["candidate"], found["baseline"]
         failed = [run for run in own if not run.has_converged]
         if len(failed) > MOST_FAILED:
-            return Wrong(message=f"{len(failed)} of {len(own)} runs did not converge; the last {failed[-1].ending}")
+            message = f"{len(failed)} of {len(own)} runs did not converge; the last {failed[-1].ending}"
+            raise SubmissionFailed(Wrong(message=message))
         if evidence := idle_period(own, other):
-            return Held(check="training", evidence=evidence)
+            raise SubmissionFailed(Held(check="training", evidence=evidence))
         if self.plan.opponent is not None and (evidence := idle_period(other, own)):
             raise OpponentFailed(f"{case.kind} {case.label}", Held(check="training", evidence=evidence))
-        if held := self._too_fast(case, own, other):
-            return held
+        self._check_speed(case, own, other)
         return Measured(
             series=(
                 Series(metric=TIME_TO_TARGET, own=_times(own), baseline=_times(other)),
@@ -201,9 +198,9 @@ class TrainSession(OpSession):
             )
         )
 
-    def _too_fast(self, case: Case, own: list[TrainingRun], other: list[TrainingRun]) -> Held | None:
-        """Whether these runs need fewer sequences than the reference's by more than chance allows. Where its rules have
-        none, those of this evaluation count, if they are of the reference and have the same batch size."""
+    def _check_speed(self, case: Case, own: list[TrainingRun], other: list[TrainingRun]) -> None:
+        """Holds the runs if they need fewer sequences than the reference's by more than chance allows. Where its rules
+        have none, those of this evaluation count, if they are of the reference and have the same batch size."""
         plan = self.plan
         batch_size = plan.hyperparameters["candidate"]["batch_size"]
         known = () if plan.data_sha256 else plan.rules.reference_samples(case.params, batch_size)
@@ -213,15 +210,15 @@ class TrainSession(OpSession):
         if len(known) < LEAST_KNOWN:
             text = f"no convergence of the reference is known with batch_size {batch_size}; nothing was held against it"
             self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
-            return None
+            return
         if not converges_too_fast(samples, known, float(case.params["every"])):  # type: ignore[arg-type]
-            return None
+            return
         mean, theirs = sum(samples) / len(samples), sum(known) / len(known)
-        return Held(
-            check="convergence",
-            evidence=f"{len(samples)} runs needed {mean:.0f} sequences on average to the target, {len(known)} runs of "
-            f"the reference {theirs:.0f} with the same batch size: more than chance allows (t-test, p < 0.05)",
+        evidence = (
+            f"{len(samples)} runs needed {mean:.0f} sequences on average to the target, {len(known)} runs of "
+            f"the reference {theirs:.0f} with the same batch size: more than chance allows (t-test, p < 0.05)"
         )
+        raise SubmissionFailed(Held(check="convergence", evidence=evidence))
 
     def bound(self, case: Case) -> Bound | None:
         return None
