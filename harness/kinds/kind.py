@@ -1,8 +1,7 @@
 """The seam: what evaluations, boards and reports know of a kind of problem, and nothing more.
 
 A kind is registered in one line of kinds.registry. It reads a problem, plans an evaluation of one of its submissions,
-and opens a session, which is all that touches processes. evaluation.evaluate runs any session; kinds.replay is one
-that runs nothing.
+and opens a session, which is all that touches processes. evaluation.evaluate runs any session.
 """
 
 import contextlib

@@ -23,7 +23,6 @@ from harness.kinds.op.kind import OpKind
 from harness.kinds.op.pool import OpPool
 from harness.kinds.parallelkernelbench.kind import ParallelKernelBenchKind
 from harness.kinds.program.kind import ProgramKind
-from harness.kinds.replay import ReplayKind
 from harness.kinds.trace.kind import TraceKind
 from harness.kinds.train.kind import TrainKind
 from harness.kinds.vendor_tool.kind import VendorKind
@@ -36,7 +35,6 @@ KINDS: dict[str, Kind] = {
     "op": OpKind(),
     "folder": FolderKind(),
     "external": ExternalKind(),
-    "replay": ReplayKind(),
     "vendor": VendorKind(),
     "program": ProgramKind(),
     "train": TrainKind(),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from conftest import Silent
 from factories import ordered, report
+from replaying import replay_of
 
 from harness.agents.guide import agents_text, instruction
 from harness.core.checkout import Checkout
@@ -16,7 +17,6 @@ from harness.kinds.kind import Kind, Plan, Progress, Session
 from harness.kinds.op.plan import make_plan
 from harness.kinds.op.pool import OpPool
 from harness.kinds.registry import KINDS, find, pool_of, read_submission
-from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting
 from harness.problems.shape_file import problem_names
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 from conftest import Silent
 from factories import outcome_of
+from replaying import replay_of
 from rich.console import Console
 
 from harness.board import report_json
@@ -32,7 +33,6 @@ from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
 from harness.kinds.kind import Order, SubmissionFailed
 from harness.kinds.registry import kind_of, read_submission
-from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting
 from harness.kinds.train import rank as quality_trusted
 from harness.kinds.train import rank_run as training

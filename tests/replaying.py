@@ -1,6 +1,7 @@
 """A session that runs nothing: it answers with what a report says became of every case.
 
-For tests of evaluations, boards, pages and comparisons, which then need neither ranks nor devices.
+For tests of evaluations, boards, pages and comparisons, which then need neither ranks nor devices. Importing this
+registers the kind.
 """
 
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from harness.core.records import (
 )
 from harness.kinds.kind import Checked, Kind, Order, Plan, Progress, Session
 from harness.kinds.phases import phases
+from harness.kinds.registry import KINDS
 from harness.problems.problem import Problem
 
 KEPT = (  # of the report that is replayed, beside its cases
@@ -115,3 +117,6 @@ class ReplayKind(Kind):
     def plan(self, order: Order) -> Plan:
         """A replay needs a report: replay_of makes its plan."""
         raise HarnessError("a replay is planned by replay_of")
+
+
+KINDS["replay"] = ReplayKind()
