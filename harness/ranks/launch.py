@@ -6,7 +6,6 @@ process below it. Never imports torch.
 """
 
 import contextlib
-import json
 import os
 import secrets
 import selectors
@@ -17,27 +16,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import cast
 
-from harness.core.decode import decode
 from harness.core.errors import HarnessError
 from harness.process import cgroup, sandbox
-from harness.ranks import failure, wire
+from harness.ranks import failure, wire, zygote_messages
 from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.group import Group
 from harness.ranks.rank import Rank
 from harness.ranks.watch import RanksWatch
-from harness.ranks.zygote_messages import (
-    MAX_MESSAGE_BYTES,
-    Confined,
-    Freeze,
-    GroupFrozen,
-    NodeLost,
-    RankExited,
-    ShowStacks,
-    Thaw,
-    ZygoteMessage,
-)
 from harness.ranks.zygotes import GROUPS, ROLES, Zygotes
 
 START_S = 120.0  # for ranks to start, from a cold disk, and for each further step before the first case
@@ -197,16 +183,19 @@ class Ranks:
         if role not in self.frozen:
             self.freezes += 1
             self.frozen[role] = self.freezing[role] = self.freezes
-            self.zygotes.tell(Freeze(group=self.launch.names[role], number=self.freezes))
+            self._tell(role, "freeze", self.freezes)
 
     def thaw(self, role: wire.Role) -> None:
         if role in self.frozen:
             del self.frozen[role]
             self.freezing.pop(role, None)
-            self.zygotes.tell(Thaw(group=self.launch.names[role]))
+            self._tell(role, "thaw")
 
     def show_stacks(self, role: wire.Role) -> None:
-        self.zygotes.tell(ShowStacks(group=self.launch.names[role]))
+        self._tell(role, "show_stacks")
+
+    def _tell(self, role: wire.Role, what: zygote_messages.What, number: int = 0) -> None:
+        self.zygotes.tell(zygote_messages.GroupOrder(group=self.launch.names[role], what=what, number=number))
 
     def check_zygotes(self) -> None:
         """Raises HarnessError if a process that ranks are forked from was stopped or has ended: no rank is to blame."""
@@ -238,7 +227,7 @@ class Ranks:
 
     def _read_control(self, control: socket.socket) -> bool:
         try:
-            data = control.recv(MAX_MESSAGE_BYTES)
+            data = control.recv(zygote_messages.MAX_MESSAGE_BYTES)
         except ConnectionError:
             data = b""
         if not data:
@@ -246,12 +235,12 @@ class Ranks:
             for rank in self.all_ranks():
                 rank.gone = rank.gone or ENDED
             return False
-        message: ZygoteMessage = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))
-        if isinstance(message, NodeLost):
+        message = zygote_messages.message_of(data)
+        if isinstance(message, zygote_messages.NodeLost):
             raise HarnessError(message.why)
-        if isinstance(message, Confined):
+        if isinstance(message, zygote_messages.Confined):
             self.lacking += [text for text in message.lacking if text not in self.lacking]
-        elif isinstance(message, GroupFrozen):
+        elif isinstance(message, zygote_messages.GroupFrozen):
             role = self.roles[message.group]
             rank = self.ranks[role][0]
             if message.running:
@@ -260,7 +249,7 @@ class Ranks:
                 rank.gone = rank.gone or f"ran while not on turn: the {role} {message.ran} while it was stopped"
             if self.freezing.get(role) == message.number:
                 del self.freezing[role]
-        elif isinstance(message, RankExited):
+        elif isinstance(message, zygote_messages.RankExited):
             self.by_pid[message.pid].exited(message.code)
             self.exited.add(message.pid)
         else:

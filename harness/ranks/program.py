@@ -53,16 +53,16 @@ class Program:
         self.masked: list[Masked] = []  # of each of these, what is still to be unmasked
         self.settled = order.cores  # where calls run now
         self.is_watched, self.call_bytes = False, 0  # whether the next call's memory is wanted; the last watched one's
-        self.commands: dict[type, Callable[[Any], wire.Reply]] = {
+        self.commands: dict[type | wire.What, Callable[[Any], wire.Reply]] = {
             wire.ImportKernel: self.import_kernel,
-            wire.CompileKernel: self.compile_kernel,
+            "compile": self.compile_kernel,
             wire.OpenGroup: self.open_group,
-            wire.CloseGroup: self.close_group,
+            "close_group": self.close_group,
             wire.LoadInputs: self.load_inputs,
             wire.Yield: self.yield_memory,
-            wire.Regain: self.regain_memory,
-            wire.WatchMemory: self.watch_memory,
-            wire.TellMemory: self.tell_memory,
+            "regain": self.regain_memory,
+            "watch_memory": self.watch_memory,
+            "tell_memory": self.tell_memory,
             wire.Call: self.call,
             wire.StepCalls: self.step_calls,
         }
@@ -76,7 +76,7 @@ class Program:
             except EOFError:
                 return
             try:
-                reply = self.commands[type(command)](command)
+                reply = self.commands[command.what if isinstance(command, wire.Do) else type(command)](command)
             except BaseException as error:  # the one broad catch: a submission may raise anything, SystemExit too
                 reply = failed(error)
             self.exchange.send_files()
@@ -85,7 +85,7 @@ class Program:
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         raise NotImplementedError
 
-    def compile_kernel(self, command: wire.CompileKernel) -> wire.Reply:
+    def compile_kernel(self, command: wire.Do) -> wire.Reply:
         """Rank 0 imports the kernel and prints what its compilers do. The other ranks find the compiled files later."""
         if self.order.rank == 0:
             with verbose_extensions():
@@ -108,7 +108,7 @@ class Program:
         )
         return wire.Done()
 
-    def close_group(self, command: wire.CloseGroup) -> wire.Reply:
+    def close_group(self, command: wire.Do) -> wire.Reply:
         self.loaded = self.masked = []
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -131,16 +131,16 @@ class Program:
             self.exchange.close_buffers()
         return wire.Done(freed_bytes=self.device.release())
 
-    def regain_memory(self, command: wire.Regain) -> wire.Reply:
+    def regain_memory(self, command: wire.Do) -> wire.Reply:
         self.device.regain()
         return wire.Done()
 
-    def watch_memory(self, command: wire.WatchMemory) -> wire.Reply:
+    def watch_memory(self, command: wire.Do) -> wire.Reply:
         self.device.watch_memory()
         self.is_watched = True
         return wire.Done()
 
-    def tell_memory(self, command: wire.TellMemory) -> wire.Reply:
+    def tell_memory(self, command: wire.Do) -> wire.Reply:
         return wire.MemoryTold(peak_bytes=self.device.peak_bytes(), call_bytes=self.call_bytes)
 
     def call(self, command: wire.Call) -> wire.Reply:

@@ -155,7 +155,7 @@ class Calls(Groups):
         self.load(group, indices)
         keys = [self._keys[index] for index in indices if self._keys[index]]
         if watched:
-            group.ask(wire.WatchMemory(), wire.Done, self.deadline)
+            group.ask(wire.Do(what="watch_memory"), wire.Done, self.deadline)
         called = self.call(group, range(len(indices)), clock, keys, late, idle=idle)
         if not idle:
             self.ahead += len(indices) if group is self.candidate else -len(indices)

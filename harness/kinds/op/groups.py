@@ -78,7 +78,7 @@ class Groups:
             groups = tuple(group for group in groups if group is self.trusted and problem.cost_of is not None)
         self._opened += 1
         for group in groups:
-            group.send(wire.CloseGroup())
+            group.send(wire.Do(what="close_group"))
             group.send(wire.OpenGroup(number=self._opened, free_port=free_port()))
         for group in groups:
             group.gather(wire.Done, self.deadline)
@@ -91,12 +91,12 @@ class Groups:
     def compile_kernels(self, groups: Sequence[Group]) -> None:
         """Has these groups compile their kernels, one after the other."""
         for group in groups:
-            group.ask(wire.CompileKernel(), wire.Imported, self.deadline)
+            group.ask(wire.Do(what="compile"), wire.Imported, self.deadline)
 
     def close_rivals(self, phase: int) -> None:
         """Closes the process groups of submissions."""
         for group in self.in_order("close", phase):
-            group.ask(wire.CloseGroup(), wire.Done, self.deadline)
+            group.ask(wire.Do(what="close_group"), wire.Done, self.deadline)
 
     def is_judged(self, group: Group) -> bool:
         """Whether the group's outputs are judged."""
@@ -119,7 +119,7 @@ class Groups:
         and on several nodes ranks say it, so it is a claim."""
         if self.has_files and self.plan.nodes == 1:
             return max(group.resident_bytes())
-        return max(told.peak_bytes for told in group.ask(wire.TellMemory(), wire.MemoryTold, self.deadline))
+        return max(told.peak_bytes for told in group.ask(wire.Do(what="tell_memory"), wire.MemoryTold, self.deadline))
 
     def peaks_of_all(self) -> dict[str, int]:
         """The most memory, in bytes, that a rank of each group has had so far, by the group's name."""
@@ -128,13 +128,13 @@ class Groups:
 
     def memory_of(self, group: Group) -> int:
         """The device memory, in bytes, that a rank of the group had at most during its last watched call; 0 on CPUs."""
-        return max(told.call_bytes for told in group.ask(wire.TellMemory(), wire.MemoryTold, self.deadline))
+        return max(told.call_bytes for told in group.ask(wire.Do(what="tell_memory"), wire.MemoryTold, self.deadline))
 
     def regain(self, group: Group) -> None:
         """The group gets back as much memory as it gave back when it rested."""
         if group in self.rested:
             self.rested.remove(group)
-            group.ask(wire.Regain(), wire.Done, self.deadline)
+            group.ask(wire.Do(what="regain"), wire.Done, self.deadline)
 
     def rest(self, group: Group) -> None:
         """Ends the group's turn: it gives back device memory if it keeps much, and is stopped."""

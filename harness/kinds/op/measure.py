@@ -255,10 +255,10 @@ def profile(calls: Calls, case: Case, workdirs: Sequence[Path]) -> Profile:
 def profiled(calls: Calls, case: Case, workdirs: Sequence[Path]) -> list[trace.RankTrace]:
     """Each rank's trace of one call, behind a warm-up; both calls are verified."""
     calls.make(case, calls.fresh(2))
-    calls.candidate.ask(wire.StartProfile(), wire.Done, calls.deadline)
+    calls.candidate.ask(wire.Do(what="start_profile"), wire.Done, calls.deadline)
     for index in range(2):
         calls.turn(calls.candidate, [index])
-    calls.candidate.ask(wire.StopProfile(), wire.Done, calls.deadline)
+    calls.candidate.ask(wire.Do(what="stop_profile"), wire.Done, calls.deadline)
     _, profiled = calls.verify(0, 1)  # the warm-up's is taken first
     if not profiled.strict.passed:
         raise SubmissionFailed(Wrong(message=f"profiled call: {profiled.strict.message}"))

@@ -48,7 +48,7 @@ def known(plan: OpPlan, device_model: str, load_per_core: float) -> Peaks | None
 def measured(calls: Calls, device_model: str, load_per_core: float) -> Peaks:
     """The best rates of this and earlier measurements, which are remembered."""
     before = host.cpu_time()
-    ranks = calls.trusted.ask(wire.MeasurePeaks(), wire.PeaksMeasured, calls.deadline)
+    ranks = calls.trusted.ask(wire.Do(what="measure_peaks"), wire.PeaksMeasured, calls.deadline)
     stolen = host.cpu_time().stolen_since(before)
     peaks = Peaks(
         flops_per_s=median([rank.flops_per_s for rank in ranks]),
