@@ -11,7 +11,6 @@ from pathlib import Path
 from harness.core.checkout import Checkout, shown
 from harness.core.errors import BadFileError
 from harness.core.records import Params, Warning
-from harness.gpumode.folder import AnyParams
 from harness.kinds.benchmarks.kind import BenchmarkKind
 from harness.kinds.benchmarks.problem import (
     BenchmarkProblem,
@@ -64,12 +63,7 @@ class ParallelKernelBenchKind(BenchmarkKind):
             folder=place,
             shapes_path=utils / INPUTS,
             submissions_folder=place.parent,
-            ranking_by="geom",
             suites=suites_of([params], 0, RANKS, batch=""),
-            params_type=AnyParams,
-            cost_of=None,
-            is_upstream=True,
-            checker="benchmark",
             kind="parallelkernelbench",
             files=glue("parallelkernelbench") | staged | {STAGED: place.read_bytes()},
             needed=(STAGED, f"{UTILS}/{INPUTS}"),
