@@ -21,8 +21,9 @@ from harness.core.records import (
     Passed,
     Profile,
     Submission,
+    Verdicts,
 )
-from harness.kinds.kind import Checked, Kind, Order, Plan, Progress, Session
+from harness.kinds.kind import Kind, Order, Plan, Progress, Session, SubmissionFailed
 from harness.kinds.phases import phases
 from harness.kinds.registry import KINDS
 from harness.problems.problem import Problem
@@ -77,20 +78,22 @@ class ReplaySession(Session):
         self.has_failed = False
         self.now: CaseResult
 
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case) -> Verdicts | None:
         """The recorded outcome of the next case."""
         self.now = self.left.pop(0)
         outcome = self.now.outcome
         if isinstance(outcome, NotRun) and not self.has_failed:
             raise HarnessError(f"the report does not say what became of {case.kind} {case.label}")
         self.has_failed = self.has_failed or isinstance(outcome, get_args(Failure))
-        return Checked(outcome=Passed() if isinstance(outcome, Measured) else outcome, verdicts=self.now.verdicts)
+        if not isinstance(outcome, Measured | Passed):
+            raise SubmissionFailed(outcome, self.now.verdicts)
+        return self.now.verdicts
 
-    def measure(self, case: Case) -> Measured | Failure:
+    def measure(self, case: Case) -> Measured:
         assert isinstance(self.now.outcome, Measured)
         return self.now.outcome
 
-    def profile(self, case: Case) -> Profile | Failure:
+    def profile(self, case: Case) -> Profile:
         return self.now.profile or Profile(ranks=(), trace_json="")
 
     def bound(self, case: Case) -> Bound | None:

@@ -73,17 +73,18 @@ def controlled(
         return list(results)
     measured = sorted(measured, key=lambda one: median(one[1].ranked.baseline))[:CASES]
     places, cases = [at for at, _ in measured], [results[at].case for at, _ in measured]
-    beside: list[Measured] | LaunchFailed = [outcome for _, outcome in measured]
+    beside = [outcome for _, outcome in measured]
     if controls is not None and controls.suffice(cases, [outcome for _, outcome in measured]):
         return list(results)
     logs: list[float] = []
     for number in range(PAIRS):
-        if number:
-            beside = one_more(plan, session, progress, cases)
-        if isinstance(beside, LaunchFailed):
-            return with_outcome(results, places[beside.number], beside.outcome)
-        alone = one_more(plan, session, progress, cases, is_control=True)
-        if isinstance(alone, LaunchFailed):
+        try:
+            beside = one_more(plan, session, progress, cases) if number else beside
+        except LaunchFailed as failed:
+            return with_outcome(results, places[failed.number], failed.outcome)
+        try:
+            alone = one_more(plan, session, progress, cases, is_control=True)
+        except LaunchFailed:
             return list(results)  # the reference fails beside itself: nothing is known of the submission
         if controls is not None:
             controls.add(cases, alone)

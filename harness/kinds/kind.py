@@ -22,7 +22,6 @@ from harness.core.records import (
     Measured,
     Mode,
     NotRun,
-    Passed,
     Profile,
     Ranking,
     Submission,
@@ -36,6 +35,7 @@ from harness.problems.problem import Problem, Suite
 from harness.problems.submission import read_submission
 
 Evaluator = Literal["ours", "theirs"]
+Then = Literal["check", "measure", "profile"]  # what becomes of a case: it is checked, and then measured or profiled
 BROKE_ITS_JUDGE = "broke its judge"  # of Held: a trusted process failed, and does not with the reference in its place
 TORCH = "torch"  # the profiler that our ranks have; the others are process.profilers.TOOLS
 
@@ -82,7 +82,7 @@ class Phase:
     name: Literal["test", "benchmark", "profile"]
     cases: tuple[Case, ...]
     limit_s: float
-    then: Literal["check", "measure", "profile"]
+    then: Then
     case_s: float = 0.0
     independent: bool = False  # a case that fails leaves the others worth measuring
 
@@ -131,15 +131,6 @@ class Plan(Setting):
         return "the reference" if self.opponent is None else "A"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checked:
-    """The outcome of a case's checked calls, and the verdicts where outputs were judged. NotRun: an earlier failure of
-    the phase kept the session from running the case."""
-
-    outcome: Passed | Failure | NotRun
-    verdicts: Verdicts | None = None
-
-
 class Progress(Protocol):
     """Receives progress events; report.progress shows them."""
 
@@ -158,17 +149,18 @@ class OpponentFailed(HarnessError):
 
 
 class SubmissionFailed(Exception):
-    """The submission failed: it was wrong, or is held. A session returns the outcome."""
+    """The submission failed in a case, with these verdicts where outputs were judged. NotRun: an earlier failure of the
+    phase kept the session from running the case."""
 
-    def __init__(self, outcome: Failure) -> None:
-        super().__init__(outcome.evidence if isinstance(outcome, Held) else outcome.message)
-        self.outcome = outcome
+    def __init__(self, outcome: Failure | NotRun, verdicts: Verdicts | None = None) -> None:
+        super().__init__(outcome)
+        self.outcome, self.verdicts = outcome, verdicts
 
 
 class Session:
-    """One evaluation's processes, by default without any. Failures of the submission are returned; all others are
-    raised as HarnessError. After Raised, Crashed, TimedOut, or Held for a broken judge, nothing more can be asked of
-    the session. `deadline` is of time.monotonic(), of the phase that is open."""
+    """One evaluation's processes, by default without any. Failures of the submission are raised as SubmissionFailed,
+    all others as HarnessError. After Raised, Crashed, TimedOut, or Held for a broken judge, nothing more can be asked
+    of the session. `deadline` is of time.monotonic(), of the phase that is open."""
 
     def __init__(self, plan: Plan, progress: Progress) -> None:
         self.plan, self.progress = plan, progress
@@ -181,9 +173,8 @@ class Session:
         """A context in which what the session needs is there; whatever it started is gone when the `with` ends."""
         yield
 
-    def prepare(self) -> Passed | Failure:
+    def prepare(self) -> None:
         """Everything before the first case: compiling, importing, the clock's resolution, the machine's peaks."""
-        return Passed()
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
@@ -196,28 +187,27 @@ class Session:
         finally:
             self.phases_s[phase.name] = time.monotonic() - began
 
-    def check(self, case: Case) -> Checked:
-        """Is the submission right in this case?"""
+    def check(self, case: Case) -> Verdicts | None:
+        """Is the submission right in this case? Returns the verdicts where outputs were judged."""
         raise NotImplementedError
 
-    def measure(self, case: Case) -> Measured | Failure:
+    def measure(self, case: Case) -> Measured:
         """Measures a case that was just checked, every output verified."""
         raise AssertionError("no phase of the plan measures")
 
-    def profile(self, case: Case) -> Profile | Failure:
+    def profile(self, case: Case) -> Profile:
         """Profiles a case that was just checked."""
         raise AssertionError("no phase of the plan profiles")
 
-    def close(self) -> Passed | Failure:
+    def close(self) -> None:
         """Ends a phase whose cases are done, while its deadline still holds."""
-        return Passed()
 
-    def again(self, is_control: bool = False) -> Passed | Failure:
+    def again(self, is_control: bool = False) -> None:
         """Another launch: fresh processes, up to where benchmarks can be measured. `is_control`: the reference takes
         the submission's place."""
         raise AssertionError("the plan has one launch")
 
-    def measure_again(self, case: Case) -> Measured | Failure:
+    def measure_again(self, case: Case) -> Measured:
         """The series that ranks, of a case that an earlier launch has measured; every output verified."""
         raise AssertionError("the plan has one launch")
 

@@ -47,7 +47,7 @@ from harness.kinds.conditions import conditions
 from harness.kinds.external.programs import LANGUAGES, EvaluatorProgram
 from harness.kinds.external.validation import validated
 from harness.kinds.gpu_only import refuse_gpu_only
-from harness.kinds.kind import Checked, Kind, Order, Phase, Plan, Progress, Session
+from harness.kinds.kind import Kind, Order, Phase, Plan, Progress, Session, SubmissionFailed
 from harness.kinds.phases import planned
 from harness.machine import host
 from harness.problems.problem import Problem
@@ -138,7 +138,7 @@ class ExternalSession(Session):
             self.environ = self._environ(self.folder, cache)
             yield
 
-    def prepare(self) -> Passed | Failure:
+    def prepare(self) -> None:
         """Compiles the program, or what the submission compiles at its import."""
         problem, submission = self.plan.task_problem, self.plan.submission
         language = LANGUAGES[problem.lang]
@@ -155,11 +155,10 @@ class ExternalSession(Session):
             self.logs["compile"] = built.log
             self.phases_s["compile"] = time.monotonic() - began
         if not isinstance(built.program, EvaluatorProgram):
-            return built.program
+            raise SubmissionFailed(built.program)
         self.program = built.program
         for name in files.keys() - self.program.files.keys():  # sources of what was compiled
             (self._staged / name).unlink(missing_ok=True)
-        return Passed()
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
@@ -189,19 +188,20 @@ class ExternalSession(Session):
             return [(f"profile {index}", (case,)) for index, case in enumerate(cases)]
         return [(mode, cases)]
 
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case) -> None:
         """eval.py's word on the next case."""
         outcome = self.outcomes[self.at]
         self.at += 1
-        return Checked(outcome=Passed() if isinstance(outcome, Measured) else outcome)
+        if not isinstance(outcome, Measured | Passed):
+            raise SubmissionFailed(outcome)
 
-    def measure(self, case: Case) -> Measured | Failure:
+    def measure(self, case: Case) -> Measured:
         """The times that eval.py tells of the case that was just checked."""
         outcome = self.outcomes[self.at - 1]
         assert isinstance(outcome, Measured), "a case that is right was timed"
         return outcome
 
-    def profile(self, case: Case) -> Profile | Failure:
+    def profile(self, case: Case) -> Profile:
         """eval.py's profile is a text."""
         return Profile(ranks=(), trace_json="", text=self.profiles[self.at - 1])
 

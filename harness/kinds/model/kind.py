@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from harness.core.errors import UsageError
 from harness.core.metrics import MEMORY, STEP, TOKENS, TTFT
-from harness.core.records import Bound, Case, Failure, Measured, Series
+from harness.core.records import Bound, Case, Measured, Series
 from harness.core.stats import median
 from harness.kinds.kind import Order, Plan
 from harness.kinds.model.own_kernels import defined, is_own, share, shares
@@ -28,10 +28,11 @@ PROFILED_STEPS = 4  # beyond the first token: traces of long generations are too
 class ModelSession(OpSession):
     """The groups of one evaluation: checks are an op's, measurements a model's."""
 
-    def measure(self, case: Case) -> Measured | Failure:
+    def measure(self, case: Case) -> Measured:
         """First tokens, whole generations, memory, and the share of own kernels."""
         self.goes_on("measure")
-        return self.guarded(lambda: self._measured(case))
+        with self.guarded():
+            return self._measured(case)
 
     def _measured(self, case: Case) -> Measured:
         first_case = with_new(case, 1)

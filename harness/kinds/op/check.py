@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from harness.core.records import Case, Held, Passed, Verdicts, Wrong
-from harness.kinds.kind import Checked, SubmissionFailed
+from harness.core.records import Case, Held, Verdicts, Wrong
+from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.plan import OpPlan
 from harness.ranks import wire
@@ -14,7 +14,7 @@ PROBE_S = (0.02, 0.3)  # at least and at most, how long a probe keeps a rank out
 PROBE_CALLS = 4  # so many times as long as a call, in between
 
 
-def check(calls: Calls, case: Case, probe_all: bool) -> Checked:
+def check(calls: Calls, case: Case, probe_all: bool) -> Verdicts:
     """One call on the case's published input and one on a fresh hardened one, both verified; then the probe, of every
     rank where `probe_all` says so, else of one that nobody can foresee. Of each rival, on the same inputs."""
     groups = calls.in_order("check", calls.at)
@@ -33,12 +33,12 @@ def check(calls: Calls, case: Case, probe_all: bool) -> Checked:
     strict = hardened.strict if as_published.strict.passed and not hardened.strict.passed else as_published.strict
     verdicts = Verdicts(strict=strict, gpumode=as_published.gpumode)
     if calls.candidate in failed:
-        return Checked(outcome=failed[calls.candidate], verdicts=verdicts)
+        raise SubmissionFailed(failed[calls.candidate], verdicts)
     try:
         _probe(calls, case, {group: probe_s(turn) for group, turn in turns.items()}, probe_all)
-    except SubmissionFailed as failed_then:
-        return Checked(outcome=failed_then.outcome, verdicts=verdicts)
-    return Checked(outcome=Passed(), verdicts=verdicts)
+    except SubmissionFailed as failure:
+        raise SubmissionFailed(failure.outcome, verdicts) from None
+    return verdicts
 
 
 def _failure(found: list[Verdicts]) -> Wrong | None:

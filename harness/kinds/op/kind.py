@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar
 
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
@@ -21,18 +21,17 @@ from harness.core.records import (
     Bound,
     Case,
     EvalReport,
-    Failure,
     Measured,
-    Passed,
     Profile,
     Submission,
+    Verdicts,
     Warning,
 )
 from harness.judging import warnings
 from harness.kinds import staging
 from harness.kinds.checkers import CHECKERS
 from harness.kinds.conditions import conditions
-from harness.kinds.kind import Checked, Kind, Order, Phase, Plan, Progress, Session, SubmissionFailed
+from harness.kinds.kind import Kind, Order, Phase, Plan, Progress, Session, SubmissionFailed
 from harness.kinds.op import check as op_check
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls, empty_samples_us
@@ -102,11 +101,12 @@ class OpSession(Launching):
 
     # ---- before the first case
 
-    def prepare(self) -> Passed | Failure:
+    def prepare(self) -> None:
         """Compiles and imports what runs, measures an empty call on every clock, and finds the device's peaks."""
-        return self.guarded(self._prepare)
+        with self.guarded():
+            self._prepare()
 
-    def _prepare(self) -> Passed:
+    def _prepare(self) -> None:
         calls = self.calls
         groups = [calls.trusted, *calls.baselines("open")]  # that still have no process group
         with self._timed("reference", START_S):  # before anything untrusted runs: peaks are kept, for everybody
@@ -137,7 +137,6 @@ class OpSession(Launching):
         with self._timed("clock", START_S):
             for clock in self.plan.clocks[1:] if self.stepping else self.plan.clocks:
                 self.empty_call_samples_us[clock] = empty_samples_us(calls, clock)
-        return Passed()
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
@@ -145,41 +144,35 @@ class OpSession(Launching):
         with self._timed(phase.name, phase.limit_s):
             yield
 
-    def close(self) -> Passed | Failure:
+    def close(self) -> None:
         """Closes the process groups of submissions, which one may have left unable to close."""
-
-        def work() -> Passed:
+        with self.guarded():
             (calls := self.calls).close_rivals(self.checked)
             self.peak_memory_bytes = calls.peaks_of_all()
             calls.freeze(calls.baseline, calls.candidate)  # the answer says whether one ran when it was frozen before
             self.ranks.check_frozen(calls.deadline)
-            return Passed()
 
-        return self.guarded(work)
-
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case) -> Verdicts | None:
         """A submission gets a new process group, and so does the reference where the case will be timed: connections
         that have carried much are faster than new ones."""
-
-        def work() -> Checked:
-            calls = self.calls
+        calls = self.calls
+        with self.guarded():
             self.begin(case)
             calls.open(*(calls.both if case.is_timed else calls.in_order)("open", calls.at))
             return op_check.check(calls, case, probe_all=self.checked == 1)
 
-        found = self.guarded(work)
-        return found if isinstance(found, Checked) else Checked(outcome=found)
-
-    def measure(self, case: Case) -> Measured | Failure:
+    def measure(self, case: Case) -> Measured:
         """Samples of every clock, every output verified."""
         self.goes_on("measure")
-        return self.guarded(lambda: self.sampled(case))
+        with self.guarded():
+            return self.sampled(case)
 
-    def measure_again(self, case: Case) -> Measured | Failure:
+    def measure_again(self, case: Case) -> Measured:
         """Samples of the ranked clock."""
         self.begin(case)
         self.goes_on("measure")
-        return cast("Measured | Failure", self.as_planned(lambda: self.guarded(lambda: self.sampled(case, again=True))))
+        with self.as_planned(), self.guarded():
+            return self.for_planned(self.sampled(case, again=True))
 
     def sampled(self, case: Case, again: bool = False) -> Measured:
         """Measures the case; if the result exceeds the limit, measures the machine's peaks again and repeats it. It
@@ -202,10 +195,11 @@ class OpSession(Launching):
         """The time below which a measurement cannot be."""
         return self.bound(case)
 
-    def profile(self, case: Case) -> Profile | Failure:
+    def profile(self, case: Case) -> Profile:
         """One call of every rank under torch's profiler."""
         self.goes_on("profile")
-        return self.guarded(lambda: op_measure.profile(self.calls, case, self.launch.workdirs("candidate")))
+        with self.guarded():
+            return op_measure.profile(self.calls, case, self.launch.workdirs("candidate"))
 
     @property
     def peaks(self) -> Peaks | None:

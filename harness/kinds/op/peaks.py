@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from harness.core.machine_records import Peaks
-from harness.core.records import Failure, Held
+from harness.core.records import Held, Outcome
 from harness.core.stats import median
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.plan import OpPlan
@@ -27,7 +27,7 @@ class CaseLimits:
         self.peaks = measured(calls, self._model, self._load_per_core)
         return self.peaks
 
-    def doubted_by(self, failure: Failure) -> bool:
+    def doubted_by(self, failure: Outcome) -> bool:
         """Whether a result exceeds measured peaks for the first time, so that the peaks have to be measured
         again."""
         is_reason = self._may_be_low and isinstance(failure, Held) and failure.check == "roofline"

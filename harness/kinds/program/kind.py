@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from harness.core.checkout import Checkout
 from harness.core.curve import Curve
@@ -25,10 +26,8 @@ from harness.core.records import (
     Case,
     Crashed,
     EvalReport,
-    Failure,
     Held,
     Measured,
-    Passed,
     Series,
     Submission,
     TimedOut,
@@ -37,7 +36,17 @@ from harness.core.records import (
 )
 from harness.kinds import staging
 from harness.kinds.conditions import conditions
-from harness.kinds.kind import SECRET_BITS, Checked, Kind, OpponentFailed, Order, Phase, Plan, Progress, Session
+from harness.kinds.kind import (
+    SECRET_BITS,
+    Kind,
+    OpponentFailed,
+    Order,
+    Phase,
+    Plan,
+    Progress,
+    Session,
+    SubmissionFailed,
+)
 from harness.kinds.phases import phases, planned
 from harness.kinds.program.build import BuiltProgram, ProgramPlan, Workshop
 from harness.kinds.program.files import BUILD, read_solver
@@ -75,33 +84,32 @@ class ProgramSession(Session):
 
     # ---- before the first case
 
-    def prepare(self) -> Passed | Failure:
+    def prepare(self) -> None:
         """Builds what has to be built, or takes what was built of the same sources before."""
-        plan = self.plan
-        own = self.workshop.side("candidate", plan.submission)
-        if isinstance(own, Crashed):
-            return own
-        shop = self.workshop
-        other = shop.reference() if plan.opponent is None else shop.side("baseline", plan.opponent)
-        if isinstance(other, Crashed):
-            raise OpponentFailed("build", other)
-        self.sides = {"candidate": own, "baseline": other}
-        return Passed()
+        plan, shop = self.plan, self.workshop
+        self.sides["candidate"] = shop.side("candidate", plan.submission)
+        if plan.opponent is None:
+            self.sides["baseline"] = shop.reference()
+            return
+        try:
+            self.sides["baseline"] = shop.side("baseline", plan.opponent)
+        except SubmissionFailed as failed:
+            raise OpponentFailed("build", cast(Crashed, failed.outcome)) from None
 
     # ---- cases
 
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case) -> None:
         """Runs the submission, and an opponent, and checks their last answers."""
         roles = self._roles(case, 0)
         if self.plan.opponent is None:
             roles = ("candidate",)
-        if not self._has_time(case, runs=len(roles)):
-            return Checked(outcome=self._over(case))
+        self._check_time(case, runs=len(roles))
         self.first = {role: self._solved(role, case) for role in roles}
         failed = {role: failure for role in roles if (failure := self._failure(case, self.first[role])) is not None}
         if "baseline" in failed:
             raise OpponentFailed(f"{case.kind} {case.label}", failed["baseline"])
-        return Checked(outcome=failed.get("candidate", Passed()))
+        if "candidate" in failed:
+            raise SubmissionFailed(failed["candidate"])
 
     def _roles(self, case: Case, number: int) -> tuple[str, ...]:
         """Candidate and baseline, in the order of that pair of runs. Against an opponent the secret decides it, so that
@@ -121,23 +129,22 @@ class ProgramSession(Session):
         evidence = f"the answer costs {found.cost}, less than the proved bound {bound[0]} ({bound[1]})"
         return Held(check="bound", evidence=evidence)
 
-    def measure(self, case: Case) -> Measured | Failure:
+    def measure(self, case: Case) -> Measured:
         """The checked runs, the reference's, and further ones in turn where there is time for them."""
         found: dict[str, list[Judged]] = {role: [] for role in self.sides}
         for role, first in self.first.items():
             found[role].append(first)
         for number in range(self.plan.runs[case.label]):
             due = [role for role in self._roles(case, number) if len(found[role]) == number]
-            if not self._has_time(case, runs=len(due)):
-                if found["baseline"]:
-                    break
-                return self._over(case)
+            if found["baseline"] and not self._has_time(case, runs=len(due)):
+                break
+            self._check_time(case, runs=len(due))
             for role in due:
                 found[role].append(self._solved(role, case))
                 if not isinstance(failed := found[role][-1].outcome, Wrong):
                     continue
                 if role == "candidate":
-                    return failed
+                    raise SubmissionFailed(failed)
                 self._baseline_failed(case, failed)
         return self._measured(case, found["candidate"], found["baseline"])
 
@@ -163,9 +170,10 @@ class ProgramSession(Session):
         """Whether the phase lasts as long as that many runs may take."""
         return time.monotonic() + runs * _most_s(self.task, case) <= self.deadline
 
-    def _over(self, case: Case) -> TimedOut:
-        message = f"the phase has less time left than a run of {_limit_s(case):g} s may take; --timeout gives more"
-        return TimedOut(message=message, stacks=())
+    def _check_time(self, case: Case, runs: int) -> None:
+        if not self._has_time(case, runs):
+            message = f"the phase has less time left than a run of {_limit_s(case):g} s may take; --timeout gives more"
+            raise SubmissionFailed(TimedOut(message=message, stacks=()))
 
     def _loaded(self, case: Case) -> Instance:
         """The case's instance; the last one is kept."""

@@ -17,10 +17,8 @@ from harness.core.records import (
     Bound,
     Case,
     EvalReport,
-    Failure,
     Held,
     Measured,
-    Passed,
     Series,
     Submission,
     Verdict,
@@ -28,7 +26,7 @@ from harness.core.records import (
     Warning,
     Wrong,
 )
-from harness.kinds.kind import Checked, OpponentFailed, Order, Plan, Progress, SubmissionFailed
+from harness.kinds.kind import OpponentFailed, Order, Plan, Progress, SubmissionFailed
 from harness.kinds.op.kind import OpKind, OpSession
 from harness.kinds.op.plan import OpPlan
 from harness.kinds.train import data as train_data
@@ -82,13 +80,13 @@ class TrainSession(OpSession):
         sides = self.plan.hyperparameters | {"candidate": reference} | ({} if opponent else {"baseline": reference})
         return replace(self.plan, is_control=True, opponent=opponent, hyperparameters=sides)
 
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case) -> Verdicts | None:
         """A test is one run, which has to reach its target. Benchmarks are checked in every run that is timed; before
         that, either side trains up to its first evaluation, which warms it up."""
-        found = self.guarded(lambda: self._checked(case))
-        return found if isinstance(found, Checked) else Checked(outcome=found)
+        with self.guarded():
+            return self._checked(case)
 
-    def _checked(self, case: Case) -> Checked:
+    def _checked(self, case: Case) -> Verdicts | None:
         calls = self.calls
         self.begin(case)
         calls.open(calls.candidate, calls.baseline)
@@ -98,7 +96,7 @@ class TrainSession(OpSession):
         if case.kind != "test":
             for side in SIDES:
                 runs.warm_up(side)
-            return Checked(outcome=Passed())
+            return None
         if self.plan.opponent is not None:
             self._run_to_target(runs, "baseline")
         try:
@@ -107,9 +105,9 @@ class TrainSession(OpSession):
             if not isinstance(failed.outcome, Wrong):
                 raise
             verdict = Verdict(passed=False, message=failed.outcome.message)
-            return Checked(outcome=failed.outcome, verdicts=Verdicts(strict=verdict, gpumode=verdict))
+            raise SubmissionFailed(failed.outcome, Verdicts(strict=verdict, gpumode=verdict)) from None
         passed = Verdict(passed=True)
-        return Checked(outcome=Passed(), verdicts=Verdicts(strict=passed, gpumode=passed))
+        return Verdicts(strict=passed, gpumode=passed)
 
     def _run_to_target(self, runs: Runs, side: Side) -> None:
         run = self._run(runs, side)
@@ -117,10 +115,11 @@ class TrainSession(OpSession):
             failed = Wrong(message=f"the run {run.ending}")
             raise self.calls.blamed(getattr(self.calls, side), runs.case, failed)
 
-    def measure(self, case: Case) -> Measured | Failure:
+    def measure(self, case: Case) -> Measured:
         """Every run of either side, in turn."""
         self.goes_on("measure")
-        return self.guarded(lambda: self._measured(case))
+        with self.guarded():
+            return self._measured(case)
 
     def _aimed(self, case: Case) -> Case:
         """The case with its target; one that nobody has declared is what the reference reaches."""

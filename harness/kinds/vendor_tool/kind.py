@@ -23,7 +23,6 @@ from harness.core.records import (
     Failure,
     KernelFigures,
     OpTime,
-    Passed,
     Profile,
     Raised,
     RankProfile,
@@ -33,7 +32,7 @@ from harness.core.records import (
 )
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
-from harness.kinds.kind import Checked, Kind, Order, Plan, Progress, Session
+from harness.kinds.kind import Kind, Order, Plan, Progress, Session, SubmissionFailed
 from harness.kinds.phases import planned
 from harness.process import profilers
 from harness.process.child import Ended, run_child, signal_name
@@ -70,23 +69,22 @@ class VendorSession(Session):
             self.environ = staging.environ_of(cache) | {"PYTHONPATH": str(ROOT)}
             yield
 
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case) -> None:
         """Profiles the case on all ranks at once."""
         top = self.folder / str(self.cases)
         self.cases += 1
         runs, ended = self._run_all(case, top, self._under_tool)
         for rank, one in enumerate(ended):
             self.logs[_log_name(self.cases - 1, rank)] = one.stdout + one.stderr
-        failures = (self._failure(rank, run, one) for rank, (run, one) in enumerate(zip(runs, ended, strict=True)))
-        if (failure := next((one for one in failures if one is not None), None)) is not None:
-            return Checked(outcome=failure)
+        for rank, (run, one) in enumerate(zip(runs, ended, strict=True)):
+            if (failure := self._failure(rank, run, one)) is not None:
+                raise SubmissionFailed(failure)
         self.found = self._profile(runs)
         profiled = max(sum(one.calls for one in self.found.kernels if one.rank == rank) for rank, _ in enumerate(runs))
         if self.plan.launch_count is not None and profiled >= self.plan.launch_count:
             self._warn(case, profiled, self._launches(case, top / "counted"))
-        return Checked(outcome=Passed())
 
-    def profile(self, case: Case) -> Profile | Failure:
+    def profile(self, case: Case) -> Profile:
         """The profile of the case that was just checked."""
         return self.found
 
