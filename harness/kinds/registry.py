@@ -57,7 +57,7 @@ def find(name: str, checkout: Checkout) -> Problem:
     folded = {known.lower().replace("-", "_") for known in problem_names(checkout)}
     is_path = os.sep in name or name in (".", "..")
     may_be_path = is_path or name.lower().replace("-", "_") not in folded  # what is no problem's name
-    claimed = next((kind for kind in KINDS.values() if kind.claims(path)), None)
+    claimed = _claiming(path)
     if claimed is not None and may_be_path:
         return _read(claimed, path, checkout)
     if may_be_path and (folder := _recalled(name, checkout)) is not None:
@@ -77,7 +77,11 @@ def find(name: str, checkout: Checkout) -> Problem:
 
 def is_problem(path: Path) -> bool:
     """Whether that file or folder is a problem of some kind."""
-    return any(kind.claims(path) for kind in KINDS.values())
+    return _claiming(path) is not None
+
+
+def _claiming(path: Path) -> Kind | None:
+    return next((kind for kind in KINDS.values() if kind.claims(path)), None)
 
 
 def _read(kind: Kind, path: Path, checkout: Checkout) -> Problem:
@@ -91,7 +95,7 @@ def _read(kind: Kind, path: Path, checkout: Checkout) -> Problem:
 
 def _recalled(name: str, checkout: Checkout) -> Problem | None:
     folder = recalled(name, checkout)
-    claimed = next((kind for kind in KINDS.values() if kind.claims(folder)), None) if folder else None
+    claimed = _claiming(folder) if folder else None
     return claimed.read(folder, checkout) if claimed and folder else None
 
 

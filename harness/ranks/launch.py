@@ -48,7 +48,8 @@ class Launch:
     `folder` is theirs: each starts in `group/rank` below it. `names` says which group has which role; outputs of the
     roles in `judged` are, by trusted ranks that run `judge`. `caches` are for what compilers make, where a role has one
     that outlives the run. `hidden`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder; `judges` are
-    folders that trusted ranks see and no others. `idle_s` is as in watch.Processes. `nodes` has a connection to the
+    folders that trusted ranks see and no others. `idle_s`: for how long the
+    candidate's ranks, waited for, may do nothing at all; None: until the deadline. `nodes` has a connection to the
     agent of each node that runs ranks; without, all run here."""
 
     world_size: int
@@ -167,6 +168,7 @@ class Ranks:
             self._end(keep_zygotes)
 
     def all_ranks(self) -> list[Rank]:
+        """The ranks of all groups."""
         return [rank for role in ROLES for rank in self.ranks[role]]
 
     def pids(self) -> list[int]:
@@ -180,18 +182,21 @@ class Ranks:
         return {log_name(rank.role, rank.rank): rank.log.text() for rank in self.all_ranks() if rank.log.tail}
 
     def freeze(self, role: wire.Role) -> None:
+        """Has all processes of the group stopped."""
         if role not in self.frozen:
             self.freezes += 1
             self.frozen[role] = self.freezing[role] = self.freezes
             self._tell(role, "freeze", self.freezes)
 
     def thaw(self, role: wire.Role) -> None:
+        """Continues the processes of that role's group."""
         if role in self.frozen:
             del self.frozen[role]
             self.freezing.pop(role, None)
             self._tell(role, "thaw")
 
     def show_stacks(self, role: wire.Role) -> None:
+        """Has each of its ranks write its Python stack into its log."""
         self._tell(role, "show_stacks")
 
     def _tell(self, role: wire.Role, what: zygote_messages.What, number: int = 0) -> None:
@@ -205,6 +210,7 @@ class Ranks:
             raise HarnessError(f"{NO_ANSWER}. {ASKS}")
 
     def wait_frozen(self, deadline: float) -> None:
+        """Returns when all have stopped that are to."""
         until = min(deadline, time.monotonic() + FROZEN_S)
         while self.freezing and not any(rank.gone for rank in self.all_ranks()):
             if time.monotonic() > until:

@@ -192,7 +192,7 @@ class SeenTurns:
             self.excess.mean_us <= slack_us
             and statistics.median(seen_us) - statistics.median(self.claims_us) <= slack_us
             and all(
-                _log_ratio(by_claims, self.claims_us) - _log_ratio(by_seen, seen_us)
+                log_ratio(by_claims, self.claims_us) - log_ratio(by_seen, seen_us)
                 <= math.log1p(slack_us / self.call_us)
                 for by_claims, by_seen in others
             )
@@ -218,7 +218,7 @@ class Excess:
         typical_us = statistics.median(other_us)
         more_us = within(own - other for own, other in zip(own_us, other_us, strict=True))
         # Neither by more than the other side varies: nobody gains by varying much.
-        error_us = min(_error_us(more_us), math.sqrt(2) * _error_us(within(other - typical_us for other in other_us)))
+        error_us = min(error_of(more_us), math.sqrt(2) * error_of(within(other - typical_us for other in other_us)))
         self.slack_us = max(SLACK_US, SLACK_PART * call_us, min(errors * error_us, MOST_PART * call_us))
         self.mean_us = statistics.fmean(more_us)
         self.is_borne_out = max(self.mean_us, statistics.median(more_us)) <= self.slack_us
@@ -229,12 +229,12 @@ def _least_median(values: Sequence[float]) -> float:
     return sorted(values)[max(0, int((len(values) - 1.96 * math.sqrt(len(values))) / 2))]
 
 
-def _log_ratio(other_us: Sequence[float], own_us: Sequence[float]) -> float:
+def log_ratio(other_us: Sequence[float], own_us: Sequence[float]) -> float:
     """How many times as fast as the other side, as core.stats.ratio has it."""
     return statistics.median(math.log(other / own) for other, own in zip(other_us, own_us, strict=True))
 
 
-def _error_us(values: Sequence[float]) -> float:
+def error_of(values: Sequence[float]) -> float:
     """The standard error of their mean, of which a single value says nothing."""
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
 

@@ -12,7 +12,7 @@ from harness.core.errors import UsageError
 from harness.core.metrics import MEMORY, STEP, TOKENS, TTFT
 from harness.core.records import Bound, Case, Measured, Series
 from harness.core.stats import median
-from harness.kinds.kind import Order, Plan
+from harness.kinds.kind import Order
 from harness.kinds.model.own_kernels import defined, is_own, share, shares
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls
@@ -108,11 +108,10 @@ class ModelKind(OpKind):
     checkers: tuple[str, ...] = ("logits",)
     is_pooled = False
 
-    def plan(self, order: Order) -> Plan:
+    def plan(self, order: Order) -> OpPlan:
         """Our ranks' plan, on the host's clock alone. Raises UsageError where a case lacks a parameter."""
         # One launch: what a further one measures again are times of calls, and a model's series are rates.
         plan = super().plan(replace(order, setting=replace(order.setting, launches=1)))
-        assert isinstance(plan, OpPlan)
         for case in (case for phase in plan.phases for case in phase.cases):
             if lacking := [name for name in ("batch", "prompt", "new") if name not in case.params]:
                 raise UsageError(f"{plan.problem.name}: {case.label} has no {lacking[0]}, which a model's cases need")

@@ -271,17 +271,21 @@ class OpKind(Kind):
         """The problem whose reference folder that is. Raises BadFileError where its files are bad."""
         return shape_file.find(place.name, Checkout(place.resolve().parent.parent))
 
-    def plan(self, order: Order) -> Plan:
+    def plan(self, order: Order) -> OpPlan:
         """Our ranks' plan. Raises UsageError where the ranks cannot fit on this machine."""
         setting = order.setting
         if setting.nodes > 1 and order.mode == "profile":
             raise UsageError(f"--nodes {setting.nodes}: traces are read on one machine; profile there")
         cuda_is_cpu, notes = conditions(setting, order.submission)
         plan = make_plan(order, cuda_is_cpu, notes)
-        text = setting.problem.staged().get("reference.py", b"").decode(errors="replace")
-        if order.opponent is None and is_reference(order.submission.source, text):
+        if order.opponent is None and self.is_reference(order.submission, setting.problem):
             plan = replace(plan, is_reference=True, notes=(*notes, Warning(code="reference")))
         return plan
+
+    def is_reference(self, submission: Submission, problem: Problem) -> bool:
+        """Whether the submission has the reference's text."""
+        text = problem.staged().get("reference.py", b"").decode(errors="replace")
+        return is_reference(submission.source, text)
 
 
 def _entries(calls: Calls) -> dict[Group, Submission | None]:

@@ -19,7 +19,7 @@ from harness.kinds.benchmarks.problem import (
     parsed,
     suites_of,
 )
-from harness.kinds.kind import Order, Plan
+from harness.kinds.kind import Order
 from harness.kinds.op.plan import OpPlan
 from harness.problems.problem import Problem
 
@@ -71,10 +71,9 @@ class ParallelKernelBenchKind(BenchmarkKind):
             theirs=ENTRY,
         )
 
-    def plan(self, order: Order) -> Plan:
+    def plan(self, order: Order) -> OpPlan:
         """As of any such problem. CPU cores stand in for "cuda" where the problem's file names that."""
         plan = super().plan(order)
-        assert isinstance(plan, OpPlan)
         assert isinstance(plan.problem, BenchmarkProblem)
         if plan.device != "cpu" or not plan.problem.has_cuda:
             return plan

@@ -8,7 +8,6 @@ left out.
 import json
 import time
 from dataclasses import dataclass, replace
-from typing import cast
 
 from harness.core.errors import HarnessError, UsageError
 from harness.core.metrics import SAMPLES, TIME_TO_TARGET
@@ -26,7 +25,7 @@ from harness.core.records import (
     Warning,
     Wrong,
 )
-from harness.kinds.kind import OpponentFailed, Order, Plan, Progress, SubmissionFailed
+from harness.kinds.kind import OpponentFailed, Order, Progress, SubmissionFailed
 from harness.kinds.op.kind import OpKind, OpSession
 from harness.kinds.op.plan import OpPlan
 from harness.kinds.train import data as train_data
@@ -241,7 +240,7 @@ class TrainKind(OpKind):
     is_pooled = False
     takes_tools = False
 
-    def plan(self, order: Order) -> Plan:
+    def plan(self, order: Order) -> TrainPlan:
         """Our ranks' plan. Raises BadSubmissionError for hyperparameters out of range."""
         problem = order.setting.problem
         if order.mode == "profile":
@@ -258,7 +257,7 @@ class TrainKind(OpKind):
             text = read_folder(own.folder, own.vocabulary)
             order = replace(order, setting=train_data.with_text(order.setting, text, own.target, rules))
         # One launch, since every sample is a run.
-        planned = cast(OpPlan, super().plan(replace(order, setting=replace(order.setting, launches=1))))
+        planned = super().plan(replace(order, setting=replace(order.setting, launches=1)))
         values = vars(planned) | {"has_controls": False}
         if text is not None:
             values |= {"data_sha256": text.sha256, "hidden": text.folders}
