@@ -94,9 +94,11 @@ def _decoder(kind: Any) -> Decoder:
     if origin is tuple and args[-1] is not Ellipsis:
         return partial(_fixed, list(map(_decoder, args)))
     if origin in (list, tuple):
-        return partial(_many, origin, _decoder(args[0]))
+        item = _decoder(args[0])
+        return lambda value: origin(_each(zip(repeat(item), _list(value))))
     if origin is dict:
-        return partial(_dict, _decoder(args[1]))
+        item = _decoder(args[1])
+        return lambda value: _values(_mapping(value), lambda _: item)
     return partial(_unknown, kind)
 
 
@@ -117,10 +119,6 @@ def _fixed(decoders: list[Decoder], value: object) -> object:
     return tuple(_each(zip(decoders, found, strict=True)))
 
 
-def _many(make: Callable[[Iterable[object]], object], decoder: Decoder, value: object) -> object:
-    return make(_each(zip(repeat(decoder), _list(value))))
-
-
 def _each(items: Iterable[tuple[Decoder, object]]) -> list[object]:
     decoded: list[object] = []
     try:
@@ -129,10 +127,6 @@ def _each(items: Iterable[tuple[Decoder, object]]) -> list[object]:
     except DecodeError as error:
         raise error.below(f"[{len(decoded)}]") from None
     return decoded
-
-
-def _dict(decoder: Decoder, value: object) -> object:
-    return _values(_mapping(value), lambda _: decoder)
 
 
 def _values(found: Mapping[str, object], decoder_of: Callable[[str], Decoder]) -> dict[str, object]:

@@ -5,14 +5,17 @@ program differs. A trusted rank makes inputs and judges outputs. A baseline rank
 candidate rank runs the submission and nothing else.
 """
 
+import contextlib
+import functools
 import gc
 import importlib
+import inspect
 import os
 import re
 import socket
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,6 @@ import torch.distributed as dist
 from harness.core.words import SHOWN_CHARS, both_ends
 from harness.ranks import channel, payload, wire
 from harness.ranks.barrier import Barrier
-from harness.ranks.compile_log import verbose_extensions
 from harness.ranks.device import make_device
 from harness.ranks.exchange import Exchange, Masked
 from harness.ranks.stopwatch import Keep, Kernel, Stopwatch, cloned
@@ -234,6 +236,30 @@ class Program:
         if wanted != self.settled:
             self.settled = wanted
             os.sched_setaffinity(0, wanted)
+
+
+@contextlib.contextmanager
+def verbose_extensions() -> Iterator[None]:
+    """Inside it, torch.utils.cpp_extension prints what its compilers do, for the run's compile log."""
+    from torch.utils import cpp_extension  # half a second, which submissions that do not compile are spared
+
+    def verbose(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            bound = inspect.signature(function).bind(*arguments, **named)
+            bound.arguments["verbose"] = True
+            return function(*bound.args, **bound.kwargs)
+
+        return call
+
+    before = {name: getattr(cpp_extension, name) for name in ("load", "load_inline")}
+    try:
+        for name, function in before.items():
+            setattr(cpp_extension, name, verbose(function))
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(cpp_extension, name, function)
 
 
 def unmask(masked: Masked, key: int) -> None:

@@ -180,18 +180,6 @@ class DeviceBuffer(SharedBuffer):
         self.memory.close()
 
 
-class BufferView:
-    """Device memory that is read where it lies."""
-
-    kind = "cuda"
-
-    def __init__(self, buffer: SharedBuffer) -> None:
-        self.buffer = cast(DeviceBuffer, buffer)
-
-    def read(self, offset: int, nbytes: int) -> Tensor | None:
-        return self.buffer.view(offset, (nbytes,), torch.uint8) if nbytes >= 0 else None
-
-
 class LeftInPlace(SharedBuffer):
     """Describes a stepped call's output: tensors stay where they are if another process can open that memory, and are
     copied to the output buffer if not. Does not wait for the device."""
@@ -220,7 +208,7 @@ class LeftInPlace(SharedBuffer):
 
 
 class Flat:
-    """Device memory that holds copies of an output's tensors, which are read where they lie."""
+    """Bytes of device memory (uint8) of which tensors are read where they lie."""
 
     kind = "cuda"
 

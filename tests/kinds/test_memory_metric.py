@@ -15,7 +15,7 @@ from harness.board.report_json import from_json, to_json
 from harness.core.metrics import MEMORY
 from harness.core.records import Case, CaseResult, Cost, Failure, Passed, Series, Verdict, Verdicts, Wrong
 from harness.kinds.kind import SubmissionFailed
-from harness.kinds.op import memory as op_memory
+from harness.kinds.op import measure as op_measure
 from harness.ranks import wire
 from harness.report import board_view
 from harness.report.evaluation import document_of, further_table
@@ -96,7 +96,7 @@ class Calls:
 
 
 def measured(**changes: Any) -> Any:
-    return outcome_of(op_memory.measured, Calls(**changes), case({"m": 1}))  # type: ignore[arg-type]
+    return outcome_of(op_measure.memory_of, Calls(**changes), case({"m": 1}))  # type: ignore[arg-type]
 
 
 def test_either_side_is_watched_on_fresh_inputs() -> None:

@@ -43,16 +43,15 @@ from harness.core.words import TAIL_CHARS, cut_line
 from harness.gpumode.folder import TaskProblem, cases_text, read
 from harness.gpumode.result_lines import number, parse, profile_text
 from harness.kinds import staging
-from harness.kinds.conditions import conditions
 from harness.kinds.external.programs import LANGUAGES, EvaluatorProgram
 from harness.kinds.external.validation import validated
 from harness.kinds.gpu_only import refuse_gpu_only
 from harness.kinds.kind import Kind, Order, Phase, Plan, Progress, Session, SubmissionFailed
-from harness.kinds.phases import planned
+from harness.kinds.phases import conditions, planned
 from harness.machine import host
 from harness.problems.problem import Problem
 from harness.process import compile_cache, cuda_shim_site
-from harness.process.child import Ended, run_child, signal_name
+from harness.process.child import run_child, signal_name
 
 EvalMode = Literal["test", "benchmark", "leaderboard", "profile"]
 # What eval.py is run in for a phase of each of our modes.
@@ -101,11 +100,6 @@ class EvaluatorRun:
     stdout: str
     stderr: str
     name: str = "eval.py"
-
-
-def told_by(ended: Ended, name: str) -> EvaluatorRun:
-    """The run with its result lines read."""
-    return EvaluatorRun(code=ended.code, told=parse(ended.result), stdout=ended.stdout, stderr=ended.stderr, name=name)
 
 
 def check_codes(ran: EvaluatorRun, mode: EvalMode, name: str) -> None:
@@ -257,7 +251,8 @@ class ExternalSession(Session):
         cases.write_text(cases_text(placed), encoding="utf-8")
         command = [*self.program.command, mode, str(cases)]
         ended = run_child(command, self._staged, self.environ, self._limit_s(mode))
-        return told_by(ended, Path(self.program.command[-1]).name)
+        name, told = Path(self.program.command[-1]).name, parse(ended.result)
+        return EvaluatorRun(code=ended.code, told=told, stdout=ended.stdout, stderr=ended.stderr, name=name)
 
     def _refused(self, ran: EvaluatorRun, outcome: Outcome, control: str) -> UsageError:
         """The error that says why the folder does not run here, beginning with the reason."""

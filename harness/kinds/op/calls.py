@@ -8,8 +8,7 @@ import time
 from collections.abc import Sequence
 
 from harness.core.records import Case, Clock, Params, Verdict, Verdicts
-from harness.kinds.op.deadline import JUDGING, MAKING
-from harness.kinds.op.groups import Groups
+from harness.kinds.op.groups import JUDGING, MAKING, Groups
 from harness.kinds.op.plan import OpPlan
 from harness.machine.link_counters import LinkCounters
 from harness.ranks import clocks, wire

@@ -30,16 +30,16 @@ from harness.core.records import (
 from harness.judging import warnings
 from harness.kinds import staging
 from harness.kinds.checkers import CHECKERS
-from harness.kinds.conditions import conditions
 from harness.kinds.kind import Kind, Order, Phase, Plan, Progress, Session, SubmissionFailed
 from harness.kinds.op import check as op_check
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls, empty_samples_us
-from harness.kinds.op.deadline import JUDGING, MAKING
+from harness.kinds.op.groups import JUDGING, MAKING
 from harness.kinds.op.launches import Launching, stage
 from harness.kinds.op.peaks import CaseLimits
 from harness.kinds.op.plan import OpPlan, make_plan
 from harness.kinds.op.watch import MachineWatch
+from harness.kinds.phases import conditions
 from harness.machine import hardware, host
 from harness.nodes import start
 from harness.nodes.agent import has_own_network
@@ -124,7 +124,8 @@ class OpSession(Launching):
             try:
                 with self._timed("compile", compile_cache.COMPILE_S):
                     self.has_run = True
-                    calls.compile_kernels(compiling)
+                    for group in compiling:
+                        group.ask(wire.Do(what="compile"), wire.Imported, calls.deadline)
             finally:
                 if printed := self.ranks.logs().get(log_name("candidate", 0)):
                     self.logs["compile"] = printed  # by compilers
@@ -147,7 +148,9 @@ class OpSession(Launching):
     def close(self) -> None:
         """Closes the process groups of submissions, which one may have left unable to close."""
         with self.guarded():
-            (calls := self.calls).close_rivals(self.checked)
+            calls = self.calls
+            for group in calls.in_order("close", self.checked):
+                group.ask(wire.Do(what="close_group"), wire.Done, calls.deadline)
             self.peak_memory_bytes = calls.peaks_of_all()
             calls.freeze(calls.baseline, calls.candidate)  # the answer says whether one ran when it was frozen before
             self.ranks.check_frozen(calls.deadline)
@@ -320,6 +323,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place:
     temporary folder; gone afterwards."""
     if place is not None:
         place.mkdir()
+    judges_baseline = plan.opponent is not None or CHECKERS[plan.checker].judges_baseline
     top = place or Path(tempfile.mkdtemp(prefix="kernel-eval-"))
     held = contextlib.ExitStack()
     try:
@@ -335,7 +339,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place:
             hidden=staging.hidden(plan.problem.root, top),
             judges=plan.hidden,
             judge=CHECKERS[plan.problem.checker].trusted,
-            judged=judged_roles(plan),
+            judged=("candidate", "baseline") if judges_baseline else ("candidate",),
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,
             kept_bytes=plan.kept_bytes,
@@ -348,11 +352,6 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place:
     finally:
         held.close()
         remove(top)
-
-
-def judged_roles(plan: OpPlan) -> tuple[wire.Role, ...]:
-    """The roles whose outputs are judged."""
-    return ("candidate", "baseline") if plan.opponent or CHECKERS[plan.checker].judges_baseline else ("candidate",)
 
 
 def _entry(plan: OpPlan, role: wire.Role) -> Submission | None:

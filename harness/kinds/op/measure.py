@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from harness.core.machine_records import Peaks
-from harness.core.records import Bound, Case, Clock, Crashed, Held, Measured, Profile, Wrong
+from harness.core.metrics import MEMORY
+from harness.core.records import Bound, Case, Clock, Crashed, Held, Measured, Profile, Series, Wrong
 from harness.core.stats import median
 from harness.judging.figures import case_figures
 from harness.kinds.kind import SubmissionFailed
-from harness.kinds.op import memory as op_memory
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.check import expect_right, probe_s
 from harness.kinds.op.probe import Probe
@@ -33,6 +33,7 @@ HOST_CLOCK: tuple[Clock, ...] = ("wall",)
 OUTPUTS = 2  # that are judged for a sample on each clock: warm calls, and calls that look for caches, are judged too
 IDLE_EVERY = 2  # inputs of a block, on one of which ranks that are trusted with it also make an idle call, on CPUs
 CACHE_PAIRS, FEWER_PAIRS = 5, 3  # inputs that are called on twice, after a benchmark was timed; where judging is slow
+MEMORY_PAIRS = 3  # calls of either side: a peak does not vary as times do, and each call costs a fresh input
 Sampling = Callable[[], contextlib.AbstractContextManager[None]]
 
 
@@ -55,7 +56,7 @@ def measure(
         for group in calls.in_order("cached", calls.at):
             if _cached(calls, stepping, case, group) and (doubt := _cached(calls, stepping, case, group)):
                 raise calls.blamed(group, case, Held(check="cache", evidence=doubt))
-        memory = op_memory.measured(calls, case)
+        memory = memory_of(calls, case)
     measured = samples.measured()
     if memory is not None:
         measured = replace(measured, series=(*measured.series, memory))
@@ -231,6 +232,36 @@ def _cached(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -
         calls.rest(group)
         expect_right(calls, case, [(group, index) for index in indices], "a call on an input, or on the same once more")
     return credibility.kept(list(map(clocks.SAMPLE_US[clock], called)))
+
+
+def memory_of(calls: Calls, case: Case) -> Series | None:
+    """Calls of either side on the same fresh inputs, one by one. None on CPU cores, where nothing tells a call's memory
+    from the process's.
+
+    A call's memory is the most that its process holds of the device during the call, input and result and all that a
+    submission keeps between calls included, the harness's own memory not. Ranks say it, so it is a claim.
+    """
+    if calls.has_files:
+        return None
+    own: list[float] = []
+    ref: list[float] = []
+    least = 0.0
+    for _ in range(MEMORY_PAIRS):
+        calls.make(case, calls.fresh(1))
+        sides = calls.both("memory", calls.at)
+        turns = {group: calls.turn(group, [0], watched=True) for group in sides}
+        rivals = [group for group in sides if group in calls.rivals]
+        expect_right(calls, case, [(group, 0) for group in rivals], "a call whose memory was measured")
+        own.append(float(calls.memory_of(calls.candidate)))
+        ref.append(float(calls.memory_of(calls.baseline)))
+        results = [call.output.nbytes if call.output else 0 for call in turns[calls.candidate].called[0]]
+        inputs = [rank.inputs[0].nbytes for rank in calls.made]
+        least = max(least, *map(float, map(sum, zip(inputs, results, strict=True))))
+    if not all(own) or not all(ref):
+        return None
+    problem = calls.plan.problem
+    told = problem.cost(case).held_bytes if problem.cost_of is not None else 0
+    return Series(metric=MEMORY, own=tuple(own), baseline=tuple(ref), least=told or least)
 
 
 def _check_bound(measured: Measured, bound: Bound | None, peaks: Peaks | None) -> None:

@@ -35,7 +35,6 @@ from harness.core.records import (
     Wrong,
 )
 from harness.kinds import staging
-from harness.kinds.conditions import conditions
 from harness.kinds.kind import (
     SECRET_BITS,
     Kind,
@@ -47,7 +46,7 @@ from harness.kinds.kind import (
     Session,
     SubmissionFailed,
 )
-from harness.kinds.phases import phases, planned
+from harness.kinds.phases import conditions, phases, planned
 from harness.kinds.program.build import BuiltProgram, ProgramPlan, Workshop
 from harness.kinds.program.files import BUILD, read_solver
 from harness.kinds.program.run import Judged, judged

@@ -7,7 +7,7 @@ and no trusted process judges it (harness/kinds/vendor_tool/rank.py).
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +41,7 @@ from harness.process.profilers import TOOLS, ProfilerJob, Said
 from harness.ranks.launch import free_port
 
 MAX_FILE_BYTES = 256 << 20  # of a report file that is kept
+WORK, REPORT = "work", "report"  # of a rank's folder: where it works, and where the tool leaves its report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,7 @@ class VendorSession(Session):
         """Profiles the case on all ranks at once."""
         top = self.folder / str(self.cases)
         self.cases += 1
-        runs, ended = self._run_all(case, top, self._under_tool)
+        runs, ended = self._run_all(case, top)
         for rank, one in enumerate(ended):
             self.logs[_log_name(self.cases - 1, rank)] = one.stdout + one.stderr
         for rank, (run, one) in enumerate(zip(runs, ended, strict=True)):
@@ -108,32 +109,31 @@ class VendorSession(Session):
 
     def _launches(self, case: Case, top: Path) -> int:
         """How many kernels a call of the case launches, by a run without the tool; 0 where that does not say."""
-        (run, *_), (ended, *_) = self._run_all(case, top, lambda run, inner: inner, counts=True)
+        (run, *_), (ended, *_) = self._run_all(case, top, counts=True)
         try:
-            return decode(Said, json.loads(read_text(run.work / profilers.RESULT))).launches if not ended.code else 0
+            return decode(Said, json.loads(read_text(run / WORK / profilers.RESULT))).launches if not ended.code else 0
         except (OSError, ValueError, DecodeError):
             return 0
 
-    def _run_all(
-        self, case: Case, top: Path, command: Callable[["_RankFolders", list[str]], list[str]], counts: bool = False
-    ) -> tuple[list["_RankFolders"], list[Ended]]:
-        """Runs the case on all ranks at once, each by its command."""
+    def _run_all(self, case: Case, top: Path, counts: bool = False) -> tuple[list[Path], list[Ended]]:
+        """Runs the case on all ranks at once, each under the tool, or without it to count launches."""
         port = free_port()
         runs = [self._stage(case, rank, top, port, counts) for rank in range(self.plan.world_size)]
         inner = [sys.executable, "-P", "-m", "harness.kinds.vendor_tool.rank", profilers.JOB]
-        limit_s = self.plan.suite.benchmark_timeout_s
+        plan, limit_s = self.plan, self.plan.suite.benchmark_timeout_s
+
+        def ended(run: Path) -> Ended:
+            under = self.tool.command(plan.program, run / REPORT, inner, plan.launch_count)
+            return run_child(inner if counts else under, run / WORK, self.environ, limit_s)
+
         with ThreadPoolExecutor(len(runs)) as pool:
-            ended = pool.map(lambda run: run_child(command(run, inner), run.work, self.environ, limit_s), runs)
-            return runs, list(ended)
+            return runs, list(pool.map(ended, runs))
 
-    def _under_tool(self, run: "_RankFolders", inner: list[str]) -> list[str]:
-        return self.tool.command(self.plan.program, run.out, inner, self.plan.launch_count)
-
-    def _stage(self, case: Case, rank: int, top: Path, port: int, counts: bool) -> "_RankFolders":
-        plan, folder = self.plan, top / str(rank)
-        run = _RankFolders(work=folder / "work", out=folder / "report")
-        run.out.mkdir(parents=True)
-        staging.write(run.work, plan.problem.staged() | staging.files_of(plan.problem, plan.submission))
+    def _stage(self, case: Case, rank: int, top: Path, port: int, counts: bool) -> Path:
+        """The folder of a rank."""
+        plan, run = self.plan, top / str(rank)
+        (run / REPORT).mkdir(parents=True)
+        staging.write(run / WORK, plan.problem.staged() | staging.files_of(plan.problem, plan.submission))
         job = ProfilerJob(
             rank=rank,
             world_size=plan.world_size,
@@ -146,10 +146,10 @@ class VendorSession(Session):
             starts=self.tool.starts,
             counts=counts,
         )
-        (run.work / profilers.JOB).write_text(json.dumps(encode(job)))
+        (run / WORK / profilers.JOB).write_text(json.dumps(encode(job)))
         return run
 
-    def _failure(self, rank: int, run: "_RankFolders", ended: Ended) -> Failure | None:
+    def _failure(self, rank: int, run: Path, ended: Ended) -> Failure | None:
         """The submission's failure in a rank's process. Raises HarnessError for what is the tool's or the machine's
         fault."""
         plan, printed = self.plan, ended.stdout + ended.stderr
@@ -162,7 +162,7 @@ class VendorSession(Session):
                 stacks=(),
             )
         try:
-            said = decode(Said, json.loads(read_text(run.work / profilers.RESULT)))
+            said = decode(Said, json.loads(read_text(run / WORK / profilers.RESULT)))
         except (OSError, ValueError, DecodeError):
             self._complain(printed)
             how = f"was killed by {signal_name(-ended.code)}" if ended.code < 0 else f"exited with code {ended.code}"
@@ -178,19 +178,19 @@ class VendorSession(Session):
         if (text := profilers.complaint(self.tool, printed)) is not None:
             raise HarnessError(f"{self.tool.program} did not profile: {text}")
 
-    def _profile(self, runs: list["_RankFolders"]) -> Profile:
+    def _profile(self, runs: list[Path]) -> Profile:
         kernels: list[KernelFigures] = []
         files: dict[str, bytes] = {}
         ranks = []
         for rank, run in enumerate(runs):
-            own = profilers.kernel_figures(rank, self.tool.dispatches(self.plan.program, run.out))
+            own = profilers.kernel_figures(rank, self.tool.dispatches(self.plan.program, run / REPORT))
             if not own:
                 raise HarnessError(f"{self.tool.program} saw no kernel in the call of rank {rank}")
             total_us = sum(one.time_us for one in own) or 1.0
             ops = (OpTime(name=k.name, calls=k.calls, self_us=k.time_us, share=k.time_us / total_us) for k in own)
             ranks.append(RankProfile(rank=rank, call_us=total_us, of="device", top=tuple(ops)))
             kernels += own
-            for path in sorted(run.out.rglob("*")):
+            for path in sorted((run / REPORT).rglob("*")):
                 if path.is_file() and path.stat().st_size <= MAX_FILE_BYTES:
                     files[f"rank-{rank}-{path.name}"] = path.read_bytes()
         return Profile(ranks=tuple(ranks), trace_json="", tool=self.tool.program, kernels=tuple(kernels), files=files)
@@ -247,11 +247,3 @@ class VendorKind(Kind):
 
 def _log_name(number: int, rank: int) -> str:
     return f"profile {number} rank {rank}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _RankFolders:
-    """A rank's folders: where it works, and where the tool leaves its report."""
-
-    work: Path
-    out: Path
