@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 from harness.core.errors import HarnessError
 from harness.process import cgroup, sandbox
@@ -153,19 +152,36 @@ class Ranks:
 
     def __enter__(self) -> "Ranks":
         with contextlib.ExitStack() as started:
-            started.callback(self._end)
+            started.callback(self.end)
             self._start()
             started.pop_all()
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end()
 
     def end(self, keep_zygotes: bool = False) -> None:
         """Ends every process below the zygotes, if that was not done yet, and the zygotes too unless they are kept.
         Raises HarnessError where kept ones do not answer."""
-        if not self.is_over:
-            self._end(keep_zygotes)
+        if self.is_over:
+            return
+        self.is_over = True
+        read = partial(self.poll, 0.01)  # on, so that nobody is stuck in a write
+        is_kept = keep_zygotes and self.zygotes.end_groups(lambda: self.exited >= set(self.by_pid), read)
+        if not is_kept:
+            self.zygotes.end(self._can_go, read)
+        for group in self.groups.values():
+            group.end()
+        sandbox.hide(False)
+        self.selector.close()
+        if not is_kept:
+            self.zygotes.close()
+        for bell in self.bells.values():
+            os.close(bell)
+        for close in [*(one.close for one in self.barriers), *(rank.close for rank in self.all_ranks())]:
+            close()
+        if keep_zygotes and not is_kept:
+            raise HarnessError(f"{NO_ANSWER}. {ASKS}")
 
     def all_ranks(self) -> list[Rank]:
         """The ranks of all groups."""
@@ -277,8 +293,10 @@ class Ranks:
             self.groups = {role: cgroup.make(sandbox.most()) for role in self.roles.values() if role != "trusted"}
         for rank in (rank for role in self.roles.values() for rank in self.ranks[role]):
             self._order(rank, barriers[rank.role])
-        groups = {role: self._group(role, barriers[role]) for role in ROLES}
-        for fd in barriers.values():
+        groups: dict[wire.Role, Group] = {}
+        for role, fd in barriers.items():
+            self.barriers.append(Barrier(fd, launch.world_size, launch.spin, self.bells.get(role)))
+            groups[role] = Group(self, role, self.barriers[-1], max(1, len(launch.nodes)))
             os.close(fd)
         self.trusted, self.baseline, self.candidate = (groups[role] for role in ROLES)
         deadline = time.monotonic() + START_S
@@ -294,37 +312,12 @@ class Ranks:
                     "If --unconfined helps, the sandbox is in the way (docs/trust.md)."
                 ) from None
 
-    def _group(self, role: wire.Role, barrier: int) -> Group:
-        shared = Barrier(barrier, self.launch.world_size, self.launch.spin, self.bells.get(role))
-        self.barriers.append(shared)
-        return Group(self, role, shared, max(1, len(self.launch.nodes)))
-
     def _order(self, rank: Rank, barrier: int) -> None:
-        bell = [self.bells[rank.role]] if self.bells else []
-        group = self.groups.get(rank.role)
+        bell, group = [self.bells[rank.role]] if self.bells else [], self.groups.get(rank.role)
         order = self.launch.order(rank.role, rank.rank, group.places if group else ())
         self.zygotes.tell(order, [rank.their_sock.fileno(), rank.log.write_fd, barrier, *bell])
         rank.their_sock.close()
         os.close(rank.log.write_fd)
-
-    def _end(self, keep_zygotes: bool = False) -> None:
-        self.is_over = True
-        read = partial(self.poll, 0.01)  # on, so that nobody is stuck in a write
-        is_kept = keep_zygotes and self.zygotes.end_groups(lambda: self.exited >= set(self.by_pid), read)
-        if not is_kept:
-            self.zygotes.end(self._can_go, read)
-        for group in self.groups.values():
-            group.end()
-        sandbox.hide(False)
-        self.selector.close()
-        if not is_kept:
-            self.zygotes.close()
-        for bell in self.bells.values():
-            os.close(bell)
-        for close in [*(one.close for one in self.barriers), *(rank.close for rank in self.all_ranks())]:
-            close()
-        if keep_zygotes and not is_kept:
-            raise HarnessError(f"{NO_ANSWER}. {ASKS}")
 
     def _can_go(self) -> bool:
         """Whether the zygotes will soon see that they are to go: none is stopped, nor still importing torch."""

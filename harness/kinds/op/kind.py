@@ -8,7 +8,7 @@ starts and ends them; op.calls commands them, op.check and op.measure decide.
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, TypeVar
@@ -232,7 +232,12 @@ class OpSession(Launching):
             machine_state=self.watch.state,
             gpu_sampling=self.watch.sampling,
             peak_memory_bytes=self.peak_memory_bytes,
-            warnings=(*warnings.of_sampling(self.watch.sampling), *lacking, *_spread(plan), *self._slow_judges()),
+            warnings=(
+                *warnings.of_sampling(self.watch.sampling),
+                *lacking,
+                *_spread(plan),
+                *_slow_judges(len(self.shortened), self.judges_s),
+            ),
             logs=self.logs,
         )
 
@@ -250,12 +255,11 @@ class OpSession(Launching):
                 for what in self.judges_s:
                     self.judges_s[what] += self.calls.phase.spent_s(what)
 
-    def _slow_judges(self) -> tuple[Warning, ...]:
-        """A warning that cases have fewer samples than usual because making inputs or judging outputs was slow."""
-        if not self.shortened:
-            return ()
-        took_s = {"making": self.judges_s[MAKING], "judging": self.judges_s[JUDGING]}
-        return (Warning(code="slow_judging", values={"count": len(self.shortened), **took_s}),)
+
+def _slow_judges(shortened: int, took_s: Mapping[str, float]) -> tuple[Warning, ...]:
+    """A warning that so many cases have fewer samples than usual because making inputs or judging outputs was slow."""
+    took = {"making": took_s[MAKING], "judging": took_s[JUDGING]}
+    return (Warning(code="slow_judging", values={"count": shortened, **took}),) if shortened else ()
 
 
 class OpKind(Kind):
