@@ -78,9 +78,9 @@ class Device:
         """How much memory the allocator holds for later calls. The C library's shares the host's well enough."""
         return 0
 
-    def release(self) -> int:
-        """Gives back what the allocator holds and nobody uses, where it is much, and says how many bytes that were.
-        Returns when no call feels it any more."""
+    def release(self, everything: bool = False) -> int:
+        """Gives back what the allocator holds and nobody uses, where it is much or `everything` is to go, which is not
+        regained, and says how many bytes that were. Returns when no call feels it any more."""
         return 0
 
     def regain(self) -> None:
@@ -205,10 +205,10 @@ class GpuDevice(Device):
     def kept_bytes(self) -> int:
         return torch.cuda.memory_reserved(self.id)
 
-    def release(self) -> int:
-        if (held := self.kept_bytes()) <= self.most_kept_bytes:
+    def release(self, everything: bool = False) -> int:
+        if (held := self.kept_bytes()) <= self.most_kept_bytes and not everything:
             return 0
-        self.released = max(self.released, held)
+        self.released = 0 if everything else max(self.released, held)
         torch.cuda.empty_cache()
         freed = held - self.kept_bytes()
         time.sleep(CLEARING_S + freed / CLEARED_BYTES_PER_S)

@@ -129,9 +129,10 @@ class Program:
 
     def yield_memory(self, command: wire.Yield) -> wire.Reply:
         self.loaded = self.masked = []
-        if command.buffers:
+        if command.case:
+            self.returned = None
             self.exchange.close_buffers()
-        return wire.Done(freed_bytes=self.device.release())
+        return wire.Done(freed_bytes=self.device.release(everything=command.case))
 
     def regain_memory(self, command: wire.Do) -> wire.Reply:
         self.device.regain()
