@@ -37,19 +37,9 @@ SAMPLING = "sampling"  # the op_type of definitions whose results are drawn: ali
 TOLERANCE = 1e-2
 TINY = 1e-8  # added to what errors are relative to
 MOST_SHOWN = 1e300
-DTYPES = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float8_e4m3fn": torch.float8_e4m3fn,
-    "float8_e4m3": torch.float8_e4m3fn,
-    "float8_e5m2": torch.float8_e5m2,
-    "int64": torch.int64,
-    "int32": torch.int32,
-    "int16": torch.int16,
-    "int8": torch.int8,
-    "bool": torch.bool,
-}
+NAMES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8", "bool")
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NAMES}
+DTYPES["float8_e4m3"] = torch.float8_e4m3fn
 STORED = {  # as safetensors call them
     "F64": torch.float64,
     "F32": torch.float32,
