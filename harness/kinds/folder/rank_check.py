@@ -1,5 +1,5 @@
-"""A KernelBot problem folder's own functions, called as they want to be: generate_input makes inputs, and the verdict on
-outputs is check_implementation's.
+"""A KernelBot problem folder's own functions, called as they want to be: generate_input makes inputs, and the verdict
+on outputs is check_implementation's.
 
 Looser than the strict checker (judging.correctness): the folder says how far off a result may be, and there are no
 hardened inputs. Where a result that it takes is not of the make of the reference's (type, dtype, shape, device, and
