@@ -4,7 +4,7 @@ Knows rules, log and state; neither evaluates nor shows anything. The time and t
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +23,6 @@ from harness.contest.lifecycle import (
     Member,
     Registered,
     Reinstated,
-    Reproduced,
     Reviewed,
     Submitted,
     Unfrozen,
@@ -150,23 +149,30 @@ def slim(entry: Entry) -> Entry:
     return replace(entry, cases=cases, peaks=None, phases_s={}, history=(), holds=())
 
 
-def settle(contest: Contest, result: Outcome | Reproduced, now: datetime, by: str) -> ContestEntry:
-    """Writes what an evaluation, or a reproduction, came to. Raises UsageError where the entry is in no state for it:
-    withdrawn meanwhile, say."""
-    return _followed(contest, result, now, by)
+def settle(
+    contest: Contest, event: EntryEvent, now: datetime, by: str, check: Callable[[Sequence[Record]], None] | None = None
+) -> ContestEntry:
+    """Writes what happened to an entry, such as the outcome of its evaluation, and returns it as it is then. Raises
+    UsageError where its state forbids it (withdrawn meanwhile, say), and what `check` of the log's records raises."""
+
+    def decide(records: tuple[Record, ...]) -> list[EntryEvent]:
+        entry = fold(records).entry(event.entry)
+        if check is not None:
+            check(records)
+        transition(entry.state, event.type, event.entry, entry.before)
+        return [event]
+
+    return fold(contest.log.add(decide, now, by)).entry(event.entry)
 
 
 def withdraw(contest: Contest, number: int, now: datetime, member: str) -> ContestEntry:
     """The team takes the entry back. Raises UsageError where it is not the member's team's, or over or awarded."""
 
-    def decide(records: tuple[Record, ...]) -> list[Withdrawn]:
+    def check(records: Sequence[Record]) -> None:
         state = fold(records)
-        entry = state.entry(number)
-        admission.check_withdrawal(state, entry, member, now)
-        transition(entry.state, "withdrawn", number)
-        return [Withdrawn(entry=number)]
+        admission.check_withdrawal(state, state.entry(number), member, now)
 
-    return fold(contest.log.add(decide, now, member)).entry(number)
+    return settle(contest, Withdrawn(entry=number), now, member, check)
 
 
 # ---- organisers ------------------------------------------------------------------------------------------------------
@@ -188,7 +194,7 @@ def freeze(contest: Contest, now: datetime, by: str, frozen: bool) -> None:
 def review(contest: Contest, number: int, now: datetime, by: str, note: str = "") -> ContestEntry:
     """An organiser has read the source of a reproduced entry. Raises UsageError where it is not reproduced."""
     admission.check_organiser(contest.rules, by, now)
-    return _followed(contest, Reviewed(entry=number, note=one_line(note)), now, by)
+    return settle(contest, Reviewed(entry=number, note=one_line(note)), now, by)
 
 
 def award(contest: Contest, number: int, name: str, board: Board, now: datetime, by: str) -> ContestEntry:
@@ -196,13 +202,11 @@ def award(contest: Contest, number: int, name: str, board: Board, now: datetime,
     admission.check_organiser(contest.rules, by, now)
     rule = awards.rule_of(contest.rules, name)
 
-    def decide(records: tuple[Record, ...]) -> list[Awarded]:
-        state = fold(records)
-        places = standings.full(contest.rules, records, board, now)
+    def check(records: Sequence[Record]) -> None:
+        state, places = fold(records), standings.full(contest.rules, records, board, now)
         awards.check_award(contest.rules, state, places, state.entry(number), rule, now)
-        return [Awarded(entry=number, award=rule.name)]
 
-    return fold(contest.log.add(decide, now, by)).entry(number)
+    return settle(contest, Awarded(entry=number, award=rule.name), now, by, check)
 
 
 def disqualify(contest: Contest, number: int, why: str, now: datetime, by: str) -> ContestEntry:
@@ -210,7 +214,7 @@ def disqualify(contest: Contest, number: int, why: str, now: datetime, by: str) 
     admission.check_organiser(contest.rules, by, now)
     if not why.strip():
         raise UsageError("why? Give the reason, which the team will read: --why TEXT")
-    return _followed(contest, Disqualified(entry=number, why=one_line(why)), now, by)
+    return settle(contest, Disqualified(entry=number, why=one_line(why)), now, by)
 
 
 def reinstate(contest: Contest, number: int, why: str, now: datetime, by: str) -> ContestEntry:
@@ -218,15 +222,4 @@ def reinstate(contest: Contest, number: int, why: str, now: datetime, by: str) -
     admission.check_organiser(contest.rules, by, now)
     if not why.strip():
         raise UsageError("why? Give the reason, which all teams may read: --why TEXT")
-    return _followed(contest, Reinstated(entry=number, why=one_line(why)), now, by)
-
-
-def _followed(contest: Contest, event: EntryEvent, now: datetime, by: str) -> ContestEntry:
-    """Writes what happened to an entry, and returns it as it is then. Raises UsageError where its state forbids it."""
-
-    def decide(records: tuple[Record, ...]) -> list[EntryEvent]:
-        entry = fold(records).entry(event.entry)
-        transition(entry.state, event.type, event.entry, entry.before)
-        return [event]
-
-    return fold(contest.log.add(decide, now, by)).entry(event.entry)
+    return settle(contest, Reinstated(entry=number, why=one_line(why)), now, by)

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from harness.core.checkout import Checkout, shown
-from harness.core.decode import DecodeError, encode
+from harness.core.decode import DecodeError, check_above_0, encode
 from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_bytes, read_text
 from harness.core.records import Case, Kind, Param, Params
@@ -139,9 +139,7 @@ class TaskFile:
             raise DecodeError(f".config{error.path}", error.problem) from None
         if self.templates is not None:
             _check_templates(self.templates)
-        for name in ("test_timeout", "benchmark_timeout", "ranked_timeout"):
-            if getattr(self, name) <= 0:
-                raise DecodeError(f".{name}", f"expected seconds above 0, found {getattr(self, name)}")
+        check_above_0(self, "test_timeout", "benchmark_timeout", "ranked_timeout", what="seconds")
         for name in ("tests", "benchmarks"):
             if not getattr(self, name):
                 raise DecodeError(f".{name}", "the list is empty; write at least one case")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from harness.core.checkout import Checkout, shown
-from harness.core.decode import DecodeError, did_you_mean
+from harness.core.decode import DecodeError, check_above_0, did_you_mean
 from harness.core.errors import BadFileError, UsageError
 from harness.core.records import Case, Cost, Kind, Param, Params, Ranking
 from harness.core.yaml_file import read_yaml
@@ -87,9 +87,7 @@ class _SuiteFile:
     drawn: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("test_timeout", "benchmark_timeout", "ranked_timeout", "benchmark_seconds"):
-            if getattr(self, name) <= 0:
-                raise DecodeError(f".{name}", f"expected seconds above 0, found {getattr(self, name)}")
+        check_above_0(self, "test_timeout", "benchmark_timeout", "ranked_timeout", "benchmark_seconds", what="seconds")
         for name in ("tests", "benchmarks"):
             if not getattr(self, name):
                 raise DecodeError(f".{name}", "the list is empty; write at least one case")
