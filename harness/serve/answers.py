@@ -1,25 +1,15 @@
 """The answers' bodies, made of rows of the queue."""
 
-from harness.serve.schemas import (
-    JobAnswer,
-    LeaderboardItem,
-    QueuePlace,
-    RankedEntry,
-    RunAnswer,
-    RunnerBacklog,
-    RunnerQueue,
-    ShortRun,
-    ShortSubmission,
-    SubmissionAnswer,
-)
-from harness.serve.service import Leaderboard, Service
+from harness.serve import schemas
+from harness.serve.offers import Leaderboard
+from harness.serve.service import Service
 from harness.serve.store import Row
 
 RUNNER = "Local"
 
 
-def leaderboard_item_answer(one: Leaderboard, is_closed: bool) -> LeaderboardItem:
-    return LeaderboardItem(
+def leaderboard_item_answer(one: Leaderboard, is_closed: bool) -> schemas.LeaderboardItem:
+    return schemas.LeaderboardItem(
         id=one.id,
         name=one.name,
         deadline=one.closes,
@@ -32,9 +22,9 @@ def leaderboard_item_answer(one: Leaderboard, is_closed: bool) -> LeaderboardIte
     )
 
 
-def ranked_entry_answer(rank: int, row: Row) -> RankedEntry:
+def ranked_entry_answer(rank: int, row: Row) -> schemas.RankedEntry:
     assert row.score_s is not None, "only scored ones are ranked"
-    return RankedEntry(
+    return schemas.RankedEntry(
         submission_id=row.id,
         rank=rank,
         submission_name=row.file_name,
@@ -47,22 +37,22 @@ def ranked_entry_answer(rank: int, row: Row) -> RankedEntry:
     )
 
 
-def short_answer(row: Row) -> ShortSubmission:
+def short_answer(row: Row) -> schemas.ShortSubmission:
     runs = [run for run in row.runs if run["passed"] and not run["secret"]]
-    return ShortSubmission(
+    return schemas.ShortSubmission(
         id=row.id,
         leaderboard_name=row.leaderboard,
         file_name=row.file_name,
         submission_time=row.submitted_at,
         done=row.done,
-        runs=[ShortRun(gpu_type=run["runner"], score=run["score"]) for run in runs],
+        runs=[schemas.ShortRun(gpu_type=run["runner"], score=run["score"]) for run in runs],
     )
 
 
-def submission_answer(service: Service, row: Row) -> SubmissionAnswer:
+def submission_answer(service: Service, row: Row) -> schemas.SubmissionAnswer:
     ahead = 0 if row.done else service.store.ahead(row)
-    leaderboard = service.find(row.leaderboard)
-    return SubmissionAnswer(
+    leaderboard = service.catalogue.find(row.leaderboard)
+    return schemas.SubmissionAnswer(
         id=row.id,
         leaderboard_id=leaderboard.id if leaderboard else 0,  # 0: its problem is not here any more
         leaderboard_name=row.leaderboard,
@@ -71,27 +61,27 @@ def submission_answer(service: Service, row: Row) -> SubmissionAnswer:
         submission_time=row.submitted_at,
         done=row.done,
         code=service.store.code(row.id),
-        runs=[RunAnswer(**run) for run in row.runs],
-        job=JobAnswer(
+        runs=[schemas.RunAnswer(**run) for run in row.runs],
+        job=schemas.JobAnswer(
             status=row.state,
             error=row.error,
             last_heartbeat=row.ended_at or row.started_at or row.submitted_at,
             progress=service.worker.progress(row.id) or None,
         ),
         queue=place_answer(row, ahead),
-        runner_queue=RunnerQueue(runner=RUNNER, gpu=row.gpu, queued_jobs=ahead),
+        runner_queue=schemas.RunnerQueue(runner=RUNNER, gpu=row.gpu, queued_jobs=ahead),
     )
 
 
-def place_answer(row: Row, ahead: int) -> QueuePlace:
+def place_answer(row: Row, ahead: int) -> schemas.QueuePlace:
     if row.state == "pending":
-        return QueuePlace(stage="queued", message="waits for its turn", position=ahead + 1, jobs_ahead=ahead)
-    return QueuePlace(stage="dispatched", message="its turn has come", position=None, jobs_ahead=None)
+        return schemas.QueuePlace(stage="queued", message="waits for its turn", position=ahead + 1, jobs_ahead=ahead)
+    return schemas.QueuePlace(stage="dispatched", message="its turn has come", position=None, jobs_ahead=None)
 
 
-def backlog_answer(service: Service, gpu: str) -> RunnerBacklog:
+def backlog_answer(service: Service, gpu: str) -> schemas.RunnerBacklog:
     running, (_, waiting) = len(service.store.running()), service.store.waiting(0)
-    return RunnerBacklog(
+    return schemas.RunnerBacklog(
         runner=RUNNER,
         gpu=gpu,
         queued_jobs=waiting,

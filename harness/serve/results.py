@@ -18,13 +18,7 @@ from typing import Any
 from harness.board.report_json import from_json
 from harness.core.decode import decode
 from harness.core.errors import Exit
-from harness.core.records import (
-    CaseResult,
-    EvalReport,
-    Kind,
-    Outcome,
-    Profile,
-)
+from harness.core.records import CaseResult, EvalReport, Kind, Outcome, Profile
 from harness.core.words import SHOWN_CHARS, clean
 from harness.gpumode import result_lines
 from harness.judging import verdict

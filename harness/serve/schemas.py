@@ -194,16 +194,19 @@ class LeaderboardDeleted(BaseModel):
 
 
 class PastSubmission(BaseModel):
-    submission_id: int
-    user_id: str
-    user_name: str
+    """Made of a row of the queue, whose fields have other names."""
+
+    model_config = ConfigDict(from_attributes=True)
+    submission_id: int = Field(validation_alias="id")
+    user_id: str = Field(validation_alias="user")
+    user_name: str = Field(validation_alias="user")
     file_name: str
     mode: str
-    gpu_type: str
-    submission_time: str
-    status: str
+    gpu_type: str = Field(validation_alias="gpu")
+    submission_time: str = Field(validation_alias="submitted_at")
+    status: str = Field(validation_alias="state")
     done: bool
-    score: float | None
+    score: float | None = Field(validation_alias="score_s")
     error: str | None
 
 
@@ -245,25 +248,14 @@ class UpdatedProblems(BaseModel):
     """Leaderboards' names, and why problems cannot be offered. `skipped` ones have not changed."""
 
     status: Literal["ok"]
-    created: list[str]
-    updated: list[str]
-    removed: list[str]
-    skipped: list[str]
-    errors: list[str]
+    created: tuple[str, ...]
+    updated: tuple[str, ...]
+    removed: tuple[str, ...]
+    skipped: tuple[str, ...]
+    errors: tuple[str, ...]
 
 
-# ---- the live page
-class LiveQueue(BaseModel):
-    """The public part of the queue (harness/serve/live.py: Queue)."""
-
-    version: str
-    now: str
-    running: list[dict[str, Any]]
-    waiting: list[dict[str, Any]]
-    waiting_count: int = Field(ge=0)
-    latest: list[dict[str, Any]]
-
-
+# ---- the live page; its queue is live.QueueState
 class LiveBoards(BaseModel):
     """The page's data (harness/report/page_data.py: Page)."""
 

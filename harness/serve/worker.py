@@ -19,20 +19,8 @@ from pathlib import Path
 
 from harness.core.events import CaseBegan, Event, PhaseBegan, event_of
 from harness.core.words import clean_line
-from harness.engine import registry
-from harness.engine.base import (
-    EVENTS,
-    FOLDER,
-    RESULT,
-    Cancelled,
-    Engine,
-    Job,
-    JobDone,
-    Lost,
-    Running,
-    Ticket,
-    UnavailableError,
-)
+from harness.engine import base, registry
+from harness.engine.base import Engine, Job, JobDone, Lost, Running, Ticket
 from harness.problems.submission import SUFFIXES
 from harness.serve import outcomes
 from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
@@ -52,8 +40,8 @@ class Files:
     """The files of an evaluation, as its command names them: the submission, the report as JSON, and the events."""
 
     source: Path
-    report: Path = Path(FOLDER, RESULT)
-    events: Path = Path(FOLDER, EVENTS)
+    report: Path = Path(base.FOLDER, base.RESULT)
+    events: Path = Path(base.FOLDER, base.EVENTS)
 
 
 Command = Callable[[Row, Files], Sequence[str]]
@@ -234,7 +222,7 @@ class QueueWorker(threading.Thread):
             self._engine.submit(Job(id=one.ticket.id, command=command, deadline_s=self._deadline_s(row)))
         except sqlite3.Error:  # what became of it cannot be written now: it is taken up again
             raise
-        except UnavailableError:
+        except base.UnavailableError:
             self._store.release(row.id, row.attempt)
             raise
         except Exception as error:  # a full disk, say
@@ -268,7 +256,8 @@ class QueueWorker(threading.Thread):
     def _outcome(self, one: _Evaluation, state: JobDone | Lost) -> AttemptEnded | None:
         """What its end comes to; None where it is to run once more, if it is still wanted. What is cut off may
         leave anything, so that this does not count against the submission."""
-        if isinstance(state, Lost) or (not state.has_result and (one.is_cut_off or isinstance(state.end, Cancelled))):
+        is_over = one.is_cut_off or (isinstance(state, JobDone) and isinstance(state.end, base.Cancelled))
+        if isinstance(state, Lost) or (is_over and not state.has_result):
             return None  # a result counts also where the job was ended after it had written that
         fetched = partial(self._engine.fetch, one.ticket, self._folder / "fetched" / one.ticket.id)
         try:
