@@ -56,6 +56,7 @@ from harness.kinds.op.plan import make_plan
 from harness.kinds.settings import DEVICES, check_seconds
 from harness.machine import host
 from harness.problems.problem import MAX_INT, OFFICIAL, Marks, Problem, Suite, check_ranks
+from harness.problems.python_text import UNREADABLE
 from harness.problems.shape_file import find, problem_names
 from harness.problems.submission import read_submission
 from harness.report.console import new_console
@@ -131,7 +132,7 @@ def recognise(lines: Sequence[CaseLine], reference: str, checkout: Checkout) -> 
     keys = set(lines[0].values)
     try:
         tree = ast.parse(reference)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
+    except UNREADABLE as error:
         raise BadFileError(f"reference.py: Python cannot read it: {error}") from None
     names = {
         getattr(node, field) for node in ast.walk(tree) for field in ("id", "attr", "name") if hasattr(node, field)

@@ -26,6 +26,7 @@ from harness.core.records import Case, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.gpumode import result_lines
 from harness.problems.problem import DEFAULT_BENCHMARK_S, MAX_INT, OFFICIAL, Problem, Suite
+from harness.problems.python_text import UNREADABLE, bound
 
 FILE = "task.yml"
 SUBMISSION = "@SUBMISSION@"  # the source of the user's own file
@@ -378,18 +379,7 @@ def _prepared(value: object) -> object:
 def _defined(path: Path) -> set[str] | None:
     """The names that a file binds at its top level; None if only running it would tell (`from x import *`)."""
     try:
-        tree = ast.parse(read_text(path))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        names = bound(ast.parse(read_text(path)))
+    except (OSError, *UNREADABLE) as error:
         raise BadFileError(f"{shown(path)}: Python cannot read it: {error}") from None
-    names: set[str] = set()
-    statements: list[ast.AST] = list(tree.body)
-    for node in statements:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-            continue  # what is in it is not at the top level
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        statements += ast.iter_child_nodes(node)
     return None if "*" in names else names

@@ -15,23 +15,22 @@ import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, check_above_0, did_you_mean
 from harness.core.errors import BadFileError, UsageError
-from harness.core.records import Case, Cost, Kind, Param, Params, Ranking
+from harness.core.records import Case, Cost, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.problems.problem import (
     DEFAULT_BENCHMARK_S,
     MAX_INT,
     OFFICIAL,
+    Declared,
     DependsOf,
-    Marks,
     NearOf,
     Problem,
     Published,
-    Shown,
     Suite,
     check_ranks,
     folded,
@@ -96,29 +95,14 @@ class _SuiteFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ProblemFile(_SuiteFile):
+class _ProblemFile(Declared, _SuiteFile):
     """A shape file: the official suite under KernelBot's task.yml keys, and the others under `suites`."""
 
     problem: str
-    leaderboard: str
     multi_gpu: bool
-    ranking_by: Ranking
-    communication: tuple[Shown, ...] = ()
-    short: dict[str, str] = field(default_factory=dict)
     published_us: tuple[float, ...] = ()
     published_on: str | None = None
     published_by: str | None = None
-    marks: Marks | None = None
-    gpus: tuple[str, ...] = ()
-    upstream: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    kind: str = "op"  # of kinds.registry, which knows the names
-    checker: str = "strict"
-    device: Literal["cpu"] | None = None
-    data: tuple[str, ...] = ()
-    shares: tuple[str, ...] = ()
-    in_place: bool = False
-    takes_data: bool = False
-    submission_file: str = "submission.py"
     suites: dict[str, _SuiteFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -191,7 +175,6 @@ def _read_problem(name: str, root: Path, params: bytes, shapes: bytes) -> Proble
                 where = shown(folder / "params.py", root)
                 raise DecodeError(f"{suite_path(suite_name)}.drawn", f"needs near() in {where}, which is missing")
         _check_short(file.short, params_type)
-        published = _published(file)
         official = _suite(OFFICIAL, file, file, params_type)
         limits = file.published_us or (None,) * len(official.benchmarks)
         benchmarks = zip(official.benchmarks, limits, strict=True)
@@ -199,56 +182,44 @@ def _read_problem(name: str, root: Path, params: bytes, shapes: bytes) -> Proble
         others = {suite_name: _suite(suite_name, suite, file, params_type) for suite_name, suite in file.suites.items()}
     return Problem(
         name=name,
-        leaderboard=file.leaderboard,
         description=file.description,
         root=root,
         folder=folder,
         shapes_path=shapes_path,
         submissions_folder=root / "submissions" / name,
-        ranking_by=file.ranking_by,
         suites={OFFICIAL: official, **others},
         params_type=params_type,
         cost_of=cost_of,
         depends_of=depends_of,
         near_of=near_of,
         multi_gpu=file.multi_gpu,
-        short=file.short,
-        communication=file.communication,
-        published=published,
-        marks=file.marks,
-        gpus=file.gpus,
-        upstream=file.upstream,
-        kind=file.kind,
-        checker=file.checker,
-        device=file.device,
-        data=file.data,
-        takes_data=file.takes_data,
-        shares=file.shares,
-        in_place=file.in_place,
-        submission_file=file.submission_file,
+        published=_published(file),
+        **{item.name: getattr(file, item.name) for item in dataclasses.fields(Declared)},
     )
 
 
-def short_names(name: str, checkout: Checkout) -> dict[str, str]:
-    """The short names of a problem's parameters, by its present shape file. Empty if there is no such problem, or it
-    cannot be read."""
+def declared(name: str, checkout: Checkout) -> Problem | None:
+    """The problem of that name out of a report, by its present files; None if there is no such problem, or it cannot be
+    read."""
     if name not in problem_names(checkout):  # a name out of a report may be any text, a path among them
-        return {}
+        return None
     try:
-        return read_problem(name, checkout.root).short
+        return read_problem(name, checkout.root)
     except BadFileError:
-        return {}
+        return None
+
+
+def short_names(name: str, checkout: Checkout) -> dict[str, str]:
+    """The short names of a problem's parameters; empty if there is no such problem now."""
+    problem = declared(name, checkout)
+    return problem.short if problem else {}
 
 
 def communication_words(name: str, checkout: Checkout) -> str:
-    """How communication is shown for a problem, as text: `delay, data`. Empty if there is no such problem, it cannot be
-    read, or it does not say."""
-    if name not in problem_names(checkout):  # a name out of a report may be any text, a path among them
-        return ""
-    try:
-        return ", ".join(read_problem(name, checkout.root).communication)
-    except BadFileError:
-        return ""
+    """How communication is shown for a problem, as text: `delay, data`. Empty if there is no such problem now, or it
+    does not say."""
+    problem = declared(name, checkout)
+    return ", ".join(problem.communication) if problem else ""
 
 
 def _check_short(short: dict[str, str], params_type: type[Any]) -> None:
