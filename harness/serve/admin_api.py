@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from harness.core.errors import HarnessError
 from harness.serve import schemas, statistics
-from harness.serve.answers import submission_answer
+from harness.serve.answers import made, submission_answer
 from harness.serve.entry import leaderboard_of, submission_of
 from harness.serve.guard import ORGANISER_VARIABLE
 from harness.serve.routing import MAX_ID, Here, Id, refusals
@@ -117,7 +117,8 @@ def history(
 ) -> schemas.LeaderboardHistory:
     """Everybody's submissions to a leaderboard, newest first."""
     name = leaderboard_of(service, leaderboard_name).name
-    found = [schemas.PastSubmission.model_validate(row) for row in service.store.listed(None, name, limit, offset)]
+    rows = service.store.listed(None, name, limit, offset)
+    found = [made(schemas.PastSubmission, row, done=row.done) for row in rows]
     return schemas.LeaderboardHistory(status="ok", leaderboard=name, limit=limit, offset=offset, submissions=found)
 
 

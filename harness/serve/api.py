@@ -135,7 +135,7 @@ def submissions(
     """Each user's best submission. The boards of `GET /` also have what was recorded otherwise."""
     rows = _ranked(service, leaderboard_name, gpu_name)
     chosen = list(enumerate(rows, start=1))[offset : None if limit is None else offset + limit]
-    return [answers.ranked_entry_answer(rank, row) for rank, row in chosen]
+    return [answers.made(schemas.RankedEntry, row, rank=rank) for rank, row in chosen]
 
 
 @routes.get("/submission_count/{leaderboard_name}/{gpu_name}", responses=refusals(400, 403, 404))

@@ -1,4 +1,7 @@
-"""The bodies of the service's answers, under the names that popcorn-cli and the live page read."""
+"""The bodies of the service's answers, under the names that popcorn-cli and the live page read.
+
+Where a row of the queue, or a leaderboard, has another name for a field, that is the field's `validation_alias`
+(answers.made)."""
 
 from typing import Any, Literal
 
@@ -28,25 +31,25 @@ class LeaderboardItem(BaseModel):
 
     id: int
     name: str
-    deadline: str | None
+    deadline: str | None = Field(validation_alias="closes")
     description: str
     task: dict[str, Any]
-    gpu_types: list[str]
+    gpu_types: list[str] = Field(validation_alias="gpus")
     creator_id: int
     forum_id: int
     visibility: str
 
 
 class RankedEntry(BaseModel):
-    submission_id: int
+    submission_id: int = Field(validation_alias="id")
     rank: int
-    submission_name: str
-    submission_time: str
-    submission_score: float
-    leaderboard_name: str
-    user_id: str
-    user_name: str
-    gpu_type: str
+    submission_name: str = Field(validation_alias="file_name")
+    submission_time: str = Field(validation_alias="submitted_at")
+    submission_score: float = Field(validation_alias="score_s")
+    leaderboard_name: str = Field(validation_alias="leaderboard")
+    user_id: str = Field(validation_alias="user")
+    user_name: str = Field(validation_alias="user")
+    gpu_type: str = Field(validation_alias="gpu")
 
 
 class Count(BaseModel):
@@ -88,15 +91,15 @@ class Accepted(BaseModel):
 
 
 class ShortRun(BaseModel):
-    gpu_type: str
+    gpu_type: str = Field(validation_alias="runner")
     score: float | None
 
 
 class ShortSubmission(BaseModel):
     id: int
-    leaderboard_name: str
+    leaderboard_name: str = Field(validation_alias="leaderboard")
     file_name: str
-    submission_time: str
+    submission_time: str = Field(validation_alias="submitted_at")
     done: bool
     runs: list[ShortRun]
 
@@ -125,10 +128,10 @@ class JobAnswer(BaseModel):
 class SubmissionAnswer(BaseModel):
     id: int
     leaderboard_id: int
-    leaderboard_name: str
+    leaderboard_name: str = Field(validation_alias="leaderboard")
     file_name: str
-    user_id: str
-    submission_time: str
+    user_id: str = Field(validation_alias="user")
+    submission_time: str = Field(validation_alias="submitted_at")
     done: bool
     code: str
     runs: list[RunAnswer]
@@ -194,9 +197,6 @@ class LeaderboardDeleted(BaseModel):
 
 
 class PastSubmission(BaseModel):
-    """Made of a row of the queue, whose fields have other names."""
-
-    model_config = ConfigDict(from_attributes=True)
     submission_id: int = Field(validation_alias="id")
     user_id: str = Field(validation_alias="user")
     user_name: str = Field(validation_alias="user")

@@ -22,7 +22,7 @@ from harness.core.words import clean_line
 from harness.engine import base, registry
 from harness.engine.base import Engine, Job, JobDone, Lost, Running, Ticket
 from harness.problems.submission import SUFFIXES
-from harness.serve import outcomes
+from harness.serve import results
 from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
 from harness.serve.store import AttemptEnded, Row, Store
 
@@ -226,7 +226,7 @@ class QueueWorker(threading.Thread):
             self._store.release(row.id, row.attempt)
             raise
         except Exception as error:  # a full disk, say
-            self._settle(one, outcomes.not_run(row, error))
+            self._settle(one, results.not_run(row, error))
         else:
             self._running[row.id] = one
 
@@ -261,9 +261,9 @@ class QueueWorker(threading.Thread):
             return None  # a result counts also where the job was ended after it had written that
         fetched = partial(self._engine.fetch, one.ticket, self._folder / "fetched" / one.ticket.id)
         try:
-            return outcomes.of_job(one.row, state, fetched, self._deadline_s, one.stage.text)
+            return results.of_job(one.row, state, fetched, self._deadline_s, one.stage.text)
         except Exception as error:
-            return None if one.is_cut_off else outcomes.not_run(one.row, error)
+            return None if one.is_cut_off else results.not_run(one.row, error)
 
     def _settle(self, one: _Evaluation, outcome: AttemptEnded | None, is_released: bool = False) -> None:
         """Writes what became of it, and removes what was kept of it. `is_released`: without an outcome it is as if it
