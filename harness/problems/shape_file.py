@@ -4,7 +4,6 @@ Of reference/<name>/ only params.py is imported here; it has no tensors. Every m
 place and what to write instead.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -12,7 +11,7 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -146,7 +145,10 @@ def read_problem(name: str, root: Path) -> Problem:
         if not path.is_file():
             needs = f"reference/{name}/ with {', '.join(FOLDER_FILES)}, and shapes/{name}.yaml"
             raise BadFileError(f"{shown(path, root)}: no such file; a problem needs {needs}")
-    return _read_problem(name, root, _content(folder / "params.py"), _content(shapes_path))
+    try:
+        return _read_problem(name, root, _content(folder / "params.py"), _content(shapes_path))
+    except DecodeError as error:
+        raise BadFileError(f"{shown(shapes_path, root)}: {error}") from None
 
 
 def _content(path: Path) -> bytes:
@@ -158,28 +160,28 @@ def _content(path: Path) -> bytes:
 
 @functools.lru_cache(maxsize=64)  # pages, servers and searches by leaderboard name read every problem again and again
 def _read_problem(name: str, root: Path, params: bytes, shapes: bytes) -> Problem:
-    """`params` and `shapes` are what the two files hold now: a changed file is read anew."""
+    """`params` and `shapes` are what the two files hold now: a changed file is read anew. Raises DecodeError with the
+    place in the shape file."""
     folder, shapes_path = root / "reference" / name, root / "shapes" / f"{name}.yaml"
     params_type, cost_of, depends_of, near_of = _load_params(folder / "params.py", root)
     file = read_yaml(_file_type(params_type), shapes_path, root)
-    with _as_bad_file(shapes_path, root):
-        if file.problem != name:
-            raise DecodeError("$.problem", f"expected '{name}' as the file's name says, found '{file.problem}'")
-        if file.multi_gpu and not callable(getattr(params_type, "check_world_size", None)):
-            raise BadFileError(f"{shown(folder / 'params.py', root)}: {NO_CHECK}")
-        if "delay" in file.communication and depends_of is None:
+    if file.problem != name:
+        raise DecodeError("$.problem", f"expected '{name}' as the file's name says, found '{file.problem}'")
+    if file.multi_gpu and not callable(getattr(params_type, "check_world_size", None)):
+        raise BadFileError(f"{shown(folder / 'params.py', root)}: {NO_CHECK}")
+    if "delay" in file.communication and depends_of is None:
+        where = shown(folder / "params.py", root)
+        raise DecodeError("$.communication", f"'delay' needs depends_on() in {where}, which is missing")
+    for suite_name, suite in {OFFICIAL: file, **file.suites}.items():
+        if suite.drawn and near_of is None:
             where = shown(folder / "params.py", root)
-            raise DecodeError("$.communication", f"'delay' needs depends_on() in {where}, which is missing")
-        for suite_name, suite in {OFFICIAL: file, **file.suites}.items():
-            if suite.drawn and near_of is None:
-                where = shown(folder / "params.py", root)
-                raise DecodeError(f"{suite_path(suite_name)}.drawn", f"needs near() in {where}, which is missing")
-        _check_short(file.short, params_type)
-        official = _suite(OFFICIAL, file, file, params_type)
-        limits = file.published_us or (None,) * len(official.benchmarks)
-        benchmarks = zip(official.benchmarks, limits, strict=True)
-        official = replace(official, benchmarks=tuple(replace(case, published_us=us) for case, us in benchmarks))
-        others = {suite_name: _suite(suite_name, suite, file, params_type) for suite_name, suite in file.suites.items()}
+            raise DecodeError(f"{suite_path(suite_name)}.drawn", f"needs near() in {where}, which is missing")
+    _check_short(file.short, params_type)
+    official = _suite(OFFICIAL, file, file, params_type)
+    limits = file.published_us or (None,) * len(official.benchmarks)
+    benchmarks = zip(official.benchmarks, limits, strict=True)
+    official = replace(official, benchmarks=tuple(replace(case, published_us=us) for case, us in benchmarks))
+    others = {suite_name: _suite(suite_name, suite, file, params_type) for suite_name, suite in file.suites.items()}
     return Problem(
         name=name,
         description=file.description,
@@ -327,11 +329,3 @@ def _wrong_with(module: types.ModuleType) -> str:
         if hasattr(module, name) and not callable(getattr(module, name)):
             return f"{name} is no function; leave it out, or write `def {name}(...)`"
     return ""
-
-
-@contextlib.contextmanager
-def _as_bad_file(path: Path, root: Path) -> Iterator[None]:
-    try:
-        yield
-    except DecodeError as error:
-        raise BadFileError(f"{shown(path, root)}: {error}") from None
