@@ -14,7 +14,7 @@ from harness.core.errors import BadSubmissionError, UsageError
 from harness.gpumode.plain_words import WORD, lines_with_word, without_word
 from harness.judging.scoring import GPU_MODE, SCORINGS
 from harness.problems.problem import Problem
-from harness.problems.python_text import UNREADABLE, bound
+from harness.problems.python_text import UNREADABLE, bound, called
 from harness.problems.submission import MAX_BYTES, SUFFIXES, directives
 
 SHOWN_LINES = 6
@@ -159,27 +159,22 @@ def own_queue_lines(source: str, tree: ast.Module) -> list[int]:
     """Where a file makes a GPU queue of its own, also by getattr with the name in parts."""
     lines = [number for number, line in enumerate(source.split("\n"), start=1) if CREATES.search(line)]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _called(node.func) in MAKES_QUEUE:
+        if isinstance(node, ast.Call) and _called(node) in MAKES_QUEUE:
             lines.append(node.lineno)
     return sorted({*lines})
 
 
-def _called(function: ast.expr) -> object:
-    match function:
-        case ast.Attribute(attr=name) | ast.Name(id=name):
-            return name
+def _called(call: ast.Call) -> object:
+    match call.func:
         case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=value), *_]):
             return value
-    return None
+    return called(call)
 
 
 def importable(problem: Problem) -> Mapping[str, frozenset[str] | None]:
     """The names in each of the problem's files as GPU MODE stages them, by module; None where they are not known."""
-    found: dict[str, frozenset[str] | None] = {}
-    for file, data in problem.staged().items():
-        module, is_python = file.removesuffix(".py"), file.endswith(".py")
-        if is_python and module != "submission":
-            found[module] = _defined(data) if problem.is_upstream else None
+    here = {module: names for module, names in _here(problem).items() if module != "submission"}
+    found = here if problem.is_upstream else dict.fromkeys(here)
     return found | {module: frozenset(names) for module, names in problem.upstream.items()}
 
 

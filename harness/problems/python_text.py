@@ -37,6 +37,14 @@ def imported(node: Import, local: Mapping[str, str] | None = None) -> Iterator[t
             yield (alias.name.partition(".")[0],) * 2  # `import a.b` binds a
 
 
+def called(call: ast.Call) -> str:
+    """`f` in f(...) and in a.b.f(...); "" in any other call."""
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
 def captures_graphs(evaluator: str) -> bool:
     """Whether an evaluator's text names what captures CUDA graphs, so that it times those. False for what is no
     Python."""
