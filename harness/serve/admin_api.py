@@ -39,14 +39,14 @@ routes = APIRouter(prefix="/admin", dependencies=[Depends(organiser)])
 async def start(service: Here) -> schemas.Switched:
     """Accepts submissions again."""
     service.accepts_jobs = True
-    return schemas.Switched(status="ok", accepts_jobs=True)
+    return schemas.Switched(accepts_jobs=True)
 
 
 @routes.post("/stop", responses=refusals())
 async def stop(service: Here) -> schemas.Switched:
     """Takes no more submissions, until it is started again or the server is. What waits is evaluated."""
     service.accepts_jobs = False
-    return schemas.Switched(status="ok", accepts_jobs=False)
+    return schemas.Switched(accepts_jobs=False)
 
 
 @routes.get("/stats", responses=refusals(404))
@@ -56,10 +56,10 @@ def stats(service: Here, last_day_only: bool = False, leaderboard_name: str | No
     rows = service.store.listed(None, name)
     if not last_day_only:
         codes = len({service.store.code(row.id) for row in rows})
-        return schemas.StatisticsAnswer(status="ok", stats=statistics.of_queue(rows) | {"num_unique_codes": codes})
+        return schemas.StatisticsAnswer(stats=statistics.of_queue(rows) | {"num_unique_codes": codes})
     since = datetime.now(UTC) - DAY
     rows = [row for row in rows if datetime.fromisoformat(row.submitted_at) >= since]
-    return schemas.StatisticsAnswer(status="ok", stats=statistics.of_queue(rows) | statistics.longest(rows))
+    return schemas.StatisticsAnswer(stats=statistics.of_queue(rows) | statistics.longest(rows))
 
 
 @routes.post("/ban/{user_id}", responses=refusals(404))
@@ -82,7 +82,7 @@ def create_leaderboard(service: Here, request: Request, asked: schemas.CreateLea
     except HarnessError as error:
         raise HTTPException(400, str(error)) from None
     request.app.openapi_schema = None  # it names the leaderboards
-    return schemas.LeaderboardCreated(status="ok", leaderboard=name)
+    return schemas.LeaderboardCreated(leaderboard=name)
 
 
 @routes.delete("/leaderboards/{leaderboard_name}", responses=refusals(400, 404))
@@ -97,7 +97,7 @@ def delete_leaderboard(
     except HarnessError as error:
         raise HTTPException(400, str(error)) from None
     request.app.openapi_schema = None
-    return schemas.LeaderboardDeleted(status="ok", leaderboard=name, force=force)
+    return schemas.LeaderboardDeleted(leaderboard=name, force=force)
 
 
 @routes.post("/leaderboards/{leaderboard_name}/visibility", responses=refusals(400, 404))
@@ -105,7 +105,7 @@ def set_visibility(service: Here, leaderboard_name: str, asked: schemas.SetVisib
     """A closed leaderboard takes no submissions and is not shown. Users still see their own."""
     leaderboard = leaderboard_of(service, leaderboard_name)
     service.store.boards.close(leaderboard.problem, asked.visibility == "closed")
-    return schemas.VisibilityChanged(status="ok", leaderboard=leaderboard.name, visibility=asked.visibility)
+    return schemas.VisibilityChanged(leaderboard=leaderboard.name, visibility=asked.visibility)
 
 
 @routes.get("/leaderboards/{leaderboard_name}/submissions", responses=refusals(404))
@@ -119,14 +119,14 @@ def history(
     name = leaderboard_of(service, leaderboard_name).name
     rows = service.store.listed(None, name, limit, offset)
     found = [made(schemas.PastSubmission, row, done=row.done) for row in rows]
-    return schemas.LeaderboardHistory(status="ok", leaderboard=name, limit=limit, offset=offset, submissions=found)
+    return schemas.LeaderboardHistory(leaderboard=name, limit=limit, offset=offset, submissions=found)
 
 
 @routes.get("/submissions/{submission_id}", responses=refusals(404))
 def show(service: Here, submission_id: Id) -> schemas.SubmissionForOrganisers:
     """Anybody's submission, with its source."""
     row = submission_of(service, submission_id)
-    return schemas.SubmissionForOrganisers(status="ok", submission=submission_answer(service, row))
+    return schemas.SubmissionForOrganisers(submission=submission_answer(service, row))
 
 
 @routes.delete("/submissions/{submission_id}", responses=refusals(404))
@@ -134,7 +134,7 @@ def delete(service: Here, submission_id: Id) -> schemas.Deleted:
     """Deletes anybody's submission, as its owner could."""
     if not service.delete(submission_of(service, submission_id)):
         raise HTTPException(404, "Submission not found")
-    return schemas.Deleted(status="ok", submission_id=submission_id)
+    return schemas.Deleted(submission_id=submission_id)
 
 
 @routes.delete("/submissions", responses=refusals(404))
@@ -147,7 +147,7 @@ def delete_of_user(
     if leaderboard is None or user is None:
         raise HTTPException(404, "There is no such leaderboard" if user else f"User {user_name} not found")
     count = sum(service.delete(row) for row in service.store.listed(user, leaderboard.name))
-    return schemas.DeletedOfUser(status="ok", leaderboard_id=leaderboard_id, user_name=user.name, deleted=count)
+    return schemas.DeletedOfUser(leaderboard_id=leaderboard_id, user_name=user.name, deleted=count)
 
 
 @routes.post("/update-problems", responses=refusals(400))
@@ -166,7 +166,7 @@ async def update_problems(service: Here, request: Request, asked: schemas.Update
         if asked.visibility == "closed":
             service.store.boards.close(leaderboard_of(service, name).problem, True)
     request.app.openapi_schema = None  # it names the leaderboards
-    return schemas.UpdatedProblems(status="ok", **vars(changes))
+    return schemas.UpdatedProblems(**vars(changes))
 
 
 @routes.api_route("/{rest:path}", methods=["GET", "POST", "PUT", "DELETE"], include_in_schema=False)
@@ -178,4 +178,4 @@ def _banned(service: Service, name: str, is_banned: bool) -> schemas.Banned:
     user = service.store.users.ban(name, is_banned)
     if user is None:
         raise HTTPException(404, f"User {name} not found")
-    return schemas.Banned(status="ok", user_id=user.name, banned=user.is_banned)
+    return schemas.Banned(user_id=user.name, banned=user.is_banned)

@@ -91,7 +91,7 @@ routes = APIRouter()
 
 @routes.get("/health", responses=refusals())
 async def health() -> schemas.Health:
-    return schemas.Health(status="ok")
+    return schemas.Health()
 
 
 @routes.get("/auth/init", responses=refusals(400))
@@ -170,7 +170,7 @@ def delete(service: Here, submission_id: Id, secret: EitherSecret) -> schemas.De
     row = _own(service, submission_id, secret, "delete")
     if not service.delete(row):
         raise HTTPException(404, "Submission not found")
-    return schemas.Deleted(status="ok", submission_id=row.id)
+    return schemas.Deleted(submission_id=row.id)
 
 
 @routes.post("/user/join", responses=refusals(400, 404, 408, 413))

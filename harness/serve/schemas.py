@@ -15,8 +15,15 @@ class Detail(BaseModel):
     detail: str
 
 
-class Health(BaseModel):
-    status: Literal["ok"]
+class Done(BaseModel):
+    """What was asked for is done."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+    status: Literal["ok"] = "ok"
+
+
+class Health(Done):
+    """The server answers."""
 
 
 class AuthState(BaseModel):
@@ -140,8 +147,7 @@ class SubmissionAnswer(BaseModel):
     runner_queue: RunnerQueue
 
 
-class Deleted(BaseModel):
-    status: Literal["ok"]
+class Deleted(Done):
     submission_id: int
 
 
@@ -149,20 +155,17 @@ class Deleted(BaseModel):
 Visibility = Literal["public", "closed"]
 
 
-class Switched(BaseModel):
-    status: Literal["ok"]
+class Switched(Done):
     accepts_jobs: bool
 
 
-class StatisticsAnswer(BaseModel):
+class StatisticsAnswer(Done):
     """Counts, and times in seconds."""
 
-    status: Literal["ok"]
     stats: dict[str, float]
 
 
-class Banned(BaseModel):
-    status: Literal["ok"]
+class Banned(Done):
     user_id: str
     banned: bool
 
@@ -171,8 +174,7 @@ class SetVisibility(BaseModel):
     visibility: Visibility
 
 
-class VisibilityChanged(BaseModel):
-    status: Literal["ok"]
+class VisibilityChanged(Done):
     leaderboard: str
     visibility: Visibility
 
@@ -185,13 +187,11 @@ class CreateLeaderboard(BaseModel):
     visibility: Visibility = "public"
 
 
-class LeaderboardCreated(BaseModel):
-    status: Literal["ok"]
+class LeaderboardCreated(Done):
     leaderboard: str
 
 
-class LeaderboardDeleted(BaseModel):
-    status: Literal["ok"]
+class LeaderboardDeleted(Done):
     leaderboard: str
     force: bool
 
@@ -210,23 +210,20 @@ class PastSubmission(BaseModel):
     error: str | None
 
 
-class LeaderboardHistory(BaseModel):
-    status: Literal["ok"]
+class LeaderboardHistory(Done):
     leaderboard: str
     limit: int
     offset: int
     submissions: list[PastSubmission]
 
 
-class SubmissionForOrganisers(BaseModel):
-    status: Literal["ok"]
+class SubmissionForOrganisers(Done):
     submission: SubmissionAnswer
 
 
-class DeletedOfUser(BaseModel):
+class DeletedOfUser(Done):
     """`deleted` counts the submissions that were deleted."""
 
-    status: Literal["ok"]
     leaderboard_id: int
     user_name: str
     deleted: int
@@ -244,10 +241,9 @@ class UpdateProblems(BaseModel):
     force: bool = False
 
 
-class UpdatedProblems(BaseModel):
+class UpdatedProblems(Done):
     """Leaderboards' names, and why problems cannot be offered. `skipped` ones have not changed."""
 
-    status: Literal["ok"]
     created: tuple[str, ...]
     updated: tuple[str, ...]
     removed: tuple[str, ...]
