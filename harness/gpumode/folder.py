@@ -184,7 +184,7 @@ class TaskProblem(Problem):
         return found
 
     def own_task(self, suite: Suite) -> dict[str, Any]:
-        """The folder's task as KernelBot reads it, on as many ranks as the suite's cases have."""
+        """The keys of the folder's task as KernelBot reads it, on as many ranks as the suite's cases have."""
         task, staged, validation = self.task, self.staged(), self.task.validation
         ranks = {"world_size": suite.benchmarks[0].world_size}
         files = [
@@ -192,16 +192,9 @@ class TaskProblem(Problem):
             for one in task.files
         ]
         return {
-            "lang": task.lang,
             "files": dict(files),
-            "config": self.config,
-            "libraries": list(task.libraries),
             "tests": [encode(case | (ranks if "world_size" in case else {})) for case in task.tests],
             "benchmarks": [encode(case | (ranks if "world_size" in case else {})) for case in task.benchmarks],
-            "test_timeout": seconds(suite.test_timeout_s),
-            "benchmark_timeout": seconds(suite.benchmark_timeout_s),
-            "ranked_timeout": seconds(suite.ranked_timeout_s),
-            "ranking_by": task.ranking_by,
             "seed": task.seed,
             "multi_gpu": task.multi_gpu,
             "validation": validation
@@ -247,11 +240,6 @@ class AnyParams:
     def __init__(self, **params: Param) -> None: ...
 
     def check_world_size(self, world_size: int) -> None: ...
-
-
-def seconds(limit_s: float) -> float:
-    """A whole number where it is one, as KernelBot writes them."""
-    return int(limit_s) if limit_s == int(limit_s) else limit_s
 
 
 def read(folder: Path, checkout: Checkout) -> TaskProblem:

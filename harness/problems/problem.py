@@ -149,7 +149,7 @@ class Problem(Declared):
         return ""
 
     def own_task(self, suite: Suite) -> dict[str, Any] | None:
-        """The task as KernelBot keeps it, for a problem that is a task of KernelBot's; None for any other."""
+        """What its task has as KernelBot keeps it, for a problem that is a task of KernelBot's; None for any other."""
         return None
 
     @property
