@@ -75,6 +75,20 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
+def check_least(record: object, least: int, *names: str) -> None:
+    """Raises DecodeError if one of these fields of a record is below `least`; None is not."""
+    for name in names:
+        if (value := getattr(record, name)) is not None and value < least:
+            raise DecodeError(f".{name}", f"expected {least} or more, found {value}")
+
+
+def check_above_0(record: object, *names: str, what: str = "a number") -> None:
+    """Raises DecodeError if one of these fields of a record is 0 or less; None is not."""
+    for name in names:
+        if (value := getattr(record, name)) is not None and value <= 0:
+            raise DecodeError(f".{name}", f"expected {what} above 0, found {value}")
+
+
 # What decodes a type is made once, since ranks exchange thousands of messages. It raises DecodeErrors whose path begins
 # at the value; whoever called it knows the place, and puts it before that.
 Decoder = Callable[[object], object]

@@ -18,6 +18,7 @@ from harness.core.decode import did_you_mean
 from harness.core.errors import BadSubmissionError, UsageError
 from harness.core.files import open_ordinary
 from harness.core.records import Module, Submission
+from harness.problems.python_text import called
 
 MAX_BYTES = 1_000_000  # GPU MODE's service takes no larger file
 SUFFIXES = {"py": (".py",), "cu": (".cu", ".cuh", ".cpp")}  # of a submission's file, by its language
@@ -216,16 +217,10 @@ def _targets(node: ast.AST) -> list[str]:
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
         return ["." * node.level + (node.module or "")]
-    if isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
+    if isinstance(node, ast.Call) and called(node) in ("import_module", "__import__"):
         names = [item.value for item in node.args[:1] if isinstance(item, ast.Constant)]
         return [name for name in names if isinstance(name, str) and not name.startswith(".")]
     return []
-
-
-def _called(node: ast.Call) -> str:
-    """`f` in f(...) and in a.b.f(...)."""
-    function = node.func
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _checked(node: ast.AST, above: Collection[ast.AST]) -> ast.ImportFrom:

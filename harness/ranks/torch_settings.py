@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from harness.problems.graphs import captures
+from harness.problems.python_text import captures_graphs
 from harness.ranks.payload import DTYPES
 
 EVALUATOR = "eval.py"
@@ -78,7 +78,7 @@ def evaluator(folder: Path) -> None:
         tree = ast.parse(text)
         for statement in _settings(tree.body):
             exec(compile(ast.Module([statement], []), EVALUATOR, "exec"), {"torch": torch})
-        CallSettings.capture = "graph" if captures(text) else ""
+        CallSettings.capture = "graph" if captures_graphs(text) else ""
 
 
 def _settings(body: list[ast.stmt]) -> Iterator[ast.stmt]:

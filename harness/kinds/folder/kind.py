@@ -10,8 +10,8 @@ from harness.gpumode import folder
 from harness.kinds.kind import Order
 from harness.kinds.op.kind import OpKind
 from harness.kinds.op.plan import OpPlan
-from harness.problems.graphs import captures
 from harness.problems.problem import Problem
+from harness.problems.python_text import captures_graphs
 from harness.ranks import wire
 
 IN_FLIGHT_BYTES = 1 << 30  # what a folder's own eval.py, which has one input at a time, leaves room for on any GPU
@@ -33,7 +33,7 @@ class FolderKind(OpKind):
     def plan(self, order: Order) -> OpPlan:
         """An op's plan, with less room for several inputs at a time and for what groups keep."""
         plan = super().plan(order)
-        if captures(plan.problem.staged().get("eval.py", b"").decode(errors="replace")):
+        if captures_graphs(plan.problem.staged().get("eval.py", b"").decode(errors="replace")):
             plan = replace(plan, notes=(*plan.notes, Warning(code="captured")))
         task = plan.problem.task if isinstance(plan.problem, folder.TaskProblem) else None
         if plan.mode == "leaderboard" and task and task.validation:
