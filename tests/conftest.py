@@ -102,7 +102,7 @@ def zygotes() -> Iterator[None]:
     """Zygotes come from a process that has imported torch: those of evaluations in this process, and those of
     commands that are started through prefork.py."""
     server = prefork.Server({**sandbox.environment(os.environ), **zygotes_module.MALLOC, "PATH": child.search_path(),
-                             "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})  # fmt: skip
+                             "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"})  # fmt: skip
     commands = prefork.Server(os.environ, preloaded.__file__, preloaded.SOCKET)
     with pytest.MonkeyPatch.context() as patch:
         prefork.hasten(patch.setattr)
