@@ -3,7 +3,7 @@
     python bench/tell.py record PROBLEM OUT.json [--percent 1] [--ranks N] [--launches 24] [--rounds 3] [--seconds S]
         launches of each of the three, in turn, on this machine, by an evaluation's own rule and code; the samples of
         all launches go to OUT.json
-    python bench/tell.py draw OUT.json [--launches 4] [--draws 1000]
+    python bench/tell.py draw OUT.json [--launches 4] [--draws 1000] [--shift 1]
         evaluations of so many launches, drawn from those: how often they put the two files in the right order, how
         often they order a file and its copy, how often their intervals hold what all launches say, how wide they are;
         and the same of the evaluations as they were recorded, a round each
@@ -180,6 +180,9 @@ def draw(options: argparse.Namespace) -> None:
     """What evaluations drawn from recorded launches tell."""
     told = json.loads(Path(options.out).read_text())
     files: Recorded = told["files"]
+    if options.shift:
+        more = math.log1p(options.shift / 100)
+        files["slower"] = [[[log - more for log in case] for case in launch] for launch in files["copy"]]
     usual = USUAL["cpu" if told["device"] == "cpu" else "gpu"]
     truth = {name: statistics.fmean(map(value_of, launches)) for name, launches in files.items()}
     apart = truth["file"] - truth["slower"]
@@ -251,6 +254,9 @@ def main() -> None:
     drawing.add_argument("out")
     drawing.add_argument("--launches", type=int, nargs="+", default=[4, 8])
     drawing.add_argument("--draws", type=int, default=1000)
+    drawing.add_argument(
+        "--shift", type=float, help="percent by which the copy's calls are made longer, for the slower"
+    )
     add_data_argument(drawing)
     options = parser.parse_args()
     try:

@@ -6,7 +6,7 @@ Knows neither the file nor how an evaluation becomes an entry.
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.core.decode import DecodeError
+from harness.core.decode import DecodeError, check_above_0, check_least
 from harness.core.machine_records import Peaks
 from harness.core.records import Bound, Params, Score
 from harness.core.stats import standard_error
@@ -46,7 +46,7 @@ class Earlier:
     launches: int = 1
 
     def __post_init__(self) -> None:
-        _check_positive(self, "score", "ratio", "launches")
+        check_above_0(self, "score", "ratio", "launches")
         check_printable(self, "why")
         if self.ratio_error is not None and self.ratio_error < 0:
             raise DecodeError(".ratio_error", f"expected a number from 0, found {self.ratio_error}")
@@ -88,7 +88,7 @@ class Verification:
     confined: bool = True  # False: a launch ran outside the sandbox
 
     def __post_init__(self) -> None:
-        _check_positive(self, "launches", "score", "ratio")
+        check_above_0(self, "launches", "score", "ratio")
         _check_interval(self, "score_ci", "ratio_ci")
 
 
@@ -111,7 +111,7 @@ class OfFile:
     code: str | None = None
 
     def __post_init__(self) -> None:
-        _check_positive(self, "world_size")
+        check_above_0(self, "world_size")
         check_printable(self, "problem", "suite", "machine_class", "author", "file")
 
     @property
@@ -170,7 +170,7 @@ class EntryCase:
 
     def __post_init__(self) -> None:
         check_printable(self, "label")
-        _check_positive(self, "value", "baseline", "ratio", "fraction")
+        check_above_0(self, "value", "baseline", "ratio", "fraction")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +202,7 @@ class Entry(OfFile):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_positive(self, "ratio", "fraction", "launches")
+        check_above_0(self, "ratio", "fraction", "launches")
         for name in ("ratio_ci", "fraction_ci"):
             if getattr(self, name):
                 _check_interval(self, name)
@@ -238,7 +238,7 @@ class HeldEntry(OfFile):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_printable(self, "check", "evidence")
-        _check_positive(self, "ratio")
+        check_above_0(self, "ratio")
 
     @property
     def status(self) -> Literal["held"]:
@@ -265,7 +265,7 @@ class SettledFile:
 
     def __post_init__(self) -> None:
         check_printable(self, "author", "file")
-        _check_positive(self, "ratio")
+        check_above_0(self, "ratio")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +294,7 @@ class Settlement:
     both_judged: bool = False
 
     def __post_init__(self) -> None:
-        _check_positive(self, "world_size", "rounds", "resolves", "looks")
+        check_above_0(self, "world_size", "rounds", "resolves", "looks")
         if self.squares is not None and self.squares < 0:
             raise DecodeError(".squares", f"expected a number from 0, found {self.squares}")
         check_printable(self, "problem", "suite", "machine_class")
@@ -321,9 +321,8 @@ class MeasuredNoise:
     levels: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.launches < 2:
-            raise DecodeError(".launches", f"expected 2 or more, found {self.launches}")
-        _check_positive(self, "sd")
+        check_least(self, 2, "launches")
+        check_above_0(self, "sd")
         check_printable(self, "problem", "machine_class")
 
 
@@ -382,12 +381,6 @@ def one_line(text: str) -> str:
     """A text from anywhere as the file keeps it: printable, on one line, of at most EVIDENCE_CHARS."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= EVIDENCE_CHARS else line[: EVIDENCE_CHARS - 3] + "..."
-
-
-def _check_positive(record: object, *names: str) -> None:
-    for name in names:
-        if (value := getattr(record, name)) is not None and value <= 0:
-            raise DecodeError(f".{name}", f"expected a number above 0, found {getattr(record, name)}")
 
 
 def check_printable(record: object, *names: str) -> None:

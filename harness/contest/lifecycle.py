@@ -28,27 +28,29 @@ Via = Literal["command line", "serve"]
 
 # ---- what happens to a contest ---------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class Printable:
+    """A record of the log whose texts are all printable, as people read them."""
+
+    def __post_init__(self) -> None:
+        check_printable(self, *(name for name, value in vars(self).items() if isinstance(value, str)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member(Printable):
     """A member of a team. `id_sha256` is of the X-Popcorn-Cli-Id that the member submits with; the id itself is shown
     once, at registration, and not kept."""
 
     name: str
     id_sha256: str
 
-    def __post_init__(self) -> None:
-        check_printable(self, "name", "id_sha256")
-
 
 @dataclass(frozen=True, kw_only=True)
-class Registered:
+class Registered(Printable):
     """A team with its first members, or further members of one."""
 
     type: Literal["registered"] = "registered"
     team: str
     members: tuple[Member, ...]
-
-    def __post_init__(self) -> None:
-        check_printable(self, "team")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +77,7 @@ class Repaired:
 
 # ---- what happens to an entry ----------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
-class OfEntry:
+class OfEntry(Printable):
     """`entry` is the entry's number, from 1, in the order of submission."""
 
     entry: int
@@ -92,9 +94,6 @@ class Submitted(OfEntry):
     file: str
     sha256: str
     via: Via = "command line"
-
-    def __post_init__(self) -> None:
-        check_printable(self, "team", "member", "problem", "file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +114,6 @@ class EvaluationFailed(OfEntry):
     why: str
     counts: bool = True
 
-    def __post_init__(self) -> None:
-        check_printable(self, "kind", "why")
-
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationHeld(OfEntry):
@@ -127,9 +123,6 @@ class EvaluationHeld(OfEntry):
     check: str
     evidence: str
     run_id: str
-
-    def __post_init__(self) -> None:
-        check_printable(self, "check", "evidence")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +142,6 @@ class Reviewed(OfEntry):
     type: Literal["reviewed"] = "reviewed"
     note: str = ""
 
-    def __post_init__(self) -> None:
-        check_printable(self, "note")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Awarded(OfEntry):
@@ -159,9 +149,6 @@ class Awarded(OfEntry):
 
     type: Literal["awarded"] = "awarded"
     award: str
-
-    def __post_init__(self) -> None:
-        check_printable(self, "award")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +158,7 @@ class Decided(OfEntry):
     why: str
 
     def __post_init__(self) -> None:
-        check_printable(self, "why")
+        super().__post_init__()
         if not self.why.strip():
             raise DecodeError(".why", "a decision about an entry needs a reason")
 

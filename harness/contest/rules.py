@@ -9,7 +9,6 @@ Times are read as KernelBot reads them: a date alone means its first second. All
 in the verb `competition`, which marks later evaluations as late; the verb `contest` refuses them (admission.py).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -18,7 +17,7 @@ from pathlib import Path
 from harness.board.places import By, Place
 from harness.contest.times import FORMATS, closing, is_late
 from harness.core.checkout import Checkout, shown
-from harness.core.decode import DecodeError, did_you_mean
+from harness.core.decode import DecodeError, check_above_0, check_least, did_you_mean
 from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
 from harness.core.records import Case, EvalReport, Params, param_text
 from harness.core.yaml_file import read_yaml
@@ -57,8 +56,7 @@ class TeamRules:
     participants: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.members < 1:
-            raise DecodeError(".members", f"expected 1 or more, found {self.members}")
+        check_least(self, 1, "members")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +85,7 @@ class Target:
         given = [name for name in ("time_us", "speedup", "limit") if getattr(self, name) is not None]
         if not given:
             raise DecodeError("", "a target needs one of time_us, speedup and limit")
-        if bad := [name for name in given if getattr(self, name) <= 0]:
-            raise DecodeError(f".{bad[0]}", f"expected a number above 0, found {getattr(self, bad[0])}")
+        check_above_0(self, *given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +101,7 @@ class AwardRule:
     shared: bool = True
 
     def __post_init__(self) -> None:
-        if self.place < 1:
-            raise DecodeError(".place", f"expected 1 or more, found {self.place}")
+        check_least(self, 1, "place")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +114,7 @@ class ReproduceRules:
     def __post_init__(self) -> None:
         if self.launches < 3:
             raise DecodeError(".launches", f"expected 3 or more, as two are dropped, found {self.launches}")
-        if self.top < 1:
-            raise DecodeError(".top", f"expected 1 or more, found {self.top}")
+        check_least(self, 1, "top")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,12 +128,10 @@ class ContestSetting:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if self.ranks is not None and self.ranks < 1:
-            raise DecodeError(".ranks", f"expected 1 or more, found {self.ranks}")
+        check_least(self, 1, "ranks")
         if self.device not in (None, *DEVICES):
             raise DecodeError(".device", f"expected one of {', '.join(DEVICES)}, found '{self.device}'")
-        if self.seconds is not None and not 0 < self.seconds < math.inf:
-            raise DecodeError(".seconds", f"expected a number above 0, found {self.seconds}")
+        check_above_0(self, "seconds")
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------

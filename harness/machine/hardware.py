@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.core.decode import DecodeError, did_you_mean
+from harness.core.decode import DecodeError, check_above_0, did_you_mean
 from harness.core.errors import UsageError
 from harness.core.machine_records import Peaks, class_of_gpus
 from harness.core.records import Bound, Cost
@@ -30,9 +30,7 @@ class _Row:
     date: str
 
     def __post_init__(self) -> None:
-        for name in ("flops_per_s", "hbm_bytes_per_s", "link_bytes_per_s"):
-            if getattr(self, name) <= 0:
-                raise DecodeError(f".{name}", f"expected a rate above 0, found {getattr(self, name)}")
+        check_above_0(self, "flops_per_s", "hbm_bytes_per_s", "link_bytes_per_s", what="a rate")
         for name in ("source", "date"):
             if not getattr(self, name):
                 raise DecodeError(f".{name}", "is empty; name the figure's source and date")

@@ -20,7 +20,7 @@ import functools
 import math
 from dataclasses import dataclass
 
-from harness.core.decode import DecodeError, did_you_mean
+from harness.core.decode import DecodeError, check_least, did_you_mean
 
 ROUTINGS = ("zipf", "single", "spare", "empty")
 MOST = {"num_experts": 1 << 14, "max_num_tokens": 1 << 18}  # beyond, what `cost` sums up would take it minutes
@@ -39,9 +39,7 @@ class RoutedParams:
     routing: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("num_experts", "experts_per_token", "hidden_dim"):
-            if getattr(self, name) < 1:
-                raise DecodeError(f".{name}", f"expected 1 or more, found {getattr(self, name)}")
+        check_least(self, 1, "num_experts", "experts_per_token", "hidden_dim")
         for name, most in MOST.items():
             if getattr(self, name) > most:
                 raise DecodeError(f".{name}", f"expected at most {most}, found {getattr(self, name)}")

@@ -15,7 +15,7 @@ from harness.core.records import Clock, Measured, Series
 from harness.ranks.device_witness import DeviceWitness, is_sharp
 from harness.ranks.stepped import Seen
 from harness.ranks.wire import CallSample
-from harness.ranks.witness import Bursts, EachCall, Turn, Witness, wall_us
+from harness.ranks.witness import Bursts, EachCall, Turn, wall_us
 
 WARM_CALLS = 3  # that a burst begins with: how long a host's times fell on the host of 2x H200
 MIN_SAMPLES = 16  # of a case in one launch
@@ -70,7 +70,7 @@ class Samples:
     ) -> None:
         self.block, self.ranked, self.device = block, clocks[0], device
         witness = Bursts if in_pairs else EachCall
-        self.witnesses: dict[Clock, Witness] = {
+        self.witnesses: dict[Clock, EachCall] = {
             clock: witness(claim=SAMPLE_US[clock], is_trusted=is_trusted) for clock in clocks if clock != "device"
         }
         self.own_us: dict[Clock, list[float]] = {clock: [] for clock in clocks}

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harness.ranks.stepped import Seen
+from harness.ranks.witness import error_of, log_ratio
 
 SLACK_US, SLACK_PART = 1.0, 0.02  # by which more may pass around calls, whichever is more;
 ERRORS, MOST_PART = 3.0, 0.1  # also so many standard errors, but at most this part of a call
@@ -80,14 +81,14 @@ class DeviceWitness:
         within_us = [min(max(us, -call_us), call_us) for us in more_us]  # no single call stands for more than itself
         among = others[: len(calls)]
         others_more_us = [one.around_us - us for one, us in zip(among, self._beside_us(among, others), strict=True)]
-        error_us = MEDIANS * math.hypot(_error_us(within_us), _error_us(others_more_us))
+        error_us = MEDIANS * math.hypot(error_of(within_us), error_of(others_more_us))
         most_us = MOST_PART * call_us
         slack_us = max(SLACK_US, SLACK_PART * call_us, min(ERRORS * error_us, most_us))
         seen_us = [claim + more for claim, more in zip(claims_us, within_us, strict=True)]
         is_borne_out = (
             statistics.fmean(within_us) <= slack_us
             and statistics.median(seen_us) - claimed_us <= slack_us
-            and _log_ratio(others_us, claims_us) - _log_ratio(others_us, _positive(seen_us, call_us))
+            and log_ratio(others_us, claims_us) - log_ratio(others_us, _positive(seen_us, call_us))
             <= math.log1p(slack_us / call_us)
         )
         if is_borne_out:
@@ -117,13 +118,3 @@ def is_sharp(one: Seen) -> bool:
 
 def _positive(times_us: Sequence[float], call_us: float) -> list[float]:
     return [max(us, LEAST_PART * call_us) for us in times_us]
-
-
-def _error_us(values: Sequence[float]) -> float:
-    """The standard error of their mean, of which a single value says nothing."""
-    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
-
-
-def _log_ratio(other_us: Sequence[float], own_us: Sequence[float]) -> float:
-    """How many times as fast as the other side, as core.stats.ratio has it."""
-    return statistics.median(math.log(other / own) for other, own in zip(other_us, own_us, strict=True))

@@ -9,6 +9,7 @@ import pytest
 from conftest import Silent
 from factories import FAILURES, GEMM_BENCHMARKS, TIMES, failed_benchmark, failed_test, report, results
 from recorded import gpu, run
+from replaying import replay_of
 
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
@@ -16,7 +17,6 @@ from harness.core.records import EvalReport, NotRun, OpTime, Passed, Profile, Ra
 from harness.evaluation.evaluate import evaluate
 from harness.kinds.kind import Order, Setting
 from harness.kinds.registry import KINDS
-from harness.kinds.replay import replay_of
 from harness.problems.shape_file import find
 
 GEMM_RS = find("gemm_rs", Checkout.here())

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 import torch
+from factories import outcome_of
 
 from harness.core.decode import DecodeError
 from harness.core.records import Case, Wrong
+from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op import stepped as op_stepped
 from harness.kinds.op.stepped import Stepping
 from harness.ranks import clocks, taking, wire
@@ -49,7 +51,9 @@ class Played:
         self.barrier = Barrier(make_barrier(WORLD_SIZE), WORLD_SIZE, spin=False)
         self.members = [SimpleNamespace(rank=rank, inbox=[]) for rank in range(WORLD_SIZE)]
         self.processes = SimpleNamespace(poll=lambda seconds: time.sleep(min(seconds, 0.001)))
-        self.watch = SimpleNamespace(check_all=lambda deadline, waiting: None)
+        self.watch = SimpleNamespace(
+            check_all=lambda deadline, waiting: None, wait=lambda seconds, deadline, waiting: time.sleep(seconds)
+        )
         self.engines, self.behave, self.work_s = engines, behave, work_s
         self.epoch, self.early, self.kept_bytes = 0, (), 0
         self.order: list[str] = []  # what the first device did
@@ -362,7 +366,7 @@ def test_a_block_that_waited_for_its_device_is_made_again_before_it_is_wrong(mon
         rivals=("own",),
         make=lambda *_, **__: None,
         fresh=range,
-        blamed=lambda group, case, failure: failure,
+        blamed=lambda group, case, failure: SubmissionFailed(failure),
     )
     stepping.waits = set()
 
@@ -377,7 +381,7 @@ def test_a_block_that_waited_for_its_device_is_made_again_before_it_is_wrong(mon
     samples.restart = lambda: setattr(samples, "restarts", samples.restarts + 1)
     probe = SimpleNamespace(due=lambda *_: None, counts=lambda number: False, restart=lambda: None)
     case = Case(kind="benchmark", params={}, seed=1, world_size=1)
-    blocks = [stepping.block(number, case, budget, samples, probe, None) for number in range(2)]  # type: ignore[arg-type]
+    blocks = [outcome_of(stepping.block, number, case, budget, samples, probe, None) for number in range(2)]
     assert blocks == [None, Wrong(message="off by 1")]
     assert samples.restarts == 1
 
