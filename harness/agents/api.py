@@ -6,16 +6,15 @@ at a time on the same devices. docs/agents.md shows how to use it.
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TypedDict, Unpack, get_args
 
 from harness.agents import candidates as reading
 from harness.agents.candidates import Candidate
-from harness.agents.judge import Judge, Silent, Terms
+from harness.agents.judge import Judge, Terms
 from harness.agents.made import refused
 from harness.agents.many import How, many
 from harness.agents.result import Result
@@ -23,10 +22,10 @@ from harness.agents.reward import NAMES, Function
 from harness.core.checkout import Checkout
 from harness.core.decode import did_you_mean
 from harness.core.errors import UsageError
-from harness.core.events import CaseBegan, Event, PhaseBegan
+from harness.core.events import Event
 from harness.core.records import Mode
-from harness.kinds.kind import Progress
 from harness.kinds.settings import Asked
+from harness.report.progress import Events
 
 OnEvent = Callable[[Event], object]
 
@@ -83,32 +82,6 @@ def stream(problem: str | Path, source: str | Path, **options: Unpack[EvaluateOp
             return
 
 
-@dataclass
-class Listening:
-    """Progress as events, for a function."""
-
-    told: OnEvent
-    clock: Callable[[], float]
-    began: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.began = self.clock()
-
-    def expect(self, plan: object) -> None:
-        """See Progress."""
-
-    def phase(self, name: str) -> None:
-        """See Progress."""
-        self.told(PhaseBegan(at_s=round(self.clock() - self.began, 3), name=name))
-
-    def case(self, label: str, index: int, count: int) -> None:
-        """See Progress."""
-        self.told(CaseBegan(at_s=round(self.clock() - self.began, 3), label=label, index=index, count=count))
-
-    def note(self, text: str) -> None:
-        """See Progress."""
-
-
 def _check(options: Mapping[str, object]) -> None:
     """Raises UsageError for an option or a value that there is not: a misspelled one must not mean its default."""
     known = EvaluateOptions.__annotations__
@@ -155,8 +128,7 @@ class Pool:
             lower=options.get("lower", False),
             patient=patient,
         )
-        progress: Progress = Listening(on_event, time.monotonic) if on_event else Silent()
-        self._judge = Judge(self.terms, self._checkout, progress)
+        self._judge = Judge(self.terms, self._checkout, Events(on_event) if on_event else None)
 
     def __enter__(self) -> "Pool":
         return self

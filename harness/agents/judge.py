@@ -47,28 +47,12 @@ class Terms:
     patient: bool = False
 
 
-class Silent:
-    """Ignores progress events."""
-
-    def expect(self, plan: object) -> None:
-        """See Progress."""
-
-    def phase(self, name: str) -> None:
-        """See Progress."""
-
-    def case(self, label: str, index: int, count: int) -> None:
-        """See Progress."""
-
-    def note(self, text: str) -> None:
-        """See Progress."""
-
-
 class Judge:
     """Judges candidates, in a context that ends the processes it keeps. Raises HarnessError at its start where the
     terms cannot be met here, for example because the reference fails."""
 
     def __init__(self, terms: Terms, checkout: Checkout, progress: Progress | None = None) -> None:
-        self.terms, self.checkout, self.progress = terms, checkout, progress or Silent()
+        self.terms, self.checkout, self.progress = terms, checkout, progress or Progress()
         self.setting = setting(terms.asked, checkout)
         self.screening = screening_of(self.setting)
         self.board = _board(checkout)

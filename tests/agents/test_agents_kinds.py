@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from conftest import Silent
 from factories import ordered, report
 
 from harness.agents.guide import agents_text, instruction
@@ -40,7 +39,7 @@ def test_every_problem_has_a_pool_and_an_instruction(name: str) -> None:
 def test_a_pool_that_keeps_nothing_opens_the_kinds_own_sessions() -> None:
     plan = replay_of(report(), find("gemm_rs", HERE))
     pool = EachAlone(KINDS[plan.kind])
-    found = [evaluate(plan, Silent(), pool) for _ in range(2)]
+    found = [evaluate(plan, Progress(), pool) for _ in range(2)]
     assert [one.results for one in found] == [report().results] * 2
 
 
@@ -54,7 +53,7 @@ def test_an_evaluation_is_carried_out_on_the_pool_that_it_is_given() -> None:
             with KINDS[plan.kind].session(plan, progress) as session:
                 yield session
 
-    evaluate(plan, Silent(), Counting())
+    evaluate(plan, Progress(), Counting())
     assert opened == [plan]
 
 
@@ -65,6 +64,6 @@ def test_what_runs_on_several_nodes_has_no_pool() -> None:
     with (
         OpPool() as pool,
         pytest.raises(UsageError, match="one machine"),
-        pool.session(replace(plan, nodes=2), Silent()),
+        pool.session(replace(plan, nodes=2), Progress()),
     ):
         pass
