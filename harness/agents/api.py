@@ -7,10 +7,10 @@ at a time on the same devices. docs/agents.md shows how to use it.
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TypedDict, Unpack, get_args
+from typing import Any, TypedDict, Unpack, get_args
 
 from harness.agents import candidates as reading
 from harness.agents.candidates import Candidate
@@ -92,6 +92,11 @@ def _check(options: Mapping[str, object]) -> None:
             raise UsageError(f"{name} {options[name]!r}: expected one of {', '.join(values)}")
 
 
+def _those(options: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """The options that are fields of this record."""
+    return {field.name: options[field.name] for field in fields(kind) if field.name in options}
+
+
 class Pool:
     """Evaluates many submissions to one problem on processes that are kept: a context, whose end ends them.
 
@@ -112,22 +117,8 @@ class Pool:
         self._is_over = False
         root = options.get("root")
         self._checkout = Checkout(Path(root)) if root else Checkout.here()
-        asked = Asked(
-            problem=str(problem),
-            suite=options.get("suite"),
-            ranks=options.get("ranks"),
-            device=options.get("device"),
-            seconds=options.get("seconds"),
-            timeout_s=options.get("timeout_s"),
-            confined=options.get("confined", True),
-        )
-        self.terms = Terms(
-            asked=asked,
-            mode=options.get("mode", "leaderboard"),
-            reward=options.get("reward", "log2_speedup"),
-            lower=options.get("lower", False),
-            patient=patient,
-        )
+        asked = Asked(problem=str(problem), **_those(options, Asked))
+        self.terms = Terms(asked=asked, patient=patient, **_those(options, Terms))
         self._judge = Judge(self.terms, self._checkout, Events(on_event) if on_event else None)
 
     def __enter__(self) -> "Pool":

@@ -19,6 +19,7 @@ from harness.agents.result import (
 from harness.agents.reward import FUNCTIONS, Function, Reward
 from harness.board.entries import Board
 from harness.board.places import noise_of, one_launch
+from harness.core.decode import part
 from harness.core.errors import BadSubmissionError, HarnessError
 from harness.core.records import (
     CaseResult,
@@ -52,10 +53,9 @@ def result_of(
     status = verdict.status(report)
     figures = _figures(report, board or Board())
     ranked = status == "pass" and figures is not None and report.confined and not report.data and is_final
-    result = Result(
-        problem=report.problem,
-        suite=report.suite,
-        device=report.device,
+    result = part(
+        report,
+        Result,
         ranks=report.world_size,
         verdict=_verdict(failed.outcome) if failed else "pass" if status == "pass" else "error",
         ranked=ranked,
@@ -65,7 +65,6 @@ def result_of(
         figures=figures,
         evidence=_evidence(report, failed) if failed else None,
         warnings=tuple(clean_line(text_of(one)) for one in report.warnings),
-        run_id=report.run_id,
         file=report.submission.name,
         sha256=report.submission.sha256,
         seconds=round(sum(report.phases_s.values()), 3),

@@ -11,7 +11,7 @@ from harness.board import bundles, runs
 from harness.board.bundles import LOGS, MANIFEST, README, REPORT, SOURCE, STACK, SYSTEM, Claim, Manifest
 from harness.board.entries import Board, Entry, HeldEntry, printable
 from harness.core.checkout import Checkout
-from harness.core.decode import did_you_mean
+from harness.core.decode import did_you_mean, part
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.files import read_bytes
 from harness.core.records import EvalReport
@@ -75,22 +75,16 @@ def make(report: EvalReport, board: Board, given: Mapping[str, str], checkout: C
     readme = README_TEXT.format(run_id=report.run_id, problem=printable(report.problem), command=command)
     files |= {SYSTEM: bundles.json_bytes(system), STACK: bundles.json_bytes(_stack(report, is_here))}
     files[README] = readme.encode()
-    manifest = Manifest(
+    manifest = part(
+        report,
+        Manifest,
         schema=bundles.SCHEMA,
-        run_id=report.run_id,
-        problem=report.problem,
         problem_version=judged_under,
-        suite=report.suite,
-        device=report.device,
-        world_size=report.world_size,
-        author=report.author,
         file=report.submission.name,
         sha256=report.submission.sha256,
-        started_at=report.started_at,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         harness=__version__,
         command=command,
-        secret_seed=report.secret_seed,
         seeds=tuple(result.case.seed for result in report.results),
         claim=claim_of(report),
         files={path: bundles.sha256_of(data) for path, data in sorted(files.items())},

@@ -17,7 +17,6 @@ from harness.board.entries import (
     HeldEntry,
     Hold,
     Judged,
-    OfFile,
     Verification,
     Versions,
     described,
@@ -26,6 +25,7 @@ from harness.board.entries import (
     order,
     printable,
 )
+from harness.core.decode import part
 from harness.core.errors import BadFileError, HarnessError
 from harness.core.machine_records import Environment
 from harness.core.metrics import RANKED
@@ -97,7 +97,7 @@ def held_of(report: EvalReport, version: str | None = None) -> HeldEntry | None:
         date=report.started_at,
         run_id=report.run_id,
         run_ids=(report.run_id,),
-        versions=_versions(report),
+        versions=part(environment, Versions),
         problem_version=version,
     )
 
@@ -118,7 +118,7 @@ def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
         launches=found.ratio.launches if found.ratio else 1,
         date=report.started_at,
         run_id=report.run_id,
-        versions=_versions(report),
+        versions=part(environment, Versions),
         problem_version=version,
         cases=entry_cases(report),
         peaks=report.peaks,
@@ -245,18 +245,8 @@ def confirmed(board: Board, old: Entry, found: Verification, why: str, version: 
 
 def held(old: Judged, check: str, evidence: str, run_ids: tuple[str, ...], version: str | None = None) -> HeldEntry:
     """`old`, held by a later judgement with those runs as evidence. Its claim stays."""
-    return HeldEntry(
-        **{name: getattr(old, name) for name in OfFile.__dataclass_fields__},
-        check=one_line(check),
-        evidence=one_line(evidence),
-        score=old.score,
-        ratio=old.ratio,
-        date=old.date,
-        run_id=old.run_id,
-        run_ids=run_ids,
-        versions=old.versions,
-        problem_version=version or old.problem_version,
-    )
+    why = {"check": one_line(check), "evidence": one_line(evidence), "run_ids": run_ids}
+    return part(old, HeldEntry, **why, problem_version=version or old.problem_version, history=(), holds=())
 
 
 def doubted(board: Board, entry: Entry) -> HeldEntry | None:
@@ -302,7 +292,7 @@ def _put(board: Board, one: Judged, gone: list[tuple[Judged, str]]) -> Board:
         if isinstance(old, Entry):
             history.append(_earlier(old, why))
         else:
-            holds.append(_hold(old, why))
+            holds.append(part(old, Hold, why=one_line(why)))
         history += old.history
         holds += old.holds
     one = round_off(one)
@@ -357,40 +347,5 @@ def _kept(one: Judged, history: Sequence[Earlier]) -> Iterator[Earlier]:
 
 
 def _earlier(old: Entry, why: str) -> Earlier:
-    return Earlier(
-        date=old.date,
-        run_id=old.run_id,
-        sha256=old.sha256,
-        score=old.score.value,
-        ratio=old.ratio,
-        status=old.status,
-        problem_version=old.problem_version,
-        why=one_line(why),
-        ratio_error=None if old.log_error is None else rounded(old.log_error, 3),
-        launches=old.launches,
-        machine=old.machine,
-        code=old.code,
-    )
-
-
-def _hold(old: HeldEntry, why: str) -> Hold:
-    return Hold(
-        date=old.date,
-        run_id=old.run_id,
-        sha256=old.sha256,
-        check=old.check,
-        evidence=old.evidence,
-        problem_version=old.problem_version,
-        why=one_line(why),
-    )
-
-
-def _versions(report: EvalReport) -> Versions:
-    assert report.environment is not None, "an evaluation that came to an end knows its machine"
-    environment = report.environment
-    return Versions(
-        python=environment.python,
-        torch=environment.torch,
-        triton=environment.triton,
-        harness=environment.harness,
-    )
+    error = None if old.log_error is None else rounded(old.log_error, 3)
+    return part(old, Earlier, score=old.score.value, ratio_error=error, why=one_line(why))

@@ -13,6 +13,7 @@ from harness.contest import acts, admission, rules
 from harness.contest.acts import Contest
 from harness.contest.state import ContestEntry
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import EvalReport
 from harness.evaluation import recorded
@@ -60,9 +61,8 @@ def submit(order: SubmitOrder, checkout: Checkout, world: World = HERE) -> Exit:
 
 
 def _setting(order: SubmitOrder, found: Contest, problem: Problem, checkout: Checkout) -> Setting:
-    given = found.rules.setting
-    asked = Asked(problem="", suite=given.suite, ranks=given.ranks, device=given.device, seconds=given.seconds)
-    return settings.setting(replace(asked, launches=None, confined=order.confined), checkout, problem)
+    asked = part(found.rules.setting, Asked, problem="", launches=None, confined=order.confined)
+    return settings.setting(asked, checkout, problem)
 
 
 def _evaluated(order: SubmitOrder, found: Contest, entry: ContestEntry, checkout: Checkout, world: World) -> Exit:

@@ -16,12 +16,11 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
 
 from harness.core.decode import did_you_mean
 from harness.core.errors import UsageError
 
-Record = TypeVar("Record")
 REQUIRED: Any = MISSING  # in place of a default
 BESIDE = (argparse.PARSER, argparse.REMAINDER)  # what follows such a positional is another parser's
 
@@ -149,12 +148,6 @@ def order_of(run: Callable[..., Any], values: argparse.Namespace) -> Any:
             raise UsageError(one.missing)
     given = {each.name: words[each.name] for each, _ in declared(kind) if words[each.name] is not None}
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
-
-
-def part(order: object, kind: type[Record], **more: Any) -> Record:
-    """A record of the fields that an order has too; `more` are others, or other values."""
-    names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
-    return kind(**{name: getattr(order, name) for name in names if hasattr(order, name)} | more)
 
 
 def given(order: Any, *names: str) -> list[str]:

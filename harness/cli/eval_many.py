@@ -26,9 +26,9 @@ from harness.agents.many import How, many
 from harness.agents.result import Result
 from harness.agents.score import score_of, speedup
 from harness.cli import options, result_files
-from harness.cli.declare import argument, option, part
+from harness.cli.declare import argument, option
 from harness.core.checkout import Checkout
-from harness.core.decode import encode
+from harness.core.decode import encode, part
 from harness.core.errors import BadFileError, Exit, UsageError
 from harness.core.words import clean_line, speedup_text
 from harness.kinds.registry import set_members

@@ -9,7 +9,8 @@ from typing import Any, TextIO
 
 from harness.agents.reward import Function
 from harness.cli import result_files
-from harness.cli.declare import REQUIRED, argument, given, option, part
+from harness.cli.declare import REQUIRED, argument, given, option
+from harness.core.decode import part
 from harness.core.errors import UsageError
 from harness.core.files import replace_file
 from harness.kinds.settings import DEVICES, LAUNCHES, Asked

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from harness.board import reports
 from harness.cli import result_files
-from harness.cli.declare import option, part
+from harness.cli.declare import option
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import Exit
 from harness.judging.worth import worth
 from harness.machine import tune

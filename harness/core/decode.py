@@ -69,6 +69,12 @@ def encode(value: object) -> Any:
     return value
 
 
+def part(record: object, kind: type[T], /, **more: Any) -> T:
+    """A `kind` of the fields that another record has too; `more` are others, or other values."""
+    names = _fields_of(cast(Any, kind)) or ()
+    return kind(**{name: getattr(record, name) for name in names if hasattr(record, name)} | more)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` if a known word is similar, or else nothing."""
     near = difflib.get_close_matches(word, list(known), n=1)

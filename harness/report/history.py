@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.board.entries import Board, Earlier, Entry, Group
-from harness.core.decode import did_you_mean
+from harness.core.decode import did_you_mean, part
 from harness.core.errors import UsageError
 from harness.core.metrics import unit_of
 from harness.core.records import EvalReport, Score
@@ -88,14 +88,8 @@ def lines(found: Board, recorded: Iterable[EvalReport]) -> tuple[Line, ...]:
         measured[entry.identity] = (entry.cases[0].unit if entry.cases else "us", entry.score)
         told: tuple[Entry | Earlier, ...] = (entry, *entry.history)
         for one in reversed(told):  # a run that was judged again from its report stands in both: the entry speaks
-            known[one.run_id] = Run(
-                run_id=one.run_id,
-                date=one.date,
-                sha256=one.sha256,
-                status="pass",
-                score=one.score.value if isinstance(one, Entry) else one.score,
-                ratio=one.ratio,
-            )
+            value = one.score.value if isinstance(one, Entry) else one.score
+            known[one.run_id] = part(one, Run, status="pass", score=value)
     found_lines = []
     for (group, author, file), known in sorted(runs.items()):
         by_date = tuple(sorted(known.values(), key=lambda run: (run.date, run.run_id)))

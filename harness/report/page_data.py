@@ -18,6 +18,7 @@ from harness.board.places import By, groups, limited, limits_of, machines, ranke
 from harness.board.runs import FOLDER
 from harness.core.checkout import Checkout
 from harness.core.curve import Curve
+from harness.core.decode import part
 from harness.core.errors import HarnessError
 from harness.core.records import Case, Cost, EvalReport, Measured
 from harness.evaluation.board_limit import board_limit
@@ -223,13 +224,11 @@ def _failed_run(report: EvalReport, lines: Lines, root: Path, folder: Path) -> F
         told += message(failure.outcome).splitlines()
         for one in evidence(report, failure):
             told += ["", f"{plain(one.heading)}:", *one.lines]
-    return FailedRun(
-        run_id=report.run_id,
+    return part(
+        report,
+        FailedRun,
         date=report.started_at,
-        problem=report.problem,
-        suite=report.suite,
         machine_class=machine_class,
-        author=report.author,
         file=report.submission.name.removeprefix(f"submissions/{report.problem}/"),
         verdict=verdict_text(report),
         lines=tuple(told[:FAILED_LINES]),
