@@ -114,6 +114,6 @@ def by_child(order: TuneOrder, progress: Callable[[str], None]) -> TuneResult:
             log.seek(0)
             last = log.read().strip().splitlines()[-1:]
         try:
-            return records.read_result(Path(order.out))
+            return records.read(Path(order.out), TuneResult)
         except DecodeError:
             raise HarnessError(f"tuning {order.problem} ended without a result: {''.join(last) or child}") from None
