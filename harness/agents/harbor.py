@@ -28,7 +28,7 @@ from harness.agents.result import Result
 from harness.agents.reward import Function
 from harness.core.checkout import Checkout
 from harness.core.decode import decode
-from harness.core.errors import UsageError
+from harness.core.errors import UsageError, os_error_as
 from harness.core.version import __version__
 from harness.problems.problem import Problem
 
@@ -136,15 +136,13 @@ def write(folder: Path, problems: list[tuple[Problem, str]], wanted: Wanted, che
     if folder.exists():
         raise UsageError(f"--harbor {folder}: it is there already; name a new folder")
     archive = _archive(checkout)
-    try:
+    with os_error_as(UsageError, f"--harbor {folder}: cannot be written", "name another folder"):
         for problem, suite in problems:
             for name, data in files_of(problem, suite, wanted, archive):
                 path = folder / task_name(problem) / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
                 path.chmod(0o755 if path.suffix == ".sh" else 0o644)
-    except OSError as error:
-        raise UsageError(f"--harbor {folder}: cannot be written: {error.strerror}; name another folder") from None
 
 
 def task_name(problem: Problem) -> str:

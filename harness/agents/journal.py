@@ -13,7 +13,7 @@ from types import TracebackType
 
 from harness.agents.result import Result
 from harness.core.decode import DecodeError, decode, encode
-from harness.core.errors import BadFileError, HarnessError, UsageError
+from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
 from harness.core.files import locked_alone
 
 
@@ -108,10 +108,8 @@ def read_results(paths: Iterable[Path]) -> list[Result]:
     that is no result."""
     found: list[Result] = []
     for path in dict.fromkeys(map(Path.resolve, paths)):
-        try:
+        with os_error_as(UsageError, f"{path}: cannot be read", "name a file of `eval-many`"):
             data = path.read_bytes()
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be read: {error.strerror}; name a file of `eval-many`") from None
         found += _decoded(data[: data.rfind(b"\n") + 1] or data, path)
     return found
 

@@ -29,7 +29,7 @@ from typing import TypeVar
 
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, decode, encode
-from harness.core.errors import BadFileError, UsageError
+from harness.core.errors import BadFileError, UsageError, os_error_as
 from harness.core.files import open_ordinary, replace_file
 from harness.core.records import Score
 
@@ -95,14 +95,12 @@ def json_bytes(value: object) -> bytes:
 def write(files: Mapping[str, bytes], name: str, out: Path) -> None:
     """Writes the files as an archive where `out` ends in .tar.gz or .tgz, below a folder `name`, or else as the folder
     `out`. There is a whole bundle afterwards, or none. Raises UsageError where it cannot be written or is there."""
-    try:
+    with os_error_as(UsageError, f"--out {out}: cannot be written", "name another"):
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.name.endswith(ARCHIVES):
             replace_file(out, _archived(files, name))
         else:
             _write_folder(files, out)
-    except OSError as error:
-        raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another") from None
 
 
 def _write_folder(files: Mapping[str, bytes], out: Path) -> None:

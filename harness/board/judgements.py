@@ -262,8 +262,7 @@ def standing_of(board: Board, old: Judged) -> Judged:
     for one in records:
         if (one.identity, one.run_id, one.sha256) == (old.identity, old.run_id, old.sha256):
             return one
-    others: list[Judged] = [*board.entries, *board.held]
-    now = next((one for one in others if one.identity == old.identity), None)
+    now = next((one for one in board.judged if one.identity == old.identity), None)
     became = f"now stands there: {described(now)}" if now else "it was deleted"
     raise HarnessError(
         f"{old.run_id} was changed in the leaderboard meanwhile ({became}); nothing was changed, the new runs are kept"

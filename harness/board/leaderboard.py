@@ -27,7 +27,7 @@ from harness.board.entries import Board, Entry, HeldEntry, Judged, MeasuredNoise
 from harness.board.judgements import with_judged
 from harness.core.checkout import shown
 from harness.core.decode import did_you_mean, encode
-from harness.core.errors import BadFileError, HarnessError, UsageError
+from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
 from harness.core.files import locked, read_text, replace_file
 from harness.core.yaml_file import read_yaml
 
@@ -128,16 +128,12 @@ def change(path: Path, how: Callable[[Board], Board], wait_s: float = LOCK_WAIT_
     locked within `wait_s` or written; whatever `how` raises leaves the file as it is.
     """
     path = path.resolve()  # replacing a link would leave what it points to as it is
-    try:
-        with locked(path.parent / LOCK_NAME, wait_s):
-            old = load(path)
-            board = how(old)
-            if board != old:
-                replace_file(path, _text(board).encode(), is_alone=True, mode=0o600)
-    except OSError as error:
-        raise HarnessError(
-            f"{shown(path)} was not written: {error.strerror}; make room or check rights there"
-        ) from None
+    unwritten = os_error_as(HarnessError, f"{shown(path)} was not written", "make room or check rights there")
+    with unwritten, locked(path.parent / LOCK_NAME, wait_s):
+        old = load(path)
+        board = how(old)
+        if board != old:
+            replace_file(path, _text(board).encode(), is_alone=True, mode=0o600)
     return board
 
 
@@ -152,8 +148,7 @@ def find(
     """The entry, held or not, of that run id or beginning of one, or of that file; of `problem` where that is given.
     Of several for one file the one on `machine_class` is meant, and of several there the one that is `preferred`, by
     each in turn. Raises UsageError where there is none, or more."""
-    everything: list[Judged] = [*board.entries, *board.held]
-    known = [one for one in everything if problem in (None, one.problem)]
+    known = [one for one in board.judged if problem in (None, one.problem)]
     if not text:
         raise UsageError("which entry? name its run id, the beginning of one, or its file")
     for matches in (_has_run_id, _begins_run_id, _is_file):

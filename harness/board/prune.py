@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from harness.board.entries import Board, Judged
+from harness.board.entries import Board
 from harness.board.runs import FOLDER, MAIN, SOURCES
 from harness.core.files import remove, taken_bytes
 
@@ -74,8 +74,7 @@ class PrunePlan:
 def needed(board: Board, run_ids: Set[str] = frozenset(), sha256s: Set[str] = frozenset()) -> Needed:
     """The runs and sources that the board names, in histories and settlements too, and those that the others name."""
     runs, sources = set(run_ids), set(sha256s)
-    everything: list[Judged] = [*board.entries, *board.held]
-    for one in everything:
+    for one in board.judged:
         for past in (one, *one.history, *one.holds):
             runs.add(past.run_id)
             sources.add(past.sha256)

@@ -333,8 +333,7 @@ def _record(
         acts.settle(found, reproduced, world.now(), by)
 
     def on_board(board: Board) -> Board:
-        everything: list[Judged] = [*board.entries, *board.held]
-        still = next((each for each in everything if each.run_id == one.run_id), None)
+        still = next((each for each in board.judged if each.run_id == one.run_id), None)
         return verify.applied(board, still, decided, done, ready.version) if still is not None else board
 
     leaderboard.change(checkout.leaderboard, on_board)

@@ -5,10 +5,11 @@ outcome of a case is a type of its own, so that no -1 or 1.0 ever stands for "it
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from harness.core.curve import Curve
 from harness.core.decode import DecodeError
+from harness.core.limits import Limited, above_0
 from harness.core.machine_records import Environment, MachineState, Peaks, Sampling, Traffic
 from harness.core.metrics import Clock as Clock
 from harness.core.metrics import Metric as Metric
@@ -312,29 +313,21 @@ class Profile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound:
+class Bound(Limited):
     """What no submission can beat in a case, in the unit of the series that it bounds, and which term it comes from."""
 
-    value: float
+    value: Annotated[float, above_0("a bound")]
     by: str  # flops, hbm or link where it is a roofline
-
-    def __post_init__(self) -> None:
-        if self.value <= 0:
-            raise DecodeError(".value", f"expected a bound above 0, found {self.value}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Estimate(Limited):
     """A value with its 95 % confidence interval; None, and `why` says why, where too few samples were taken for one."""
 
-    value: float
+    value: Annotated[float, above_0("an estimate")]
     ci: tuple[float, float] | None
     why: str = ""
     launches: int = 1  # that the interval is over; of one, it does not cover what launches differ by
-
-    def __post_init__(self) -> None:
-        if self.value <= 0:
-            raise DecodeError(".value", f"expected an estimate above 0, found {self.value}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,18 +345,14 @@ class CaseFigures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class Score(Limited):
     """What ranks, as the contest itself computes it. `relative_by` names the rule (judging.scoring.SCORINGS) of a score
     that changes with others' results; it is empty for one that stands alone."""
 
-    value: float
+    value: Annotated[float, above_0("a score")]
     unit: str
     better: Literal["less", "more"]
     relative_by: str = ""
-
-    def __post_init__(self) -> None:
-        if self.value <= 0:
-            raise DecodeError(".value", f"expected a score above 0, found {self.value}")
 
     @property
     def text(self) -> str:

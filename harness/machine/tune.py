@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.core.decode import DecodeError, decode, encode
-from harness.core.errors import HarnessError, UsageError
+from harness.core.errors import HarnessError, UsageError, os_error_as
 from harness.core.files import locked, read_text, replace_file
 from harness.machine.readings import printable
 
@@ -273,12 +273,10 @@ def _alone(root: Path) -> Iterator[None]:
 def _store(root: Path, values: Mapping[str, str]) -> None:
     """On the disk before it returns."""
     path = root / SNAPSHOT
-    try:
+    with os_error_as(HarnessError, f"nothing was changed: {path} cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(encode(Snapshot(boot_id=_boot_id(root), values=dict(values))), indent=2)
         replace_file(path, text.encode() + b"\n")
-    except OSError as error:
-        raise HarnessError(f"nothing was changed: {path} cannot be written: {error.strerror}") from None
 
 
 def _forget(root: Path, earlier: Mapping[str, str]) -> None:

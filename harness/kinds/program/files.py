@@ -10,7 +10,7 @@ import stat
 import sys
 from pathlib import Path
 
-from harness.core.errors import BadSubmissionError, UsageError
+from harness.core.errors import BadSubmissionError, UsageError, os_error_as
 from harness.core.files import read_bytes
 from harness.core.records import Module, Submission
 from harness.problems.submission import MAX_BYTES, digest, shown_path
@@ -74,10 +74,8 @@ def _folder(path: Path, name: str) -> Submission:
 
 
 def _bytes(path: Path, name: str) -> bytes:
-    try:
+    with os_error_as(UsageError, f"{name} cannot be read", "check its rights"):
         data = read_bytes(path)
-    except OSError as error:
-        raise UsageError(f"{name} cannot be read: {error.strerror}; check its rights") from None
     if len(data) > MAX_BYTES:
         raise BadSubmissionError(f"{name}: {len(data)} bytes; a submission has at most {MAX_BYTES}")
     return data
