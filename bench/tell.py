@@ -5,7 +5,8 @@
         all launches go to OUT.json
     python bench/tell.py draw OUT.json [--launches 4] [--draws 1000]
         evaluations of so many launches, drawn from those: how often they put the two files in the right order, how
-        often they order a file and its copy, how often their intervals hold what all launches say, how wide they are
+        often they order a file and its copy, how often their intervals hold what all launches say, how wide they are;
+        and the same of the evaluations as they were recorded, a round each
 
 More work is a wait behind the call. On CPU cores that is the part of the call's own time. On a GPU it is a kernel of so
 many cycles, calibrated in each launch before anything is timed; a shape whose share is less than such a kernel's own
@@ -152,8 +153,8 @@ def record(options: argparse.Namespace) -> None:
             print(
                 f"{name:6} {report.phases_s.get('launches', 0) / max(1, each - 1):.1f} s a start: {shown}", flush=True
             )
-            text = json.dumps({"problem": options.problem, "device": setting.device, "labels": labels, "files": found})
-            Path(options.out).write_text(text)
+            told = {"problem": options.problem, "device": setting.device, "labels": labels, "each": each}
+            Path(options.out).write_text(json.dumps(told | {"files": found}))
 
 
 def value_of(launch: list[list[float]]) -> float:
@@ -206,9 +207,29 @@ def draw(options: argparse.Namespace) -> None:
         rows.append(
             [count, 100 * apart, ordered * share, wrong * share, equal * share, held * share, statistics.median(widths)]
         )
+    rows.append([f"{told['each']}, as they ran", 100 * apart, *_as_they_ran(files, told["each"], usual)])
     columns = ["launches", "truly apart %", "right order %", "wrong order %", "equal ones ordered %"]
     figures.table([*columns, "intervals that hold the truth %", "half width %"], rows, decimals=2)
     figures.write(options.data)
+
+
+def _as_they_ran(files: Recorded, each: int, usual: LaunchNoise) -> list[Cell]:
+    """What the recorded evaluations themselves say: the last five columns of the table of `draw`."""
+    ran = {
+        name: [evaluation(launches[at : at + each], usual) for at in range(0, len(launches) - each + 1, each)]
+        for name, launches in files.items()
+    }
+    truth = math.exp(statistics.fmean(map(value_of, files["file"] + files["copy"])))
+    apart, equal = (list(zip(ran["file"], ran[name], strict=False)) for name in ("slower", "copy"))
+    intervals = [one.interval() for one in ran["file"] + ran["copy"]]
+    shares = (
+        [is_ahead(a, b, 2) for a, b in apart],
+        [is_ahead(b, a, 2) for a, b in apart],
+        [is_ahead(a, b, 2) or is_ahead(b, a, 2) for a, b in equal],
+        [low <= truth <= high for low, high in intervals],
+    )
+    width = statistics.median(50 * math.log(high / low) for low, high in intervals)
+    return [*(f"{sum(share)} of {len(share)}" for share in shares), width]
 
 
 def main() -> None:

@@ -136,8 +136,9 @@ class Samples:
         return self.witnesses[clock].counted_us(own_us, ref_us) if clock in self.witnesses else (own_us, ref_us)
 
     def doubt(self, baseline: str, is_baseline: bool = False) -> str:
-        """Why the claims of either side on the host's clock cannot be believed at all, or ""."""
-        return self.witnesses["wall"].doubt(baseline, is_baseline) if "wall" in self.witnesses else ""
+        """Why the claims of either side on the host's clock cannot be believed at all, or "". Where another clock ranks
+        a lie on the host's gains nothing, and a busy machine may look like one: what was observed is shown instead."""
+        return self.witnesses["wall"].doubt(baseline, is_baseline) if self.ranked == "wall" else ""
 
     def measured(self) -> Measured:
         """The record of it: the first clock ranks, and the device's, where there is one, is held against the bound."""

@@ -72,9 +72,9 @@ class Device(Protocol):
     def kept_bytes(self) -> int:
         """How much memory the allocator holds for later calls."""
 
-    def release(self) -> int:
-        """Gives back what the allocator holds and nobody uses, where it is much, and says how many bytes that were.
-        Returns when no call feels it any more."""
+    def release(self, everything: bool = False) -> int:
+        """Gives back what the allocator holds and nobody uses, where it is much or `everything` is to go, which is not
+        regained, and says how many bytes that were. Returns when no call feels it any more."""
 
     def regain(self) -> None:
         """Takes as much again, so that no timed call has to ask the device for memory. After a release, or nothing
@@ -139,7 +139,7 @@ class Cpu:
     def kept_bytes(self) -> int:
         return 0  # the C library's allocator shares the host's memory well enough
 
-    def release(self) -> int:
+    def release(self, everything: bool = False) -> int:
         return 0
 
     def regain(self) -> None: ...
@@ -243,10 +243,10 @@ class GpuDevice:
     def kept_bytes(self) -> int:
         return torch.cuda.memory_reserved(self.id)
 
-    def release(self) -> int:
-        if (held := self.kept_bytes()) <= self.most_kept_bytes:
+    def release(self, everything: bool = False) -> int:
+        if (held := self.kept_bytes()) <= self.most_kept_bytes and not everything:
             return 0
-        self.released = max(self.released, held)
+        self.released = 0 if everything else max(self.released, held)
         torch.cuda.empty_cache()
         freed = held - self.kept_bytes()
         time.sleep(CLEARING_S + freed / CLEARED_BYTES_PER_S)

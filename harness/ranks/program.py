@@ -127,9 +127,10 @@ class Program:
 
     def yield_memory(self, command: wire.Yield) -> wire.Reply:
         self.loaded = self.masked = []
-        if command.buffers:
+        if command.case:
+            self.returned = None
             self.exchange.close_buffers()
-        return wire.Done(freed_bytes=self.device.release())
+        return wire.Done(freed_bytes=self.device.release(everything=command.case))
 
     def regain_memory(self, command: wire.Regain) -> wire.Reply:
         self.device.regain()

@@ -175,10 +175,11 @@ class LoadInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Yield:
-    """Drop the loaded inputs and give the device back what the allocator keeps, if it is much; `buffers`: close the
-    shared buffers, too. A trusted rank closes what it has opened of other ranks' memory instead. Answer: Done."""
+    """Drop the loaded inputs and give the device back what the allocator keeps, if it is much. `case`: another case
+    begins, so close the shared buffers, too, and give back all: where a case's memory lies is then not left to what
+    the cases before it took. A trusted rank closes what it has opened of other ranks' memory instead. Answer: Done."""
 
-    buffers: bool = False
+    case: bool = False
     type: Literal["yield"] = "yield"
 
 

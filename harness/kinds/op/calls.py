@@ -100,8 +100,9 @@ class Calls(Groups):
         renew = self.plan.device != "cpu" and case.params != self.params  # so that no case keeps another's memory
         self.params = case.params
         if renew:
+            self.trusted.ask(wire.Yield(), wire.Done, self.deadline)
             for group in (self.baseline, self.candidate):
-                group.send(wire.Yield(buffers=True))
+                group.send(wire.Yield(case=True))
             for group in (self.baseline, self.candidate):
                 group.gather(wire.Done, self.deadline)
         judged = sum(map(self.is_judged, (self.baseline, self.candidate)))
