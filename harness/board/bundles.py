@@ -13,9 +13,7 @@ A bundle is read into memory and never unpacked, so no archive can write anywher
 changed by mistake; who rewrites all of them makes another bundle, whose own sha256 differs from the one published.
 """
 
-import gzip
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -30,7 +28,7 @@ from typing import TypeVar
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import BadFileError, UsageError, os_error_as
-from harness.core.files import open_ordinary, replace_file
+from harness.core.files import archived, open_ordinary, replace_file, write_files
 from harness.core.records import Score
 
 T = TypeVar("T")
@@ -98,7 +96,7 @@ def write(files: Mapping[str, bytes], name: str, out: Path) -> None:
     with os_error_as(UsageError, f"--out {out}: cannot be written", "name another"):
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.name.endswith(ARCHIVES):
-            replace_file(out, _archived(files, name))
+            replace_file(out, archived({f"{name}/{path}": data for path, data in files.items()}))
         else:
             _write_folder(files, out)
 
@@ -109,23 +107,10 @@ def _write_folder(files: Mapping[str, bytes], out: Path) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
         scratch.chmod(0o755)
-        for path, data in files.items():
-            (scratch / path).parent.mkdir(parents=True, exist_ok=True)
-            (scratch / path).write_bytes(data)
+        write_files(scratch, files)
         os.rename(scratch, out)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _archived(files: Mapping[str, bytes], name: str) -> bytes:
-    """The files as an archive without times and owners, so that the same files give the same bytes."""
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as archive:
-        for path, data in sorted(files.items()):
-            member = tarfile.TarInfo(f"{name}/{path}")
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    return packed.getvalue()
 
 
 # ---- read ------------------------------------------------------------------------------------------------------------

@@ -44,14 +44,15 @@ class DecodeError(ValueError):
         return DecodeError(path + self.path, self.problem)
 
 
-def decode(kind: type[T], value: object, path: str = "$") -> T:
+def decode(kind: type[T], value: object, path: str = "$", strict: bool = True) -> T:
     """Returns `value` (as json or yaml loads it) as a `kind`: a dataclass, list, tuple, dict, union or plain type.
 
     Raises DecodeError for whatever does not fit exactly. A dataclass may refuse a value in `__post_init__` with
-    a ValueError of its own, or with a DecodeError whose path is relative (`.m`).
+    a ValueError of its own, or with a DecodeError whose path is relative (`.m`). Not `strict`, keys that are not known
+    are passed over.
     """
     try:
-        return cast(T, _decoder(cast(Any, kind))(value))
+        return cast(T, _decoder(cast(Any, kind), strict)(value))
     except DecodeError as error:
         raise error.below(path) from None
 
@@ -87,22 +88,23 @@ Decoder = Callable[[object], object]
 
 
 @cache
-def _decoder(kind: Any) -> Decoder:
+def _decoder(kind: Any, strict: bool) -> Decoder:
     origin, args = get_origin(kind), get_args(kind)
+    of = partial(_decoder, strict=strict)
     if kind in EXPECTED:
         return partial(_plain, kind)
     if dataclasses.is_dataclass(kind):
-        return partial(_dataclass, kind)
+        return partial(_dataclass, kind, strict)
     if origin is Literal:
         return partial(_literal, args, {type(arg) for arg in args})
     if origin in (Union, types.UnionType):
-        return _union(args)
+        return _union(args, of)
     if origin is tuple and args[-1] is not Ellipsis:
-        return partial(_fixed, list(map(_decoder, args)))
+        return partial(_fixed, list(map(of, args)))
     if origin in (list, tuple):
-        return partial(_many, origin, _decoder(args[0]))
+        return partial(_many, origin, of(args[0]))
     if origin is dict:
-        return partial(_dict, _decoder(args[1]))
+        return partial(_dict, of(args[1]))
     return partial(_unknown, kind)
 
 
@@ -182,9 +184,11 @@ def _mapping(value: object) -> Mapping[str, object]:
     return value
 
 
-def _dataclass(kind: Any, value: object) -> object:
+def _dataclass(kind: Any, strict: bool, value: object) -> object:
     found = _mapping(value)
-    fields, required = _fields(kind)
+    fields, required = _fields(kind, strict)
+    if not strict:
+        found = {key: item for key, item in found.items() if key in fields}
     for key in found:
         if key not in fields:
             raise DecodeError(f".{key}", f"unknown key{did_you_mean(key, fields)} (known: {', '.join(fields)})")
@@ -201,13 +205,13 @@ def _dataclass(kind: Any, value: object) -> object:
 
 
 @cache
-def _fields(kind: Any) -> tuple[dict[str, Decoder], list[str]]:
+def _fields(kind: Any, strict: bool) -> tuple[dict[str, Decoder], list[str]]:
     """The decoder of each field, and the names of those without a default."""
     hints = get_type_hints(kind)
     fields = dataclasses.fields(kind)
     missing = dataclasses.MISSING
     required = [field.name for field in fields if field.default is missing and field.default_factory is missing]
-    return {field.name: _decoder(hints[field.name]) for field in fields}, required
+    return {field.name: _decoder(hints[field.name], strict) for field in fields}, required
 
 
 @cache
@@ -216,16 +220,16 @@ def _fields_of(kind: type) -> list[str] | None:
     return [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else None
 
 
-def _union(args: tuple[Any, ...]) -> Decoder:
+def _union(args: tuple[Any, ...], of: Callable[[Any], Decoder]) -> Decoder:
     kinds = tuple(kind for kind in args if kind is not type(None))
     if len(kinds) == 1:
-        return partial(_optional, _decoder(kinds[0]))
+        return partial(_optional, of(kinds[0]))
     records: list[Any] = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
     alternatives = Alternatives(
         kinds=kinds,
-        tagged={get_args(get_type_hints(kind)["type"])[0]: _decoder(kind) for kind in records},
-        plain={kind: _decoder(kind) for kind in kinds if kind in EXPECTED},
-        of_list=next((_decoder(kind) for kind in kinds if get_origin(kind) is tuple), None),
+        tagged={get_args(get_type_hints(kind)["type"])[0]: of(kind) for kind in records},
+        plain={kind: of(kind) for kind in kinds if kind in EXPECTED},
+        of_list=next((of(kind) for kind in kinds if get_origin(kind) is tuple), None),
     )
     return partial(_optional, alternatives.decode) if len(kinds) < len(args) else alternatives.decode
 
