@@ -15,7 +15,6 @@ from typing import Any, TypedDict, Unpack, get_args
 from harness.agents import candidates as reading
 from harness.agents.candidates import Candidate
 from harness.agents.judge import Judge, Terms
-from harness.agents.made import refused
 from harness.agents.many import How, many
 from harness.agents.result import Result
 from harness.agents.reward import NAMES, Function
@@ -131,7 +130,8 @@ class Pool:
     def evaluate(self, source: str | Path, id: str = "") -> Result:
         """The result of one candidate, on the whole suite. Raises what `evaluate` does."""
         one = self._candidate(source, id or "submission")
-        found = self._refused(one) if one.why else self._judge.judge_or_raise(one.submission)
+        judge = self._judge
+        found = judge.refuse(one.why, submission=one.submission) if one.why else judge.judge_or_raise(one.submission)
         return replace(found, id=id, code=one.code)
 
     def map(
@@ -166,8 +166,3 @@ class Pool:
         if isinstance(source, Path):
             return reading.of_file(source, name, problem, self._checkout)
         return reading.of_text(source, name, problem, self._checkout)
-
-    def _refused(self, one: Candidate) -> Result:
-        assert one.why is not None
-        name = self._judge.setting.problem.name
-        return refused(one.why, name, one.submission, function=self.terms.reward, lower=self.terms.lower)

@@ -5,7 +5,9 @@ all of the suite. `full` is what `eval` does, on kept ranks.
 """
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Literal
 
@@ -56,6 +58,9 @@ class Judge:
         self.setting = setting(terms.asked, checkout)
         self.screening = screening_of(self.setting)
         self.board = _board(checkout)
+        self.refuse: Callable[..., Result] = partial(
+            refused, problem=self.setting.problem.name, function=terms.reward, lower=terms.lower
+        )
         self._open = contextlib.ExitStack()
         self._pools: dict[Stage, SessionPool] = {}
         self._settings: dict[Stage, Setting] = {}
@@ -110,16 +115,8 @@ class Judge:
 
     def _refused(self, error: HarnessError, submission: Submission) -> Result:
         made = self.setting
-        return refused(
-            error,
-            made.problem.name,
-            submission,
-            suite=made.suite.name,
-            device=made.device,
-            ranks=made.world_size,
-            function=self.terms.reward,
-            lower=self.terms.lower,
-        )
+        where = {"suite": made.suite.name, "device": made.device, "ranks": made.world_size}
+        return self.refuse(error, submission=submission, **where)
 
     def _pool(self, stage: Stage, made: Setting) -> SessionPool:
         where = _where(stage)

@@ -14,7 +14,6 @@ from harness.agents.result import (
     Stage,
     Stages,
     Status,
-    Verdict,
 )
 from harness.agents.reward import FUNCTIONS, Function, Reward
 from harness.board.entries import Board
@@ -57,7 +56,7 @@ def result_of(
         report,
         Result,
         ranks=report.world_size,
-        verdict=_verdict(failed.outcome) if failed else "pass" if status == "pass" else "error",
+        verdict=failed.outcome.type if failed else "pass" if status == "pass" else "error",
         ranked=ranked,
         stages=_stages(report),
         reward=Reward(value=0.0, function=function, lower=lower, why=_unranked(report, is_final)),
@@ -113,23 +112,8 @@ def rewarded(figures: Figures, function: Function, lower: bool) -> Reward:
     if lower and speedup.low is None:
         return Reward(value=0.0, function=function, lower=lower, why="no interval: measure longer")
     share = speedup.low / speedup.value if lower and speedup.low is not None else 1.0
-    times = [
-        (one.limited_value or one.value, one.limited_baseline or one.baseline or one.value, one.limit)
-        for one in figures.cases
-    ]
-    value, why = FUNCTIONS[function](speedup.value, share, times)
+    value, why = FUNCTIONS[function](speedup.value, share, figures.times)
     return Reward(value=value, function=function, lower=lower, why=why)
-
-
-def _verdict(outcome: Outcome) -> Verdict:
-    words: dict[str, Verdict] = {
-        "wrong": "wrong",
-        "raised": "raised",
-        "crashed": "crashed",
-        "timed_out": "timed_out",
-        "held": "held",
-    }
-    return words[outcome.type]
 
 
 def _unranked(report: EvalReport, is_final: bool) -> str:

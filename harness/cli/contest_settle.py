@@ -37,7 +37,7 @@ class _WithBoard(Checkout):
 
 
 def settle(order: ContestSettleOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`settle`: rounds of launches, the order, and the order on the leaderboard."""
+    """Run the best sources of a problem's leading teams head to head, for places that they share."""
     found, now = runnable_contest(order.contest, checkout), world.now()
     admission.check_organiser(found.rules, actor(order.by, found, world), now)
     listed = found.rules.problem(order.problem)

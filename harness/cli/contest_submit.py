@@ -30,8 +30,10 @@ from harness.report.progress import ProgressLine
 
 
 def submit(order: SubmitOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`submit`: checks the rules, evaluates as `eval` does, and records the result on the board and in the log. By
-    another engine, the rules are checked here and now, and what waits in its queue is in time."""
+    """Evaluate a submission and enter it.
+
+    Checks the rules, evaluates as `eval` does, and records the result on the board and in the log. By another engine,
+    the rules are checked here and now, and what waits in its queue is in time."""
     found = runnable_contest(order.contest, checkout)
     member = actor(order.member, found, world)
     if order.entered is not None:

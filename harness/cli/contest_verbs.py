@@ -86,7 +86,7 @@ def actor(named: str | None, found: Contest, world: World) -> str:
 
 # ---- to look at ------------------------------------------------------------------------------------------------------
 def show_list(order: orders.ListOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`list`."""
+    """The contests that there are."""
     files = order.files or sorted((checkout.root / acts.FOLDER).glob("*.yaml"))
     if not files:
         raise UsageError(f"there is no contest in {acts.FOLDER}/; name its file, or put it there (docs/contest.md)")
@@ -103,7 +103,7 @@ def show_list(order: orders.ListOrder, checkout: Checkout, world: World = HERE) 
 
 
 def show(order: orders.ShowOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`show`."""
+    """A contest's rules and teams, one entry's history, or the whole audit log."""
     found = contest_of(order.contest, checkout)
     rules.check(found.rules, found.file, checkout)
     if order.entry is not None or order.log:
@@ -130,7 +130,7 @@ def _check_insight(order: orders.ShowOrder, found: Contest, world: World) -> Non
 
 
 def show_standings(order: orders.StandingsOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`standings`."""
+    """Who stands where."""
     found, now = contest_of(order.contest, checkout), world.now()
     if order.problem is not None:
         found.rules.problem(order.problem)
@@ -145,7 +145,7 @@ def show_standings(order: orders.StandingsOrder, checkout: Checkout, world: Worl
 
 
 def show_stats(order: orders.StatsOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`stats`."""
+    """Submissions, best results and failures over time."""
     found, now = contest_of(order.contest, checkout), world.now()
     view = statistics.full if _is_organiser(order, found, world) else statistics.public
     shown = view(found.rules, found.log.records(), now)
@@ -166,7 +166,7 @@ def _is_organiser(order: orders.StandingsOrder | orders.StatsOrder, found: Conte
 
 # ---- teams -----------------------------------------------------------------------------------------------------------
 def register(order: orders.RegisterOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`register`."""
+    """Register a team, or further members of one."""
     found = contest_of(order.contest, checkout)
     rules.check(found.rules, found.file, checkout)
     by = actor(order.by, found, world)
@@ -181,14 +181,14 @@ def register(order: orders.RegisterOrder, checkout: Checkout, world: World = HER
 
 
 def withdraw(order: orders.WithdrawOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`withdraw`."""
+    """Take an entry of one's own team back."""
     found = contest_of(order.contest, checkout)
     return _told(acts.withdraw(found, order.entry, world.now(), actor(order.member, found, world)))
 
 
 # ---- organisers ------------------------------------------------------------------------------------------------------
 def freeze(order: orders.ContestOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`freeze`."""
+    """Keep the public standings as they are now."""
     found, now = contest_of(order.contest, checkout), world.now()
     acts.freeze(found, now, actor(order.by, found, world), frozen=True)
     print(f"{found.key}: frozen; the public sees the standings of {shown_time(now)}")
@@ -196,7 +196,7 @@ def freeze(order: orders.ContestOrder, checkout: Checkout, world: World = HERE) 
 
 
 def unfreeze(order: orders.ContestOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`unfreeze`."""
+    """Let the public standings follow again."""
     found = contest_of(order.contest, checkout)
     acts.freeze(found, world.now(), actor(order.by, found, world), frozen=False)
     print(f"{found.key}: unfrozen; the public sees the standings as they are")
@@ -204,25 +204,25 @@ def unfreeze(order: orders.ContestOrder, checkout: Checkout, world: World = HERE
 
 
 def review(order: orders.ReviewOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`review`."""
+    """Say that an organiser has read a reproduced entry's source: it is verified then."""
     found = contest_of(order.contest, checkout)
     return _told(acts.review(found, order.entry, world.now(), actor(order.by, found, world), order.note))
 
 
 def award(order: orders.AwardOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`award`."""
+    """Give a verified entry an award."""
     found, board = contest_of(order.contest, checkout), leaderboard.load(checkout.leaderboard)
     return _told(acts.award(found, order.entry, order.award, board, world.now(), actor(order.by, found, world)))
 
 
 def disqualify(order: orders.DecideOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`disqualify`."""
+    """Take an entry out, for a reason."""
     found = contest_of(order.contest, checkout)
     return _told(acts.disqualify(found, order.entry, order.why, world.now(), actor(order.by, found, world)))
 
 
 def reinstate(order: orders.DecideOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`reinstate`."""
+    """Take a disqualification back, for a reason."""
     found = contest_of(order.contest, checkout)
     return _told(acts.reinstate(found, order.entry, order.why, world.now(), actor(order.by, found, world)))
 
@@ -234,8 +234,9 @@ def _told(entry: ContestEntry) -> Exit:
 
 
 def verify_top(order: orders.VerifyTopOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`verify-top`: the leading entries that are not reproduced yet, by evaluation.verify. Exits with the worst
-    decision's code."""
+    """Run the leading entries of a problem again: do they reproduce what they claim.
+
+    Those that are not reproduced yet, by evaluation.verify. Exits with the worst decision's code."""
     found = runnable_contest(order.contest, checkout)
     by = actor(order.by, found, world)
     admission.check_organiser(found.rules, by, world.now())

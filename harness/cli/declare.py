@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 from harness.core.decode import did_you_mean
 from harness.core.errors import UsageError
@@ -51,14 +51,6 @@ def argument(help: str, *flags: str, default: Any = REQUIRED, missing: str = "",
     return field(default=default, metadata={Option: one})
 
 
-class SubVerb(NamedTuple):
-    """A verb behind another one."""
-
-    help: str
-    run: Callable[..., Any]
-    description: str = ""  # none: the help, as a sentence
-
-
 def order_type(run: Callable[..., Any]) -> Any:
     """The record that a verb takes: the annotation of its first parameter."""
     return next(iter(inspect.signature(run).parameters.values())).annotation
@@ -75,15 +67,18 @@ def flags_of(each: Field[Any], one: Option) -> tuple[str, ...]:
 
 
 def fill(parser: argparse.ArgumentParser, verb: Any) -> None:
-    """Adds what a verb's module declares: the order of its `run`, or its SUB_VERBS."""
-    sub_verbs: dict[str, SubVerb] = getattr(verb, "SUB_VERBS", {})
+    """Adds what a verb's module declares: the order of its `run`, or its SUB_VERBS, functions whose docstrings begin
+    with what --help says of them, in a sentence. A verb with one of them describes that too."""
+    sub_verbs: dict[str, Callable[..., Any]] = getattr(verb, "SUB_VERBS", {})
     if not sub_verbs:
         add(parser, verb.run)
         return
     commands = parser.add_subparsers(title="verbs", required=True, metavar="VERB", dest="sub_verb")
-    for name, (text, run, description) in sub_verbs.items():
-        sentence = text[0].upper() + text[1:] + ("" if text.endswith("?") else ".")
-        add(commands.add_parser(name, help=text, description=description or sentence), run)
+    for name, run in sub_verbs.items():
+        sentence = " ".join((run.__doc__ or "").partition("\n\n")[0].split())
+        text = sentence[0].lower() + sentence[1:].removesuffix(".")
+        description = verb.__doc__ if len(sub_verbs) == 1 else sentence
+        add(commands.add_parser(name, help=text, description=description), run)
 
 
 def add(parser: argparse.ArgumentParser, run: Callable[..., Any]) -> None:

@@ -18,6 +18,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from itertools import repeat
+from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ def decode(kind: type[T], value: object, path: str = "$", strict: bool = True) -
 
 
 def encode(value: object) -> Any:
-    """The inverse of `decode`: dataclasses become dicts, tuples lists."""
+    """The inverse of `decode`: dataclasses become dicts, tuples lists, paths texts."""
     if type(value) in EXPECTED:
         return value
     if (fields := _fields_of(cast(Any, type(value)))) is not None:
@@ -67,7 +68,7 @@ def encode(value: object) -> Any:
         return {key: encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [encode(item) for item in value]
-    return value
+    return str(value) if isinstance(value, Path) else value
 
 
 def part(record: object, kind: type[T], /, **more: Any) -> T:
@@ -93,6 +94,8 @@ def _decoder(kind: Any, strict: bool) -> Decoder:
     of = partial(_decoder, strict=strict)
     if kind in EXPECTED:
         return partial(_plain, kind)
+    if kind is Path:
+        return lambda value: Path(cast(str, _plain(str, value)))
     if dataclasses.is_dataclass(kind):
         return partial(_dataclass, kind, strict)
     if origin is Literal:
