@@ -84,7 +84,9 @@ class Judge:
         try:
             return self.judge_or_raise(submission, stage)
         except HarnessError as error:
-            return self._refused(error, submission)
+            made = self.setting
+            where = {"suite": made.suite.name, "device": made.device, "ranks": made.world_size}
+            return self.refuse(error, submission=submission, **where)
 
     def judge_or_raise(self, submission: Submission, stage: Stage = "full") -> Result:
         """The candidate's result in that stage. An error that is not its fault is tried once more, with nothing kept.
@@ -112,11 +114,6 @@ class Judge:
         report = self.report(submission, stage)
         is_final = stage == "full" and self.terms.mode == "leaderboard"
         return result_of(report, self.terms.reward, self.terms.lower, is_final=is_final, board=self.board)
-
-    def _refused(self, error: HarnessError, submission: Submission) -> Result:
-        made = self.setting
-        where = {"suite": made.suite.name, "device": made.device, "ranks": made.world_size}
-        return self.refuse(error, submission=submission, **where)
 
     def _pool(self, stage: Stage, made: Setting) -> SessionPool:
         where = _where(stage)

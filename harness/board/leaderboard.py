@@ -23,7 +23,7 @@ from typing import Literal, cast
 
 import yaml
 
-from harness.board.entries import Board, Entry, HeldEntry, Judged, MeasuredNoise, Settlement, described
+from harness.board.entries import Board, Entry, HeldEntry, Judged, MeasuredNoise, Settlement, described, short_file
 from harness.board.judgements import with_judged
 from harness.core.checkout import shown
 from harness.core.decode import did_you_mean, encode
@@ -151,8 +151,13 @@ def find(
     known = [one for one in board.judged if problem in (None, one.problem)]
     if not text:
         raise UsageError("which entry? name its run id, the beginning of one, or its file")
-    for matches in (_has_run_id, _begins_run_id, _is_file):
-        found = [one for one in known if matches(one, text)]
+    file = text.removeprefix("./")
+    for matches in (
+        lambda one: one.run_id == text,
+        lambda one: one.run_id.startswith(text),
+        lambda one: file in (one.file, short_file(one), Path(one.file).name),
+    ):
+        found = [one for one in known if matches(one)]
         for is_meant in (lambda one: one.machine_class == machine_class, *preferred):
             if len(found) > 1:
                 found = [one for one in found if is_meant(one)] or found
@@ -165,19 +170,6 @@ def find(
     names = [name for one in known for name in (one.run_id, one.file, Path(one.file).name)]
     hint = did_you_mean(text, names) or ("; `make board` shows them" if known else "; none is recorded")
     raise UsageError(f"no entry{of} '{text}' on the leaderboard{hint}")
-
-
-def _has_run_id(one: Judged, text: str) -> bool:
-    return one.run_id == text
-
-
-def _begins_run_id(one: Judged, text: str) -> bool:
-    return one.run_id.startswith(text)
-
-
-def _is_file(one: Judged, text: str) -> bool:
-    text = text.removeprefix("./")
-    return text in (one.file, one.file.removeprefix(f"submissions/{one.problem}/"), Path(one.file).name)
 
 
 def _text(board: Board) -> str:

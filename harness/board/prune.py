@@ -101,7 +101,8 @@ def plan(root: Path, keep: Needed, limits: Limits) -> PrunePlan:
     names: set[int] = set()  # of files that runs which stay share with their sources
     seen: set[int] = set()  # a file that several runs share takes its room once
     kept = kept_bytes = 0
-    by_age = sorted(_runs(root / FOLDER), key=lambda run: (run.name not in keep.run_ids, -_started(run)))
+    found = (run for run in _folders(root / FOLDER) if run.name not in NO_RUNS)
+    by_age = sorted(found, key=lambda run: (run.name not in keep.run_ids, -_started(run)))
     for run in by_age:
         nbytes = taken_bytes(run, seen)
         can_go = run.name not in keep.run_ids and now - _changed(run) > YOUNG_S
@@ -134,10 +135,6 @@ def apply(found: PrunePlan, keep: Needed) -> tuple[Piece, ...]:
         if not piece.path.exists():
             gone.append(piece)
     return tuple(gone)
-
-
-def _runs(folder: Path) -> Iterator[Path]:
-    return (run for run in _folders(folder) if run.name not in NO_RUNS)
 
 
 def _folders(folder: Path) -> Iterator[Path]:

@@ -54,7 +54,7 @@ def run(order: CompetitionOrder, checkout: Checkout) -> Exit:
     remember({one.name: order.competition.resolve().parent / one.directory for one in competition.problems}, checkout)
     chosen = _chosen(competition, order.only)
     files = _assigned([read_submission(file, checkout.root) for file in order.files], chosen)
-    console = _console(order)
+    console = new_console(stderr=order.json is not None and order.json.is_stdout)
     if order.list:
         terminal.show(list_document(competition, chosen, leaderboard.load(checkout.leaderboard), checkout), console)
         if order.json:
@@ -72,10 +72,6 @@ def run(order: CompetitionOrder, checkout: Checkout) -> Exit:
     if order.json:
         order.json.write(competition_json(competition, done))
     return next((one.exit_code for one in done if one.exit_code != Exit.OK), Exit.OK)
-
-
-def _console(order: CompetitionOrder) -> Console:
-    return new_console(stderr=order.json is not None and order.json.is_stdout)
 
 
 def _chosen(competition: Competition, only: Sequence[str]) -> list[Listed]:

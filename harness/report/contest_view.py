@@ -17,7 +17,7 @@ from harness.contest.statistics import board_text
 from harness.contest.times import closing, read_moment, shown_time, written
 from harness.core.decode import encode
 from harness.core.records import param_text
-from harness.core.words import clean_line, count_text, percent_text, speedup_text, times_text
+from harness.core.words import clean_line, count_text, or_dash, percent_text, speedup_text, times_text
 from harness.report.document import Block, Document, Heading, Styled, Table, UntrustedText, prose
 
 SCHEMA = 1  # of the JSON objects here; 1: first
@@ -260,11 +260,11 @@ def standing_rows(rules: Competition, one: ProblemStandings) -> list[dict[str, A
         rows.append(
             {
                 "place": row.place.text,
-                "speedup": row.ratio.value if row.ratio else None,
+                "speedup": row.speedup,
                 "interval": list(row.ratio.ci) if row.ratio and row.ratio.ci else None,
-                "speedup_text": speedup_text(row.ratio.value if row.ratio else None),
+                "speedup_text": speedup_text(row.speedup),
                 "limit": row.fraction,
-                "limit_text": percent_text(row.fraction) if row.fraction is not None else "-",
+                "limit_text": or_dash(percent_text, row.fraction),
                 "launches": row.launches,
                 "team": standing.team,
                 "entry": standing.entry.number,
