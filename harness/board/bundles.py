@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from harness.core.checkout import shown
-from harness.core.decode import DecodeError, decode, encode
+from harness.core.decode import DecodeError, as_bad_file, decode, encode
 from harness.core.errors import BadFileError, UsageError, os_error_as
 from harness.core.files import archived, open_ordinary, replace_file, write_files
 from harness.core.records import Score
@@ -173,10 +173,8 @@ def _check_size(path: Path, nbytes: int, count: int) -> None:
 
 def decoded(kind: type[T], files: Mapping[str, bytes], name: str) -> T:
     """A JSON file of the bundle as a `kind`. Raises BadFileError."""
-    try:
+    with as_bad_file(name):
         return decode(kind, loaded(files, name))
-    except DecodeError as error:
-        raise BadFileError(f"{name}: {error}") from None
 
 
 def loaded(files: Mapping[str, bytes], name: str) -> object:

@@ -38,6 +38,7 @@ from harness.problems.problem import Problem, Suite
 from harness.problems.same_code import same_code
 
 JUDGES = 1  # part of every problem version: raise it with a change of a check or verdict that lets other results pass
+UNKNOWN_MACHINE = "an unknown machine"
 KEPT = 5  # earlier judgements of other sources of a file that the board keeps; runs/ has the rest
 
 
@@ -45,10 +46,7 @@ def problem_version(problem: Problem, suite: Suite, device: str) -> str:
     """The version of everything that a judgement depends on, as 16 hexadecimal digits: the problem's files as ranks see
     them, the cases that run, how they are ranked, the clock that ranks on that device, and this harness's JUDGES.
     Raises BadFileError where a file cannot be read. Fixed bounds and peaks in hardware.yaml are not part of it: results
-    are judged by them again from the report.
-
-    What a fixed bound or a peak in hardware.yaml says is not in it: that is judged from reports (`rejudge`).
-    """
+    are judged by them again from the report (`rejudge`)."""
     cases = [
         [case.kind, case.params, case.seed, case.world_size]
         for cases in (suite.tests, suite.benchmarks)
@@ -72,6 +70,12 @@ def problem_version(problem: Problem, suite: Suite, device: str) -> str:
     for name, data in staged:
         digest.update(f"\0{name}\0{len(data)}\0".encode() + data)
     return digest.hexdigest()[:16]
+
+
+def group_of(report: EvalReport) -> Group:
+    """What the evaluation is ranked within; of a run that ended before its machine was looked at, an unknown one."""
+    machine_class = report.environment.machine_class if report.environment else UNKNOWN_MACHINE
+    return (report.problem, report.suite, machine_class, report.world_size)
 
 
 def judged(report: EvalReport, version: str | None = None) -> Judged | None:

@@ -14,12 +14,14 @@ from harness.cli import options, result_files
 from harness.cli.declare import argument, option
 from harness.cli.verify import check_launches, chosen, launch_lines
 from harness.core.checkout import Checkout, shown
+from harness.core.decode import encode
 from harness.core.errors import Exit, UsageError
 from harness.core.records import EvalReport
 from harness.evaluation import reproduce as again
 from harness.evaluation.verify import EXITS, LAUNCHES, decision_of, launches
 from harness.kinds import settings
 from harness.report import bundles as view
+from harness.report.decision import to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +104,8 @@ def check(order: BundleCheckOrder, checkout: Checkout) -> Exit:
 
     Exit.BAD_FILE where one is missing or altered."""
     found = bundle_check.check(bundles.read(order.bundle), checkout)
-    result_files.tell(order, view.checked_document(found), json=lambda: view.checked_json(found))
+    parts = {"sha256": found.sha256, "whole": found.is_whole, "findings": found.findings, "manifest": found.manifest}
+    result_files.tell(order, view.checked_document(found), json=lambda: {"schema": view.JSON_SCHEMA} | encode(parts))
     return Exit.OK if found.is_whole else Exit.BAD_FILE
 
 
@@ -118,7 +121,8 @@ def reproduce(order: ReproduceOrder, checkout: Checkout) -> Exit:
     ran = launches(ready, order.launches, checkout, progress)
     decision = decision_of(ready.one, ran, order.launches)
     document = view.reproduced_document(ready, decision, ran)
-    result_files.tell(order, document, json=lambda: view.reproduced_json(found, ready, decision, ran))
+    more = {"bundle_sha256": found.sha256, "word": view.WORDS[decision.word]}
+    result_files.tell(order, document, json=lambda: to_json(ready.one, decision, ran) | more)
     return EXITS[decision.word]
 
 

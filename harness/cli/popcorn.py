@@ -11,13 +11,12 @@ does. So what is written must fit into the pipe, and a value is always one line.
 
 import argparse
 import ast
-import contextlib
 import dataclasses
 import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
@@ -27,7 +26,7 @@ from harness.cli import declare
 from harness.cli.declare import argument, option
 from harness.core import accounts, processes
 from harness.core.checkout import Checkout
-from harness.core.decode import DecodeError, decode
+from harness.core.decode import DecodeError, as_bad_file, decode
 from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
 from harness.core.records import Case, Crashed, EvalReport, Mode, Raised
 from harness.core.words import clean
@@ -241,7 +240,7 @@ def run(order: PopcornOrder, environ: Mapping[str, str], checkout: Checkout) -> 
     mode, words_are_true = order.mode, order.words_are_true or environ.get(STRINGS) == "1"
     specs: list[str] = []
     try:
-        with _as_bad_file(order.cases):
+        with as_bad_file(order.cases):
             lines = parse_cases(_text(order.cases))
             specs = [line.spec for line in lines]
             problem = recognise(lines, _text(Path("reference.py")), checkout)
@@ -373,11 +372,3 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
     if text and not re.fullmatch("[0-9]{1,40}", text):
         raise UsageError(f"{name}={text}: expected a whole number")
     return int(text) if text else None
-
-
-@contextlib.contextmanager
-def _as_bad_file(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except DecodeError as error:
-        raise BadFileError(f"{path}: {error}") from None

@@ -10,16 +10,19 @@ This is not msgspec or pydantic because the harness also runs with the Python of
 PYTHON=python3`), where a missing compiled package cannot be installed.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import math
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from harness.core.errors import BadFileError
 
 T = TypeVar("T")
 EXPECTED = {
@@ -56,6 +59,15 @@ def decode(kind: type[T], value: object, path: str = "$", strict: bool = True) -
         return cast(T, _decoder(cast(Any, kind), strict)(value))
     except DecodeError as error:
         raise error.below(path) from None
+
+
+@contextlib.contextmanager
+def as_bad_file(where: object) -> Iterator[None]:
+    """Raises BadFileError in place of a DecodeError of the block, with the file's name before its place."""
+    try:
+        yield
+    except DecodeError as error:
+        raise BadFileError(f"{where}: {error}") from None
 
 
 def encode(value: object) -> Any:

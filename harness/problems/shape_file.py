@@ -4,7 +4,6 @@ Of reference/<name>/ only params.py is imported here; it has no tensors. Every m
 place and what to write instead.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -12,13 +11,13 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 from harness.core.checkout import Checkout, shown
-from harness.core.decode import DecodeError, did_you_mean
+from harness.core.decode import DecodeError, as_bad_file, did_you_mean
 from harness.core.errors import BadFileError, UsageError
 from harness.core.limits import Limit, Limited, above_0, at_least
 from harness.core.records import Case, Cost, Kind, Param, Params, Ranking
@@ -176,7 +175,7 @@ def _read_problem(name: str, root: Path, params: bytes, shapes: bytes) -> Proble
     folder, shapes_path = root / "reference" / name, root / "shapes" / f"{name}.yaml"
     params_type, cost_of, depends_of, near_of = _load_params(folder / "params.py", root)
     file = read_yaml(_file_type(params_type), shapes_path, root)
-    with _as_bad_file(shapes_path, root):
+    with as_bad_file(shown(shapes_path, root)):
         if file.problem != name:
             raise DecodeError("$.problem", f"expected '{name}' as the file's name says, found '{file.problem}'")
         if file.multi_gpu and not callable(getattr(params_type, "check_world_size", None)):
@@ -354,11 +353,3 @@ def _wrong_with(module: types.ModuleType) -> str:
         if hasattr(module, name) and not callable(getattr(module, name)):
             return f"{name} is no function; leave it out, or write `def {name}(...)`"
     return ""
-
-
-@contextlib.contextmanager
-def _as_bad_file(path: Path, root: Path) -> Iterator[None]:
-    try:
-        yield
-    except DecodeError as error:
-        raise BadFileError(f"{shown(path, root)}: {error}") from None

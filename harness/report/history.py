@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.board.entries import Board, Earlier, Entry, Group
+from harness.board.judgements import group_of
 from harness.core.decode import did_you_mean, part
 from harness.core.errors import UsageError
 from harness.core.metrics import unit_of
@@ -20,7 +21,6 @@ from harness.report.document import Block, Document, Heading, Styled, Table, Unt
 
 BAR_CHARS = 24
 BAR_WIDTH = 76 + BAR_CHARS  # columns from which on there is room for a bar
-UNKNOWN_MACHINE = "an unknown machine"  # a run that ended before its machine was looked at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +69,7 @@ def lines(found: Board, recorded: Iterable[EvalReport]) -> tuple[Line, ...]:
     runs: dict[tuple[Group, str, str], dict[str, Run]] = {}
     measured: dict[tuple[Group, str, str], tuple[str, Score]] = {}  # the unit, and any of the scores
     for report in recorded:
-        machine_class = report.environment.machine_class if report.environment else UNKNOWN_MACHINE
-        group = (report.problem, report.suite, machine_class, report.world_size)
-        identity = (group, report.author, report.submission.name)
+        identity = (group_of(report), report.author, report.submission.name)
         if report.figures is not None:
             unit = next(one.figures.metric.unit for one in report.results if one.figures is not None)
             measured[identity] = (unit, report.figures.score)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from harness.board import reports
 from harness.board.entries import Board, Entry, EntryCase, Group, short_file
-from harness.board.judgements import entry_cases
+from harness.board.judgements import entry_cases, group_of
 from harness.board.places import By, groups, limited, limits_of, machines, ranked, ranking
 from harness.board.runs import FOLDER
 from harness.core.checkout import Checkout
@@ -214,8 +214,7 @@ def page_of(
 
 
 def _failed_run(report: EvalReport, lines: Lines, root: Path, folder: Path) -> FailedRun:
-    machine_class = report.environment.machine_class if report.environment else history.UNKNOWN_MACHINE
-    group = (report.problem, report.suite, machine_class, report.world_size)
+    group = group_of(report)
     line = lines.get((group, report.author, report.submission.name))
     told: list[str] = []
     if (failure := first_failure(report)) is not None:
@@ -226,7 +225,7 @@ def _failed_run(report: EvalReport, lines: Lines, root: Path, folder: Path) -> F
         report,
         FailedRun,
         date=report.started_at,
-        machine_class=machine_class,
+        machine_class=group[2],
         file=report.submission.name.removeprefix(f"submissions/{report.problem}/"),
         verdict=verdict_text(report),
         lines=tuple(told[:FAILED_LINES]),
@@ -248,8 +247,7 @@ def _own(entry: Entry, report: EvalReport | None) -> EvalReport | None:
     measured = measured_cases(report) if report else ()
     if report is None or report.environment is None or not measured or len(entry_cases(report)) != len(measured):
         return None
-    group = (report.problem, report.suite, report.environment.machine_class, report.world_size)
-    return report if (group, report.submission.sha256) == (entry.group, entry.sha256) else None
+    return report if (group_of(report), report.submission.sha256) == (entry.group, entry.sha256) else None
 
 
 def _cases(entry: Entry, report: EvalReport | None) -> tuple[EntryCase, ...]:
