@@ -3,14 +3,15 @@
     python bench/tell.py record PROBLEM OUT.json [--percent 1] [--ranks N] [--launches 24] [--rounds 3] [--seconds S]
         launches of each of the three, in turn, on this machine, by an evaluation's own rule and code; the samples of
         all launches go to OUT.json
-    python bench/tell.py draw OUT.json [--launches 4] [--draws 1000]
+    python bench/tell.py draw OUT.json [--launches 4] [--draws 1000] [--shift 1]
         evaluations of so many launches, drawn from those: how often they put the two files in the right order, how
         often they order a file and its copy, how often their intervals hold what all launches say, how wide they are;
         and the same of the evaluations as they were recorded, a round each
 
 More work is a wait behind the call. On CPU cores that is the part of the call's own time. On a GPU it is a kernel of so
-many cycles, calibrated in each launch before anything is timed; a shape whose share is less than such a kernel's own
-cost is left as it is, so that the file's true difference is what all its launches show, and not `--percent`.
+many cycles, calibrated in each launch before anything is timed, or of none where the share is less than such a kernel's
+own cost, and nothing where it is less than half of that. So the file's true difference is what all its launches show,
+and not `--percent`.
 """
 
 import argparse
@@ -77,7 +78,8 @@ def _device_wait(data):
     whole_us = _device_us(lambda: _custom_kernel(data))
     long_us, short_us = (_device_us(lambda: _torch.cuda._sleep(cycles)) for cycles in (200_000, 1))
     own_us = short_us - _device_us(lambda: None)
-    return int(_agreed((_PART * whole_us - own_us) * 200_000 / (long_us - short_us)))
+    left_us = _agreed(_PART * whole_us - own_us)
+    return 0 if left_us < -own_us / 2 else max(1, int(left_us * 200_000 / (long_us - short_us)))
 
 
 def _tensors(data):
@@ -178,6 +180,9 @@ def draw(options: argparse.Namespace) -> None:
     """What evaluations drawn from recorded launches tell."""
     told = json.loads(Path(options.out).read_text())
     files: Recorded = told["files"]
+    if options.shift:
+        more = math.log1p(options.shift / 100)
+        files["slower"] = [[[log - more for log in case] for case in launch] for launch in files["copy"]]
     usual = USUAL["cpu" if told["device"] == "cpu" else "gpu"]
     truth = {name: statistics.fmean(map(value_of, launches)) for name, launches in files.items()}
     apart = truth["file"] - truth["slower"]
@@ -249,6 +254,9 @@ def main() -> None:
     drawing.add_argument("out")
     drawing.add_argument("--launches", type=int, nargs="+", default=[4, 8])
     drawing.add_argument("--draws", type=int, default=1000)
+    drawing.add_argument(
+        "--shift", type=float, help="percent by which the copy's calls are made longer, for the slower"
+    )
     add_data_argument(drawing)
     options = parser.parse_args()
     try:

@@ -82,11 +82,19 @@ def in_use(name: str) -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def harness_files(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What copies of the checkout have in common, copied once: see copy_checkout."""
+    global HARNESS_FILES
+    HARNESS_FILES = tmp_path_factory.mktemp("shared") / "harness"
+    shutil.copytree(ROOT / "harness", HARNESS_FILES)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def zygotes() -> Iterator[None]:
     """Zygotes come from a process that has imported torch: those of evaluations in this process, and those of
     commands that are started through prefork.py."""
     server = prefork.Server({**sandbox.environment(os.environ), **zygotes_module.MALLOC, "PATH": child.search_path(),
-                             "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})  # fmt: skip
+                             "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"})  # fmt: skip
     commands = prefork.Server(os.environ, preloaded.__file__, preloaded.SOCKET)
     with pytest.MonkeyPatch.context() as patch:
         prefork.hasten(patch.setattr)
@@ -196,9 +204,13 @@ def pytest_unconfigure() -> None:
 
 
 def copy_checkout(folder: Path) -> Path:
-    """The checkout, without its leaderboard and runs. With its bytecode, which is most of what starting it costs."""
-    for part in ("harness", "reference", "shapes", "submissions"):
+    """The checkout, without its leaderboard and runs. With its bytecode, which is most of what starting it costs.
+
+    The 800 files of harness/ are links to one copy: a test that changes one writes a new file in its place.
+    """
+    for part in ("reference", "shapes", "submissions"):
         shutil.copytree(ROOT / part, folder / part)
+    shutil.copytree(HARNESS_FILES, folder / "harness", copy_function=os.link)
     if (ROOT / ".cache").is_dir():
         shutil.copytree(ROOT / ".cache", folder / ".cache", ignore=shutil.ignore_patterns("compiled"))
         today = time.strftime("%Y-%m-%d", time.gmtime())

@@ -14,7 +14,7 @@ from types import TracebackType
 from harness.agents.result import Result
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
-from harness.core.files import locked_alone
+from harness.core.files import append, locked_alone
 
 
 class Journal:
@@ -116,13 +116,9 @@ def read_results(paths: Iterable[Path]) -> list[Result]:
 
 def _append(fd: int, path: Path, result: Result) -> None:
     """The line is on the disk when this returns, or nothing of it when it raises HarnessError."""
-    line, before = (json.dumps(encode(result)) + "\n").encode(), os.fstat(fd).st_size
     try:
-        while line:
-            line = line[os.write(fd, line) :]
-        os.fsync(fd)
+        append(fd, (json.dumps(encode(result)) + "\n").encode())
     except OSError as error:
-        os.ftruncate(fd, before)
         raise HarnessError(
             f"{path}: cannot be written: {error.strerror}; make room, and the same command goes on"
         ) from None

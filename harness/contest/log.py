@@ -19,7 +19,7 @@ from harness.contest.times import read_moment, written
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import BadFileError, HarnessError, os_error_as
-from harness.core.files import lock_of, locked, open_ordinary, private_mode
+from harness.core.files import append, lock_of, locked, open_ordinary, private_mode, sync_names
 
 LOCK_WAIT_S = 30.0  # a writer holds the lock for milliseconds
 
@@ -100,25 +100,13 @@ class ContestLog:
         is_new = not self.path.exists()
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            size, mode = os.fstat(fd).st_size, os.fstat(fd).st_mode
             with contextlib.suppress(PermissionError):  # a member of the group that the owner lets write
-                os.fchmod(fd, private_mode(mode))
-            try:
-                rest = data.encode()
-                while rest:
-                    rest = rest[os.write(fd, rest) :]
-                os.fsync(fd)
-            except OSError:  # a full disk: of these records none is there
-                os.ftruncate(fd, size)
-                raise
+                os.fchmod(fd, private_mode(os.fstat(fd).st_mode))
+            append(fd, data.encode())
         finally:
             os.close(fd)
         if is_new:
-            folder = os.open(self.path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_names(self.path.resolve().parent)
 
     def _update(self) -> None:
         """Reads the records added since the last time."""

@@ -117,9 +117,11 @@ def _decoder(kind: Any, strict: bool) -> Decoder:
     if origin is tuple and args[-1] is not Ellipsis:
         return partial(_fixed, list(map(of, args)))
     if origin in (list, tuple):
-        return partial(_many, origin, of(args[0]))
+        item = of(args[0])
+        return lambda value: origin(_each(zip(repeat(item), _list(value))))
     if origin is dict:
-        return partial(_dict, of(args[1]))
+        item = of(args[1])
+        return lambda value: _values(_mapping(value), lambda _: item)
     return partial(_unknown, kind)
 
 
@@ -140,10 +142,6 @@ def _fixed(decoders: list[Decoder], value: object) -> object:
     return tuple(_each(zip(decoders, found, strict=True)))
 
 
-def _many(make: Callable[[Iterable[object]], object], decoder: Decoder, value: object) -> object:
-    return make(_each(zip(repeat(decoder), _list(value))))
-
-
 def _each(items: Iterable[tuple[Decoder, object]]) -> list[object]:
     decoded: list[object] = []
     try:
@@ -152,10 +150,6 @@ def _each(items: Iterable[tuple[Decoder, object]]) -> list[object]:
     except DecodeError as error:
         raise error.below(f"[{len(decoded)}]") from None
     return decoded
-
-
-def _dict(decoder: Decoder, value: object) -> object:
-    return _values(_mapping(value), lambda _: decoder)
 
 
 def _values(found: Mapping[str, object], decoder_of: Callable[[str], Decoder]) -> dict[str, object]:
@@ -240,42 +234,30 @@ def _union(args: tuple[Any, ...], of: Callable[[Any], Decoder]) -> Decoder:
     if len(kinds) == 1:
         return partial(_optional, of(kinds[0]))
     records: list[Any] = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
-    alternatives = Alternatives(
-        kinds=kinds,
-        tagged={get_args(get_type_hints(kind)["type"])[0]: of(kind) for kind in records},
-        plain={kind: of(kind) for kind in kinds if kind in EXPECTED},
-        of_list=next((of(kind) for kind in kinds if get_origin(kind) is tuple), None),
-    )
-    return partial(_optional, alternatives.decode) if len(kinds) < len(args) else alternatives.decode
+    tagged = {get_args(get_type_hints(kind)["type"])[0]: of(kind) for kind in records}
+    plain = {kind: of(kind) for kind in kinds if kind in EXPECTED}
+    of_list = next((of(kind) for kind in kinds if get_origin(kind) is tuple), None)
+
+    def one_of(value: object) -> object:
+        if tagged and isinstance(value, Mapping):
+            tag = value.get("type")
+            if not isinstance(tag, str) or tag not in tagged:
+                known = ", ".join(map(repr, tagged))
+                raise DecodeError(".type", f"expected one of {known}, found {_shown(tag)}")
+            return tagged[tag](value)
+        if (decoder := plain.get(type(value))) is not None:
+            return decoder(value)
+        if of_list is not None and isinstance(value, list | tuple):
+            return of_list(value)
+        if float in plain and type(value) is int:
+            return plain[float](value)
+        raise DecodeError("", f"expected {' or '.join(map(_named, kinds))}, found {_shown(value)}")
+
+    return partial(_optional, one_of) if len(kinds) < len(args) else one_of
 
 
 def _optional(decoder: Decoder, value: object) -> object:
     return None if value is None else decoder(value)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Alternatives:
-    """The types of a union, but for None, and what decodes them: dataclasses by their `type`."""
-
-    kinds: tuple[Any, ...]
-    tagged: dict[str, Decoder]
-    plain: dict[type, Decoder]
-    of_list: Decoder | None
-
-    def decode(self, value: object) -> object:
-        if self.tagged and isinstance(value, Mapping):
-            tag = value.get("type")
-            if not isinstance(tag, str) or tag not in self.tagged:
-                known = ", ".join(map(repr, self.tagged))
-                raise DecodeError(".type", f"expected one of {known}, found {_shown(tag)}")
-            return self.tagged[tag](value)
-        if (decoder := self.plain.get(type(value))) is not None:
-            return decoder(value)
-        if self.of_list is not None and isinstance(value, list | tuple):
-            return self.of_list(value)
-        if float in self.plain and type(value) is int:
-            return self.plain[float](value)
-        raise DecodeError("", f"expected {' or '.join(map(_named, self.kinds))}, found {_shown(value)}")
 
 
 def _named(kind: Any) -> str:

@@ -217,8 +217,26 @@ def replace_file(path: Path, data: bytes, is_alone: bool = False, mode: int = 0o
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    sync_names(path.parent)  # and so is the name
+
+
+def append(fd: int, data: bytes) -> None:
+    """Writes all of it behind what the file has, on the disk when this returns; nothing of it where it raises
+    OSError, as on a full disk."""
+    size = os.fstat(fd).st_size
     try:
-        os.fsync(folder)  # and so is the name
+        while data:
+            data = data[os.write(fd, data) :]
+        os.fsync(fd)
+    except OSError:
+        os.ftruncate(fd, size)
+        raise
+
+
+def sync_names(folder: Path) -> None:
+    """Brings the names of the folder's files to the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
     finally:
-        os.close(folder)
+        os.close(fd)

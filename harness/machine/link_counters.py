@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.core.machine_records import LinkBytes
-from harness.machine.nvml import link_bytes
-from harness.machine.readings import Unread, attempt, module
+from harness.machine.nvml import link_bytes, opened
+from harness.machine.readings import Unread, attempt
 
 
 class LinkCounters:
@@ -13,21 +13,14 @@ class LinkCounters:
     pynvml, or a test's fake."""
 
     def __init__(self, indices: Sequence[int] | None = None, nvml: Any = None) -> None:
-        self._nvml = module("pynvml") if nvml is None else nvml
-        opened = self._nvml if isinstance(self._nvml, Unread) else attempt(lambda: self._open(indices))
-        self._handles = opened
-
-    def _open(self, indices: Sequence[int] | None) -> list[Any]:
-        self._nvml.nvmlInit()
-        wanted = range(self._nvml.nvmlDeviceGetCount()) if indices is None else indices
-        return [self._nvml.nvmlDeviceGetHandleByIndex(index) for index in wanted]
+        self._nvml, self._handles = opened(nvml, indices)
 
     def read(self) -> tuple[LinkBytes, ...] | Unread:
         """The bytes of each GPU so far, or why they cannot be read: no NVML, no NVLinks, no permission."""
         handles = self._handles
         if isinstance(handles, Unread):
             return handles
-        return attempt(lambda: tuple(link_bytes(self._nvml, handle) for handle in handles))
+        return attempt(lambda: tuple(link_bytes(self._nvml, handle) for handle in handles.values()))
 
     def close(self) -> None:
         """Ends the use of NVML."""

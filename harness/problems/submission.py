@@ -6,10 +6,11 @@ because harness.problems.merge merges the files, and other forms could then chan
 """
 
 import ast
+import functools
 import hashlib
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,7 @@ from harness.core.decode import did_you_mean
 from harness.core.errors import BadSubmissionError, UsageError, os_error_as
 from harness.core.files import open_ordinary
 from harness.core.records import Module, Submission
+from harness.problems.python_text import called
 
 MAX_BYTES = 1_000_000  # GPU MODE's service takes no larger file
 SUFFIXES = {"py": (".py",), "cu": (".cu", ".cuh", ".cpp")}  # of a submission's file, by its language
@@ -41,10 +43,10 @@ def read_submission(path: Path, root: Path, lang: Literal["py", "cu"] = "py") ->
     if lang == "cu":
         source = _text(path, shown)
         return Submission(path=str(path), name=shown, source=source, sha256=digest(source, ()), modules=())
-    source, tree = _read(path, shown)
+    source, imports = _read(path, shown, imports_of)
     local = LocalModules(path.resolve(), root)
     if local.folder.is_relative_to(root / FOLDER):
-        local.collect(tree, shown, (local.name(path.resolve()),))
+        local.collect(imports, shown, (local.name(path.resolve()),))
     modules = tuple(local.found.values())
     nbytes = sum(len(text.encode()) for text in (source, *(module.source for module in modules)))
     if nbytes > MAX_BYTES:
@@ -107,6 +109,27 @@ def directives(source: str, name: str = "the submission") -> Directives:
     return Directives(leaderboard=found.get("leaderboard", [None])[0], gpus=tuple(found.get("gpus", ())))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Imports:
+    """What a file imports: each statement or call with the module that it names, those at the top level first, and
+    those that stand above all other code."""
+
+    targets: tuple[tuple[ast.stmt | ast.expr, str], ...]
+    above: tuple[ast.stmt, ...]
+
+
+def imports_of(source: str) -> Imports:
+    """Raises what ast.parse raises."""
+    tree = ast.parse(source)
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.expr))
+    return Imports(
+        targets=tuple((node, target) for node in nodes for target in _targets(node)), above=tuple(leading(tree))
+    )
+
+
+imports_of_module = functools.lru_cache(maxsize=128)(imports_of)  # the entries of a board have most modules in common
+
+
 class LocalModules:
     """The local modules of one submission. In `found`, each stands behind those that it imports."""
 
@@ -120,9 +143,9 @@ class LocalModules:
         """What the file at `path` is imported by."""
         return f"{COMMON}.{path.stem}" if path.parent == self.common else path.stem
 
-    def collect(self, tree: ast.Module, shown: str, chain: tuple[str, ...]) -> None:
+    def collect(self, imports: Imports, shown: str, chain: tuple[str, ...]) -> None:
         """Adds what the file `shown` needs; `chain` is how it came to be needed, from the submission to itself."""
-        for node, path in self.imports(tree, shown, shared=chain[-1].startswith(f"{COMMON}.")):
+        for node, path in self.local(imports, shown, shared=chain[-1].startswith(f"{COMMON}.")):
             name = self.name(path)
             if name in chain:
                 circle = " imports ".join([*chain[chain.index(name) :], name])
@@ -131,22 +154,20 @@ class LocalModules:
                 )
             if name not in self.found:
                 file = shown_path(path, self.root)
-                source, imported = _read(path, file)
+                source, imported = _read(path, file, imports_of_module)
                 self.collect(imported, file, (*chain, name))
                 self.found[name] = Module(name=name, file=file, source=source)
 
-    def imports(self, tree: ast.Module, shown: str, shared: bool) -> Iterator[tuple[ast.ImportFrom, Path]]:
+    def local(self, imports: Imports, shown: str, shared: bool) -> Iterator[tuple[ast.ImportFrom, Path]]:
         """The imports of local modules, with their files; those at the top level come first, in order."""
-        above = leading(tree)
-        for node in (node for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.expr)):
-            for target in _targets(node):
-                if not self.is_local(target, shared):
-                    continue
-                try:
-                    path, checked = self.path(target, shared), _checked(node, above)
-                except ValueError as error:
-                    raise BadSubmissionError(f"{shown}:{node.lineno}: {ast.unparse(node)}: {error}") from None
-                yield checked, path
+        for node, target in imports.targets:
+            if not self.is_local(target, shared):
+                continue
+            try:
+                path, checked = self.path(target, shared), _checked(node, imports.above)
+            except ValueError as error:
+                raise BadSubmissionError(f"{shown}:{node.lineno}: {ast.unparse(node)}: {error}") from None
+            yield checked, path
 
     def is_local(self, target: str, shared: bool) -> bool:
         """Whether the module `target`, dotted, would have to be a local one. `shared`: for a file in common/."""
@@ -190,13 +211,13 @@ def _text(path: Path, shown: str) -> str:
         raise BadSubmissionError(f"{shown}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
 
 
-def _read(path: Path, shown: str) -> tuple[str, ast.Module]:
+def _read(path: Path, shown: str, parse: Callable[[str], Imports]) -> tuple[str, Imports]:
     source = _text(path, shown)
     if (at := source.find("\0")) >= 0:
         number = source.count("\n", 0, at) + 1
         raise BadSubmissionError(f"{shown}:{number}: a NUL character; remove it")
     try:
-        return source, ast.parse(source)
+        return source, parse(source)
     except SyntaxError as error:
         line = (error.text or "").strip()
         line = line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]}... ({len(line)} characters)"
@@ -213,16 +234,10 @@ def _targets(node: ast.AST) -> list[str]:
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
         return ["." * node.level + (node.module or "")]
-    if isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
+    if isinstance(node, ast.Call) and called(node) in ("import_module", "__import__"):
         names = [item.value for item in node.args[:1] if isinstance(item, ast.Constant)]
         return [name for name in names if isinstance(name, str) and not name.startswith(".")]
     return []
-
-
-def _called(node: ast.Call) -> str:
-    """`f` in f(...) and in a.b.f(...)."""
-    function = node.func
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _checked(node: ast.AST, above: Collection[ast.AST]) -> ast.ImportFrom:

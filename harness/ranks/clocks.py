@@ -15,10 +15,11 @@ from harness.core.records import Clock, Measured, Series
 from harness.ranks.device_witness import DeviceWitness, is_sharp
 from harness.ranks.stepped import Seen
 from harness.ranks.wire import CallSample
-from harness.ranks.witness import Bursts, EachCall, Turn, Witness, wall_us
+from harness.ranks.witness import Bursts, EachCall, Turn, wall_us
 
 WARM_CALLS = 3  # that a burst begins with: how long a host's times fell on the host of 2x H200
 MIN_SAMPLES = 16  # of a case in one launch
+UNSURE_TIMES = 4  # as long as else a case may be measured while it is not clear what its calls count
 MOST_BLUNT = 3  # pairs that are left out for one that is kept
 LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
 
@@ -69,7 +70,7 @@ class Samples:
     ) -> None:
         self.block, self.ranked, self.device = block, clocks[0], device
         witness = Bursts if in_pairs else EachCall
-        self.witnesses: dict[Clock, Witness] = {
+        self.witnesses: dict[Clock, EachCall] = {
             clock: witness(claim=SAMPLE_US[clock], is_trusted=is_trusted) for clock in clocks if clock != "device"
         }
         self.own_us: dict[Clock, list[float]] = {clock: [] for clock in clocks}
@@ -189,7 +190,8 @@ def enough(budget: Budget, series: Samples, elapsed_s: float) -> bool:
     count = series.count(series.ranked)
     if count < budget.min_samples:
         return False
-    if count >= budget.max_samples or elapsed_s >= budget.seconds:
+    is_unsure = series.device is not None and series.device.is_unsure
+    if count >= budget.max_samples or elapsed_s >= budget.seconds * (UNSURE_TIMES if is_unsure else 1):
         return True
     together = budget.block if budget.burst and series.device is None else 1
     return relative_error(*series.counted_us(), together) < budget.target_error

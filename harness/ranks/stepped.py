@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.ranks import failure, wire
-from harness.ranks.group import LOOK_S, Late, RankGroup
+from harness.ranks.group import LOOK_S, Group, Late
 
 WRITE, COPY = 0, 1  # the trusted ranks' steps
 COME, CALL = 0, 1  # the group's
@@ -75,14 +75,14 @@ class Seen:
 class Stepper:
     """Makes stepped calls of any group, with the trusted one around them."""
 
-    def __init__(self, trusted: RankGroup) -> None:
+    def __init__(self, trusted: Group) -> None:
         self.trusted = trusted
         self.epoch = 0  # of the trusted ranks' steps
         self.flush_us = 0.0  # how long an idle device needs to flush its caches
 
     def calls(
         self,
-        group: RankGroup,
+        group: Group,
         indices: Sequence[int],
         work: Sequence[wire.Work],
         deadline: float,
@@ -129,7 +129,7 @@ class Stepper:
 
     def _call(
         self,
-        group: RankGroup,
+        group: Group,
         epoch: int,
         index: int,
         deadline: float,
@@ -180,7 +180,7 @@ class Stepper:
         self.trusted.ask(commands, wire.Done, deadline)
 
     def _queued(
-        self, group: RankGroup, epoch: int, deadline: float, patience_s: float | None = None
+        self, group: Group, epoch: int, deadline: float, patience_s: float | None = None
     ) -> list[wire.Stepped] | None:
         """Every rank's reply once the call is queued, or None if that takes longer than `patience_s`."""
         until = deadline if patience_s is None else time.monotonic() + patience_s
@@ -195,19 +195,16 @@ class Stepper:
                 raise failure.crashed(rank, f"told of call {reply.epoch} in call {epoch}")
         return replies
 
-    def _hold(self, group: RankGroup, late: Late, epoch: int, deadline: float, ahead: bool) -> None:
+    def _hold(self, group: Group, late: Late, epoch: int, deadline: float, ahead: bool) -> None:
         """Lets the late rank go when it has been held. `early` are the ranks whose devices were done before."""
-        until = time.monotonic() + late.hold_s
-        while (now := time.monotonic()) < until:
-            group.processes.poll(min(until - now, LOOK_S))
-            group.watch.check_all(deadline, group.members)
+        group.watch.wait(late.hold_s, deadline, group.members)
         group.early = [rank for rank in group.barrier.steps.done_by(CALL, epoch) if rank != late.rank]
         group.barrier.steps.let(CALL, epoch, [late.rank])
         if not ahead:
             group.barrier.tell([late.rank], epoch, 0)
 
 
-def _done(group: RankGroup, step: int, epoch: int, deadline: float) -> tuple[list[int], int]:
+def _done(group: Group, step: int, epoch: int, deadline: float) -> tuple[list[int], int]:
     """The time at which each rank's device had done the step (ns, CLOCK_MONOTONIC), and by how much the last of these
     stamps may be late (ns). Raises as `gather` does."""
     stamps_ns: list[int | None] = [None] * len(group.members)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from harness.contest import rules
 from harness.core.checkout import Checkout
@@ -24,7 +24,6 @@ from harness.kinds.registry import kind_of
 from harness.kinds.settings import Asked
 from harness.problems.problem import Problem, folded
 from harness.problems.shape_file import problem_names
-from harness.serve.service import Leaderboard
 from harness.serve.store import Row
 from harness.serve.worker import Command, Files
 
@@ -66,6 +65,27 @@ class Offer:
     problem: Problem
     asked: Asked
     closes: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """A problem as clients see it. `task` is its task.yml, `deadline_s` what one evaluation of it may take. After
+    `closes`, ISO 8601, entries are late; None if there is no such moment. `score_unit` and `more_is_better` are of its
+    scores, which clients take for seconds whatever they are. `lang` is that of a submission; `unprofiled` says why no
+    Nsight Compute profile can be taken, empty where it can."""
+
+    id: int
+    name: str
+    problem: str
+    description: str
+    gpus: tuple[str, ...]
+    task: dict[str, Any]
+    deadline_s: float
+    closes: str | None = None
+    score_unit: str = "s"
+    more_is_better: bool = False
+    lang: Literal["py", "cu"] = "py"
+    unprofiled: str = ""
 
 
 def offered(
@@ -210,13 +230,6 @@ def _unprofiled(setting: Setting) -> str:
 def _task(setting: Setting) -> dict[str, Any]:
     """The problem under the keys of task.yml, with the cases that will run; empty if KernelBot knows no such task."""
     return {} if unfit(setting.problem) else task_of(setting.problem, setting.suite)
-
-
-def finder(known: Sequence[Leaderboard]) -> Callable[[str], Leaderboard | None]:
-    """By either name; case and `-` for `_` do not matter."""
-
-    by_name = {folded(name): one for one in known for name in (one.problem, one.name)}
-    return lambda name: by_name.get(folded(name))
 
 
 def eval_command(offers: Sequence[Offer]) -> Command:

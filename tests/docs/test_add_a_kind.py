@@ -47,6 +47,7 @@ class Params:
 def replaced(file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert text.count(old) == 1, (file, old)
+    file.unlink()  # a link
     file.write_text(text.replace(old, new))
 
 

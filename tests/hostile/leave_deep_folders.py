@@ -1,4 +1,4 @@
-"""Leaves folders behind that are nested deeper than programs count, and that nobody may open.
+"""Leaves folders behind that are nested deeper than Python recurses and paths are long, and that nobody may open.
 
 expect: harmless
 """
@@ -10,7 +10,7 @@ from reference import ref_kernel
 
 here, top = os.getcwd(), tempfile.mkdtemp()
 os.chdir(top)
-for _ in range(3000):
+for _ in range(1100):
     os.mkdir("deeper")
     os.chdir("deeper")
 os.chdir(here)

@@ -106,7 +106,7 @@ def told(tmp_path: Path, nothing_left: None) -> Evaluate:  # in this order: pyte
             device="cpu",
             world_size=suite.benchmarks[0].world_size,
             evaluator="theirs",
-            seed=seed,
+            evaluator_seed=seed,
         )
         submission = submission or submission_of(problem.default_submission().read_text())
         order = Order(setting=setting, submission=submission, mode=mode, author="tester")

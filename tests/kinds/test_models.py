@@ -17,6 +17,7 @@ import torch
 from corpus.llama import models
 from factories import report
 from recorded import run
+from replaying import replay_of
 from rich.console import Console
 
 from harness.board import report_json
@@ -56,7 +57,6 @@ from harness.kinds.model import rank_logits as logits
 from harness.kinds.model.kind import ModelSession, series_of, with_new
 from harness.kinds.model.own_kernels import defined, is_own, share, shares
 from harness.kinds.registry import kind_of, read_submission
-from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting
 from harness.machine import hardware
 from harness.problems.shape_file import find
@@ -539,7 +539,8 @@ def test_a_generation_is_held_only_beyond_what_speculation_can_reach(prompt: int
     peaks = Peaks(flops_per_s=1e15, hbm_bytes_per_s=4.8e12, link_bytes_per_s=4.5e11, source="a test")
     session: Any = SimpleNamespace(plan=SimpleNamespace(problem=LLAMA), peaks=peaks)
     session._step = lambda case: ModelSession._step(session, case)
-    least, stepwise = ModelSession._least(session, case), ModelSession._time(session, case)
+    session._time = lambda case: ModelSession._time(session, case)
+    least, stepwise = ModelSession.least(session, case), ModelSession._time(session, case)
     assert least is not None
     assert stepwise is not None
     first = ModelSession._time(session, with_new(case, 1))

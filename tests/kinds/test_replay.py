@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from factories import FAILURES, GEMM_BENCHMARKS, TIMES, failed_benchmark, failed_test, report, results
 from recorded import gpu, run
+from replaying import replay_of
 
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
@@ -15,7 +16,6 @@ from harness.core.records import EvalReport, NotRun, OpTime, Passed, Profile, Ra
 from harness.evaluation.evaluate import evaluate
 from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.registry import KINDS
-from harness.kinds.replay import replay_of
 from harness.problems.shape_file import find
 
 GEMM_RS = find("gemm_rs", Checkout.here())

@@ -176,7 +176,7 @@ def test_the_text_stands_in_the_cases_and_its_place_is_told_to_trusted_ranks_alo
     session = session_of(folder, target=30.0)
     plan = session.plan
     case = plan.phases[1].cases[0]
-    assert (case.params["data"], case.params["vocabulary"], case.params["target"]) == (plan.data[:16], 251, 30.0)
+    assert (case.params["data"], case.params["vocabulary"], case.params["target"]) == (plan.data_sha256[:16], 251, 30.0)
     assert plan.hidden == (folder,)
     assert [note.code for note in plan.notes][-1] == "own_data"
     [file] = json.loads(session.files("trusted")[train_data.STAGED])

@@ -35,6 +35,7 @@ from factories import (
 from hypothesis import given
 from hypothesis import strategies as st
 from places import SNAPSHOTS
+from replaying import replay_of
 from rich.console import Console
 
 from harness.board import judgements, leaderboard, report_json
@@ -68,7 +69,6 @@ from harness.judging.figures import SeriesFigures, series_figures
 from harness.kinds.checkers import CHECKERS
 from harness.kinds.kind import Progress
 from harness.kinds.op.plan import make_plan
-from harness.kinds.replay import replay_of
 from harness.problems.shape_file import find
 from harness.report import board_view, evaluation, problems
 from harness.report.document import Document

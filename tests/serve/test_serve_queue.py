@@ -378,7 +378,7 @@ def test_a_queue_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
     row = store.claim()
     assert row is not None
     assert row.user == "ada"
-    assert (store.closed.all(), store.created.all()) == (frozenset(), {})
+    assert (store.boards.closed(), store.boards.created()) == (frozenset(), {})
     known = store.users.named("ada")
     assert known is not None
     assert not known.is_banned
@@ -400,5 +400,5 @@ def test_points_are_ranked_with_the_most_first_and_times_with_the_least(tmp_path
     assert [row.user for row in store.ranked("amd-gemm-rs", "CPU")] == ["ada", "bob"]
     assert [row.user for row in store.ranked("amd-gemm-rs", "CPU", more_is_better=True)] == ["bob", "ada"]
     store.close()
-    [board] = [one for one in service(tmp_path / "s").leaderboards if one.name == "iopddl"]
+    [board] = [one for one in service(tmp_path / "s").catalogue.leaderboards if one.name == "iopddl"]
     assert (board.score_unit, board.more_is_better) == ("points", True)

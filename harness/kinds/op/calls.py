@@ -8,8 +8,7 @@ import time
 from collections.abc import Sequence
 
 from harness.core.records import Case, Clock, Params, Verdict, Verdicts
-from harness.kinds.op.deadline import JUDGING, MAKING
-from harness.kinds.op.groups import Groups
+from harness.kinds.op.groups import JUDGING, MAKING, Groups
 from harness.kinds.op.plan import OpPlan
 from harness.machine.link_counters import LinkCounters
 from harness.ranks import clocks, wire
@@ -156,7 +155,7 @@ class Calls(Groups):
         self.load(group, indices)
         keys = [self._keys[index] for index in indices if self._keys[index]]
         if watched:
-            group.ask(wire.WatchMemory(), wire.Done, self.deadline)
+            group.ask(wire.Do(what="watch_memory"), wire.Done, self.deadline)
         called = self.call(group, range(len(indices)), clock, keys, late, idle=idle)
         if not idle:
             self.ahead += len(indices) if group is self.candidate else -len(indices)
