@@ -116,12 +116,8 @@ def read_results(paths: Iterable[Path]) -> list[Result]:
 
 def _append(fd: int, path: Path, result: Result) -> None:
     """The line is on the disk when this returns, or nothing of it when it raises HarnessError."""
-    try:
+    with os_error_as(HarnessError, f"{path}: cannot be written", "make room, and the same command goes on"):
         append(fd, (json.dumps(encode(result)) + "\n").encode())
-    except OSError as error:
-        raise HarnessError(
-            f"{path}: cannot be written: {error.strerror}; make room, and the same command goes on"
-        ) from None
 
 
 def _read(fd: int, path: Path) -> list[Result]:

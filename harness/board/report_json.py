@@ -44,11 +44,7 @@ def _case_json(result: CaseResult) -> Json:
         "label": result.case.title,
         "status": verdict.case_status(result),
         "error": verdict.message(result.outcome) or None,
-        "outcome": encode(result.outcome),
-        "verdicts": encode(result.verdicts),
-        "bound": encode(result.bound),
-        "figures": encode(result.figures),
-        "logs": encode(result.logs),
+        **{name: encode(getattr(result, name)) for name in ("outcome", "verdicts", "bound", "figures", "logs")},
         "profile": _profile(profile) if profile else None,
     }
 
@@ -131,15 +127,11 @@ def _case(value: object, device: str) -> object:
     """The CaseResult: the case's own fields in a record of their own."""
     if not isinstance(value, Mapping):
         return value
-    found = dict(value)
-    names = ("kind", "params", "seed", "world_size", "published_us", "short", "near")
-    found["case"] = {name: found[name] for name in names if name in found}
-    if isinstance(found.get("profile"), Mapping):
-        found["profile"] = {"trace_json": ""} | dict(found["profile"])
+    profile = value.get("profile")
     return {
-        name: found[name]
-        for name in ("case", "outcome", "verdicts", "bound", "figures", "profile", "logs")
-        if name in found
+        **value,
+        "case": value,
+        "profile": {"trace_json": "", **profile} if isinstance(profile, Mapping) else profile,
     }
 
 
