@@ -281,6 +281,7 @@ def _verified(
     world: World,
     by: str,
 ) -> verify.Word:
+    """Runs an entry again, shows the decision, and writes it to the contest's log and to the checkout's board."""
     listed = found.rules.problem(entry.problem)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
     where = str(problem.folder) if problem.is_upstream else problem.name
@@ -290,7 +291,14 @@ def _verified(
 
     done = verify.launches(ready, count, checkout, launch_lines(said, count, order.quiet))
     decided = verify.decision_of(one, done, count)
-    _record(found, entry, ready, decided, done, checkout, world, by)
+    if event := _event_of(entry, ready, decided, done):
+        acts.settle(found, event, world.now(), by)
+
+    def on_board(board: Board) -> Board:  # where the entry still stands there
+        still = next((each for each in board.judged if each.run_id == one.run_id), None)
+        return verify.applied(board, still, decided, done, ready.version) if still is not None else board
+
+    leaderboard.change(checkout.leaderboard, on_board)
     console = new_console()
     console.print(Text(said, style="bold"))
     terminal.show(decision.document_of(one, decided, done), console, order.quiet)
@@ -308,33 +316,19 @@ def _claimed(entry: ContestEntry, checkout: Checkout) -> Judged:
     return held
 
 
-def _record(
-    found: Contest,
-    entry: ContestEntry,
-    ready: Ready,
-    decided: Decision,
-    done: list[EvalReport],
-    checkout: Checkout,
-    world: World,
-    by: str,
-) -> None:
-    """The decision in the contest's log, and on the checkout's board where the entry still stands there."""
+def _event_of(
+    entry: ContestEntry, ready: Ready, decided: Decision, done: list[EvalReport]
+) -> EvaluationHeld | Reproduced | None:
+    """The decision as the contest's log has it; None where nothing was decided."""
     one = ready.one
     alone = Board(entries=(one,)) if isinstance(one, Entry) else Board(held=(one,))
     after = verify.applied(alone, one, decided, done, ready.version)
     if decided.word == "held":
-        run_id = done[-1].run_id
-        event = EvaluationHeld(entry=entry.number, check=decided.check, evidence=after.held[0].evidence, run_id=run_id)
-        acts.settle(found, event, world.now(), by)
+        evidence, run_id = after.held[0].evidence, done[-1].run_id
+        return EvaluationHeld(entry=entry.number, check=decided.check, evidence=evidence, run_id=run_id)
     if decided.word == "verified":
         (reached,) = after.entries
         assert reached.verified is not None
         evaluation = None if entry.evaluation is not None else acts.slim(reached)
-        reproduced = Reproduced(entry=entry.number, verified=reached.verified, evaluation=evaluation)
-        acts.settle(found, reproduced, world.now(), by)
-
-    def on_board(board: Board) -> Board:
-        still = next((each for each in board.judged if each.run_id == one.run_id), None)
-        return verify.applied(board, still, decided, done, ready.version) if still is not None else board
-
-    leaderboard.change(checkout.leaderboard, on_board)
+        return Reproduced(entry=entry.number, verified=reached.verified, evaluation=evaluation)
+    return None
