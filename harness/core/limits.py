@@ -61,6 +61,7 @@ Count = Annotated[int, above_0()]
 Positive = Annotated[float, above_0()]
 Seconds = Annotated[float, above_0("seconds")]
 FromZero = Annotated[float, Limit(lambda value: value >= 0, "expected a number from 0, found {!r}")]
+Share = Annotated[float, Limit(lambda value: 0 <= value <= 1, "expected a share from 0 to 1, found {!r}")]
 Interval95 = Annotated[
     tuple[float, float], Limit(lambda ends: 0 < ends[0] <= ends[1], "expected [low, high], both above 0")
 ]

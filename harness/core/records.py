@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from harness.core.curve import Curve
 from harness.core.decode import DecodeError
-from harness.core.limits import Limited, above_0
+from harness.core.limits import Limit, Limited, Share, above_0
 from harness.core.machine_records import Environment, MachineState, Peaks, Sampling, Traffic
 from harness.core.metrics import Clock as Clock
 from harness.core.metrics import Metric as Metric
@@ -166,28 +166,22 @@ class Series:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(Limited):
     """Right in every call, and measured: the first series ranks. `bounded` names the series that the case's bound is a
     bound of; the first where it is empty. `rank_ends_us`: each rank's end after the first start (wall clock, medians).
     `curves`: one a run. `best`: the best value known from elsewhere. `bounds`: those of further series, by name.
     `own_kernels`: the claimed part of its time in its own kernels; `kernels`: in each. `traffic`: between GPUs."""
 
-    series: tuple[Series, ...]
+    series: Annotated[tuple[Series, ...], Limit(bool, "expected at least one")]
     bounded: str = ""
     rank_ends_us: tuple[float, ...] = ()
     curves: tuple[Curve, ...] = ()
     best: float | None = None
     bounds: dict[str, "Bound"] = field(default_factory=dict)
-    own_kernels: float | None = None
+    own_kernels: Share | None = None
     kernels: dict[str, float] = field(default_factory=dict)
     traffic: Traffic | None = None
     type: Literal["measured"] = "measured"
-
-    def __post_init__(self) -> None:
-        if not self.series:
-            raise DecodeError(".series", "expected at least one")
-        if self.own_kernels is not None and not 0 <= self.own_kernels <= 1:
-            raise DecodeError(".own_kernels", f"expected a share from 0 to 1, found {self.own_kernels}")
 
     @property
     def ranked(self) -> Series:

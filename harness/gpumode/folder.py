@@ -16,13 +16,13 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, encode
 from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_bytes, read_text
-from harness.core.limits import Limited, Seconds
+from harness.core.limits import Limit, Limited, Seconds
 from harness.core.records import Case, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.gpumode import result_lines
@@ -95,16 +95,12 @@ class CudaConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Validation:
+class Validation(Limited):
     """A program that validates ranked entries by an application of the kernel: its contract's version, and its file
     relative to task.yml."""
 
-    version: str | int
+    version: Annotated[str | int, Limit(bool, "expected a version, found {!r}")]
     script: str
-
-    def __post_init__(self) -> None:
-        if not self.version:
-            raise DecodeError(".version", f"expected a version, found {self.version!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
