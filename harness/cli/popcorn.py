@@ -262,7 +262,7 @@ def _evaluated(
     submission = read_submission(Path("submission.py"), checkout.root)
     where = f"{world_size} ranks on {device}"
     print(f"{problem.name} ({problem.leaderboard}) by this checkout's reference, {where}", file=sys.stderr)
-    suite = _suite(problem, order.mode, cases, order.timeout, order.seconds, Path(FILE))
+    suite = _suite(problem, order, cases, Path(FILE))
     setting = Setting(problem=problem, suite=suite, device=device, world_size=world_size)
     plan = make_plan(Order(setting=setting, submission=submission, mode=order.mode, author=accounts.login()))
     with ProgressLine(new_console(stderr=True)) as progress:
@@ -299,30 +299,23 @@ def timeouts(task: Path) -> Timeouts:
     )
 
 
-def _suite(
-    problem: Problem,
-    mode: Mode,
-    cases: tuple[Case, ...],
-    timeout_s: float | None,
-    benchmark_s: float | None,
-    task: Path,
-) -> Suite:
+def _suite(problem: Problem, order: PopcornOrder, cases: tuple[Case, ...], task: Path) -> Suite:
     """The problem's official suite with these cases alone, and with the timeouts of a staged task.yml."""
-    check_seconds("--timeout", timeout_s)
-    check_seconds("--seconds", benchmark_s)
+    check_seconds("--timeout", order.timeout)
+    check_seconds("--seconds", order.seconds)
     official, said = problem.suite(OFFICIAL), timeouts(task)
 
     def limit_s(published_s: float) -> float:
-        return timeout_s or max(published_s - MARGIN_S, published_s / 2)
+        return order.timeout or max(published_s - MARGIN_S, published_s / 2)
 
     return replace(
         official,
-        tests=cases if mode == "test" else (),
-        benchmarks=() if mode == "test" else cases,
+        tests=cases if order.mode == "test" else (),
+        benchmarks=() if order.mode == "test" else cases,
         test_timeout_s=limit_s(said.test_timeout or official.test_timeout_s),
         benchmark_timeout_s=limit_s(said.benchmark_timeout or official.benchmark_timeout_s),
         ranked_timeout_s=limit_s(said.ranked_timeout or official.ranked_timeout_s),
-        benchmark_s=benchmark_s or official.benchmark_s,
+        benchmark_s=order.seconds or official.benchmark_s,
         drawn=0,
     )
 
