@@ -17,16 +17,16 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
 import yaml
 
-from harness.board.entries import Board, Entry, HeldEntry, Judged, MeasuredNoise, Settlement, described, short_file
+from harness.board.entries import Board, Judged, described, short_file
 from harness.board.judgements import with_judged
 from harness.core.checkout import shown
-from harness.core.decode import did_you_mean, encode
+from harness.core.decode import did_you_mean, encode, part
 from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
 from harness.core.files import locked, read_text, replace_file
 from harness.core.yaml_file import read_yaml
@@ -56,15 +56,8 @@ HEADER = """\
 
 
 @dataclass(frozen=True, kw_only=True)
-class _File:
+class _File(Board):
     schema: Literal[7]
-    entries: tuple[Entry, ...] = ()
-    held: tuple[HeldEntry, ...] = ()
-    settlements: tuple[Settlement, ...] = ()
-    launch_noise: tuple[MeasuredNoise, ...] = ()
-
-    def __post_init__(self) -> None:
-        Board(entries=self.entries, held=self.held)
 
 
 def load(path: Path) -> Board:
@@ -83,9 +76,7 @@ def load(path: Path) -> Board:
             f"{error}\nThe file is left as it is. Next: `git checkout {shown(path)}` for the last good one, or move "
             "it away to begin a new one,\nor evaluate with --no-record."
         ) from None
-    if file is None:
-        return Board()
-    return Board(**{field.name: getattr(file, field.name) for field in fields(Board)})
+    return part(file, Board) if file else Board()
 
 
 def check_writable(path: Path) -> None:
