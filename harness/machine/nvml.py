@@ -1,6 +1,6 @@
 """NVIDIA's GPUs as NVML shows them. Reads, never changes a setting; does not import torch.
 
-Beside the sampler and the link counters the only module that knows NVML. The module pynvml is handed in as `nvml`, so
+Beside the sampler the only module that knows NVML. The module pynvml is handed in as `nvml`, so
 that tests bring a fake.
 """
 
@@ -153,6 +153,27 @@ def link_bytes(nvml: Any, handle: Any) -> LinkBytes:
         if value.nvmlReturn != 0:
             raise nvml.NVMLError(value.nvmlReturn)
     return LinkBytes(sent=sent.value.ullVal << 10, received=received.value.ullVal << 10)
+
+
+class LinkCounters:
+    """The counters of the GPUs `indices` (NVML's; default all), which are open until close(). `nvml` is the module
+    pynvml, or a test's fake."""
+
+    def __init__(self, indices: Sequence[int] | None = None, nvml: Any = None) -> None:
+        self._nvml, self._handles = opened(nvml, indices)
+
+    def read(self) -> tuple[LinkBytes, ...] | Unread:
+        """The bytes of each GPU so far, or why they cannot be read: no NVML, no NVLinks, no permission."""
+        handles = self._handles
+        if isinstance(handles, Unread):
+            return handles
+        return attempt(lambda: tuple(link_bytes(self._nvml, handle) for handle in handles.values()))
+
+    def close(self) -> None:
+        """Ends the use of NVML."""
+        if not isinstance(self._handles, Unread):
+            attempt(self._nvml.nvmlShutdown)
+            self._handles = Unread(why="closed")
 
 
 def _nvlinks(nvml: Any, handle: Any) -> readings.NvLinks:

@@ -14,16 +14,15 @@ import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
-from harness.core.decode import decode, encode
+from harness.core.decode import encode
 from harness.core.files import remove
 from harness.nodes.frames import Frame, FrameKind, Peer, PeerGoneError
 from harness.nodes.relay import Relay, number_of
 from harness.process.sandbox import hide
 from harness.ranks import wire, zygote_messages
 from harness.ranks.barrier import Barrier
-from harness.ranks.zygote_messages import FDS, MAX_MESSAGE_BYTES, ZygoteMessage, ZygoteOrder
+from harness.ranks.zygote_messages import FDS, MAX_MESSAGE_BYTES, ZygoteMessage
 
 PID_BITS = 22  # of a process id: PID_MAX_LIMIT, linux/threads.h
 NODE_AT = 19  # in an IPv4 packet: the last byte of its destination, which is the node's number from 1
@@ -43,7 +42,7 @@ class Hub(Relay):
         message, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE_BYTES, len(FDS))
         if not message:
             raise EOFError
-        order = decode(cast("type[ZygoteOrder]", ZygoteOrder), json.loads(message))
+        order = zygote_messages.order_of(message)
         if not isinstance(order, wire.RankOrder):
             for peer in self.peers:
                 peer.send(FrameKind.CONTROL, 0, message)
@@ -68,7 +67,7 @@ class Hub(Relay):
             if 0 <= node < len(self.peers) and not self.peers[node].is_full:  # IP's packets may be lost
                 self.peers[node].send(FrameKind.PACKET, frame.number, frame.data)
             return
-        message = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(frame.data))
+        message = zygote_messages.message_of(frame.data)
         if isinstance(message, zygote_messages.Started | zygote_messages.RankExited):  # nodes may have the same pids
             message = replace(message, pid=self.peers.index(peer) << PID_BITS | message.pid)
         if isinstance(message, zygote_messages.GroupFrozen):

@@ -35,7 +35,7 @@ def first_of_all() -> Iterator[None]:
     """Has this thread go before others on busy cores, where it may (as root, or by RLIMIT_NICE): a stamp is late by as
     long as it waits for a core. What it starts meanwhile would go before others as well."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    with contextlib.suppress(PermissionError):
+    with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, FIRST_OF_ALL)
     try:
         yield

@@ -80,6 +80,16 @@ Secret = Annotated[str, Depends(cli_id)]
 EitherSecret = Annotated[str, Depends(any_id)]
 
 
+def ranked(service: Here, leaderboard_name: str, gpu_name: str) -> list[Row]:
+    """Each user's best submission to a leaderboard, best first, as far as the public may see it."""
+    leaderboard = leaderboard_of(service, leaderboard_name)
+    check_open(service, leaderboard)
+    check_gpu(leaderboard, gpu_name)
+    rows = service.store.ranked(leaderboard.name, gpu_name, leaderboard.more_is_better)
+    return [row for row in rows if not service.contests.is_veiled(row)]
+
+
+Ranked = Annotated[list[Row], Depends(ranked)]
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {}}, "description": "status events, then one result or error"}
 }
@@ -126,21 +136,15 @@ def runner_queue(service: Here, gpu_type: str) -> schemas.RunnerBacklog:
 
 @routes.get("/submissions/{leaderboard_name}/{gpu_name}", responses=refusals(400, 403, 404))
 def submissions(
-    service: Here,
-    leaderboard_name: str,
-    gpu_name: str,
-    limit: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
-    offset: Offset = 0,
+    rows: Ranked, limit: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None, offset: Offset = 0
 ) -> list[schemas.RankedEntry]:
     """Each user's best submission. The boards of `GET /` also have what was recorded otherwise."""
-    rows = _ranked(service, leaderboard_name, gpu_name)
     chosen = list(enumerate(rows, start=1))[offset : None if limit is None else offset + limit]
     return [answers.made(schemas.RankedEntry, row, rank=rank) for rank, row in chosen]
 
 
 @routes.get("/submission_count/{leaderboard_name}/{gpu_name}", responses=refusals(400, 403, 404))
-def submission_count(service: Here, leaderboard_name: str, gpu_name: str, user_id: str | None = None) -> schemas.Count:
-    rows = _ranked(service, leaderboard_name, gpu_name)
+def submission_count(rows: Ranked, user_id: str | None = None) -> schemas.Count:
     return schemas.Count(count=sum(user_id in (None, row.user) for row in rows))
 
 
@@ -333,11 +337,3 @@ def _own(service: Service, submission_id: int, secret: str, what: str) -> Row:
     if user is None or user.id != row.user_id:
         raise HTTPException(403, f"Not authorized to {what} this submission")
     return row
-
-
-def _ranked(service: Service, name: str, gpu: str) -> list[Row]:
-    leaderboard = leaderboard_of(service, name)
-    check_open(service, leaderboard)
-    check_gpu(leaderboard, gpu)
-    rows = service.store.ranked(leaderboard.name, gpu, leaderboard.more_is_better)
-    return [row for row in rows if not service.contests.is_veiled(row)]

@@ -10,10 +10,9 @@ from harness.contest import rules
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.kinds import settings
-from harness.kinds.registry import find as find_problem
 from harness.problems.problem import folded
 from harness.serve.boards import Boards
-from harness.serve.offers import Leaderboard, Offer, ServeOptions, check_free, eval_command, leaderboards, offered
+from harness.serve.offers import Leaderboard, Offer, ServeOptions, eval_command, free_problem, leaderboards, offered
 from harness.serve.store import Row
 from harness.serve.worker import Files
 
@@ -77,9 +76,8 @@ class Catalogue:
         """Offers a problem folder, under its name and `-dev` as KernelBot does, until that is removed; a second time
         reads its files again. Raises UsageError and BadFileError if it cannot be offered."""
         name, place, before = f"{folder.name}-dev", str(folder), (self.offers, self.leaderboards)
-        problem = find_problem(place, self._checkout)
-        if is_new := self._boards.created().get(name) != place:
-            check_free(name, problem, self.offers)
+        is_new = self._boards.created().get(name) != place
+        free_problem(name, place, self._checkout, self.offers if is_new else ())
         self._boards.create(name, place)
         try:
             changes = self.refresh()

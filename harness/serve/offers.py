@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -101,55 +102,43 @@ def offered(
     offers: dict[str, Offer] = {}
     refused: list[HarnessError] = []
 
-    def add(
-        argument: str, name: str | None = None, closes: datetime | None = None, asked: Asked = options.asked
-    ) -> None:
+    def read(find: Callable[[], Problem]) -> Problem | None:
         try:
-            problem = find_problem(argument, checkout)
+            return find()
         except HarnessError as error:
             refused.append(error)
-            return
-        offer = Offer(
-            name=name or problem.leaderboard,
-            argument=argument,
-            problem=problem,
-            asked=_fitting(asked, problem),
-            closes=closes,
-        )
-        other = offers.get(folded(offer.name))
+            return None
+
+    def add(
+        problem: Problem, argument: str, name: str, closes: datetime | None = None, asked: Asked = options.asked
+    ) -> None:
+        other = offers.get(folded(name))
         if other is not None and other.problem.folder != problem.folder:
             raise UsageError(
-                f"{argument} and {other.argument} are both called {offer.name}; leave one out, or give them names of "
+                f"{argument} and {other.argument} are both called {name}; leave one out, or give them names of "
                 "their own in a competition file (--competition)"
             )
-        offers[folded(offer.name)] = offer
+        fitting = _fitting(asked, problem)
+        offers[folded(name)] = Offer(name=name, argument=argument, problem=problem, asked=fitting, closes=closes)
 
-    for known in problem_names(checkout):
-        add(known)
-    for folder in options.folders:
-        add(str(folder.resolve()))
+    for argument in (*problem_names(checkout), *(str(folder.resolve()) for folder in options.folders)):
+        if (problem := read(partial(find_problem, argument, checkout))) is not None:
+            add(problem, argument, problem.leaderboard)
     for file in (*options.competitions, *options.contests):
         competition = rules.read(file)
-        given = competition.setting
-        own = {name: value for name, value in vars(given).items() if value is not None}
+        own = {name: value for name, value in vars(competition.setting).items() if value is not None}
         for listed in competition.problems:
-            try:
-                problem = rules.problem_of(listed, file, folders=False, checkout=checkout)
-            except HarnessError as error:
-                refused.append(error)
+            problem = read(partial(rules.problem_of, listed, file, folders=False, checkout=checkout))
+            if problem is None:
                 continue
-            argument = str(problem.folder) if problem.is_upstream else problem.name
             if file in options.contests:  # under its rules only, not as the checkout's problem too
                 for name in [name for name, offer in offers.items() if offer.problem.folder == problem.folder]:
                     del offers[name]
-            add(argument, listed.name, competition.closes(listed), replace(options.asked, **own))
+            argument = str(problem.folder) if problem.is_upstream else problem.name
+            add(problem, argument, listed.name, competition.closes(listed), replace(options.asked, **own))
     for name, place in created.items():
-        try:
-            check_free(name, find_problem(place, checkout), offers.values())
-        except HarnessError as error:
-            refused.append(error)
-        else:
-            add(place, name)
+        if (problem := read(partial(free_problem, name, place, checkout, offers.values()))) is not None:
+            add(problem, place, name)
     if not offers:
         raise refused[0] if refused else UsageError("there is no problem to serve; `problems` lists them")
     for why in refused:
@@ -160,11 +149,13 @@ def offered(
     return tuple(offers.values())
 
 
-def check_free(name: str, problem: Problem, offers: Iterable[Offer]) -> None:
-    """Raises UsageError if the problem, or another one under that name, is offered already."""
+def free_problem(name: str, place: str, checkout: Checkout, offers: Iterable[Offer]) -> Problem:
+    """The problem at that place. Raises UsageError if it, or another one under that name, is offered already."""
+    problem = find_problem(place, checkout)
     for offer in offers:
         if offer.problem.name == problem.name or folded(offer.name) == folded(name):
             raise UsageError(f"{problem.folder} cannot be offered as {name}: {offer.argument} is, as {offer.name}")
+    return problem
 
 
 def _fitting(asked: Asked, problem: Problem) -> Asked:

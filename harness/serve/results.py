@@ -22,7 +22,7 @@ from harness.board.report_json import from_json
 from harness.core import files
 from harness.core.decode import decode
 from harness.core.errors import Exit
-from harness.core.records import CaseResult, EvalReport, Kind, Outcome, Profile
+from harness.core.records import CaseResult, EvalReport, Kind, Profile
 from harness.core.words import SHOWN_CHARS, clean
 from harness.engine.base import ERR, OUT, RESULT, Exited, JobDone, Overdue
 from harness.gpumode import result_lines
@@ -221,12 +221,9 @@ def _why(report: EvalReport) -> str:
         cases = _of_kind(report, kind)
         for number, case in enumerate(cases, start=1):
             if verdict.case_status(case) == "fail":
-                return result_lines.one_line(f"{kind} {number} of {len(cases)} failed: {_said(case.outcome)}")
+                why = verdict.message(case.outcome) or verdict.word(case.outcome)
+                return result_lines.one_line(f"{kind} {number} of {len(cases)} failed: {why}")
     return "the evaluation ended early"
-
-
-def _said(outcome: Outcome) -> str:
-    return verdict.message(outcome) or verdict.word(outcome)
 
 
 def _profile(profile: Profile | None, tool: str | None) -> Json | None:

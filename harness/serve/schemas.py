@@ -15,14 +15,14 @@ class Detail(BaseModel):
     detail: str
 
 
-class Done(BaseModel):
+class OkAnswer(BaseModel):
     """What was asked for is done."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
     status: Literal["ok"] = "ok"
 
 
-class Health(Done):
+class Health(OkAnswer):
     """The server answers."""
 
 
@@ -147,7 +147,7 @@ class SubmissionAnswer(BaseModel):
     runner_queue: RunnerQueue
 
 
-class Deleted(Done):
+class Deleted(OkAnswer):
     submission_id: int
 
 
@@ -155,17 +155,17 @@ class Deleted(Done):
 Visibility = Literal["public", "closed"]
 
 
-class Switched(Done):
+class Switched(OkAnswer):
     accepts_jobs: bool
 
 
-class StatisticsAnswer(Done):
+class StatisticsAnswer(OkAnswer):
     """Counts, and times in seconds."""
 
     stats: dict[str, float]
 
 
-class Banned(Done):
+class Banned(OkAnswer):
     user_id: str
     banned: bool
 
@@ -174,7 +174,7 @@ class SetVisibility(BaseModel):
     visibility: Visibility
 
 
-class VisibilityChanged(Done):
+class VisibilityChanged(OkAnswer):
     leaderboard: str
     visibility: Visibility
 
@@ -187,11 +187,11 @@ class CreateLeaderboard(BaseModel):
     visibility: Visibility = "public"
 
 
-class LeaderboardCreated(Done):
+class LeaderboardCreated(OkAnswer):
     leaderboard: str
 
 
-class LeaderboardDeleted(Done):
+class LeaderboardDeleted(OkAnswer):
     leaderboard: str
     force: bool
 
@@ -210,18 +210,18 @@ class PastSubmission(BaseModel):
     error: str | None
 
 
-class LeaderboardHistory(Done):
+class LeaderboardHistory(OkAnswer):
     leaderboard: str
     limit: int
     offset: int
     submissions: list[PastSubmission]
 
 
-class SubmissionForOrganisers(Done):
+class SubmissionForOrganisers(OkAnswer):
     submission: SubmissionAnswer
 
 
-class DeletedOfUser(Done):
+class DeletedOfUser(OkAnswer):
     """`deleted` counts the submissions that were deleted."""
 
     leaderboard_id: int
@@ -241,7 +241,7 @@ class UpdateProblems(BaseModel):
     force: bool = False
 
 
-class UpdatedProblems(Done):
+class UpdatedProblems(OkAnswer):
     """Leaderboards' names, and why problems cannot be offered. `skipped` ones have not changed."""
 
     created: tuple[str, ...]

@@ -34,7 +34,7 @@ from harness.serve.guard import Guard
 from harness.serve.server import make_service
 from harness.serve.service import Service
 from harness.serve.store import AttemptEnded, NewSubmission, QueueLimits, Store
-from harness.serve.turns import turns
+from harness.serve.tables import turns
 from harness.serve.users import User
 
 TOKEN, ORGANISERS = "everybody's-token-here", "the-organisers-token"

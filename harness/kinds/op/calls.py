@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from harness.core.records import Case, Clock, Params, Verdict, Verdicts
 from harness.kinds.op.groups import JUDGING, MAKING, Groups
 from harness.kinds.op.plan import OpPlan
-from harness.machine.link_counters import LinkCounters
+from harness.machine.nvml import LinkCounters
 from harness.ranks import clocks, wire
 from harness.ranks.group import Gates, Group, Late, close
 from harness.ranks.launch import Ranks
