@@ -37,7 +37,7 @@ from harness.core.errors import HarnessError
 from harness.core.records import Estimate, EvalReport, Measured, Mode, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds.kind import Order, Setting
+from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.op import check as op_check
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.plan import make_plan
@@ -116,15 +116,6 @@ COUNTED = (
 FAMILIES = {"honest": "honest controls ranked", "wrong": "wrong controls wrong", "fault": "faults survived"}
 
 
-class Silent:
-    """A progress that tells nobody."""
-
-    def phase(self, name: str) -> None: ...
-    def case(self, label: str, index: int, count: int) -> None: ...
-    def expect(self, plan: object) -> None: ...
-    def note(self, text: str) -> None: ...
-
-
 @contextmanager
 def trusting() -> Iterator[None]:
     """Evaluations as they would be if nobody had to be distrusted."""
@@ -164,7 +155,7 @@ def evaluated(
             author="bench",
         )
     )
-    return evaluate(plan, Silent())
+    return evaluate(plan, Progress())
 
 
 def confining_s() -> float:
