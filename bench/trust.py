@@ -14,6 +14,7 @@ did not would be wrong, not quick.
 """
 
 import argparse
+import math
 import os
 import re
 import statistics
@@ -33,7 +34,7 @@ from figures import ROOT, Figures, add_data_argument
 
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
-from harness.core.records import Estimate, EvalReport, Measured, Mode, Passed, Submission
+from harness.core.records import Estimate, EvalReport, Measured, Mode, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds.kind import Order, Progress, Setting
@@ -119,9 +120,9 @@ FAMILIES = {"honest": "honest controls ranked", "wrong": "wrong controls wrong",
 def trusting() -> Iterator[None]:
     """Evaluations as they would be if nobody had to be distrusted."""
     with (
-        mock.patch.object(op_check, "_probe", return_value=Passed()),
-        mock.patch.object(op_measure, "_cached", return_value=None),
-        mock.patch.object(op_measure, "_has_idle_call", return_value=False),
+        mock.patch.object(op_check, "_probe"),
+        mock.patch.object(op_measure, "_cached", return_value=""),
+        mock.patch.object(op_measure, "IDLE_EVERY", math.nan),  # of which no index is a multiple
         mock.patch.object(Probe, "due", return_value=None),
         mock.patch.object(witness.EachCall, "doubt", return_value=""),
     ):
