@@ -27,7 +27,7 @@ from typing import Any
 from unittest import mock
 
 from figures import ROOT, Cell, Figures, add_data_argument, need_gpus
-from trust import Silent, busy_cores
+from trust import busy_cores
 
 from harness.core.checkout import Checkout
 from harness.core.records import EvalReport, Measured, Submission
@@ -35,7 +35,7 @@ from harness.core.stats import ratios_of
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds import staging
-from harness.kinds.kind import Order, Setting
+from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.plan import make_plan
 from harness.kinds.op.stepped import Stepping
@@ -199,7 +199,7 @@ def evaluated(
         return finish(samples)
 
     with mock.patch.object(clocks.Samples, "measured", noted):
-        report = evaluate(plan, Silent())
+        report = evaluate(plan, Progress())
     if failed := verdict.first_failure(report):
         print(f"{problem_name}: {failed.outcome}", file=sys.stderr, flush=True)
     return report, seen

@@ -11,13 +11,12 @@ does. So what is written must fit into the pipe, and a value is always one line.
 
 import argparse
 import ast
-import contextlib
 import dataclasses
 import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
@@ -27,7 +26,7 @@ from harness.cli import declare
 from harness.cli.declare import argument, option
 from harness.core import accounts, processes
 from harness.core.checkout import Checkout
-from harness.core.decode import DecodeError, decode
+from harness.core.decode import DecodeError, as_bad_file, decode
 from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
 from harness.core.records import Case, Crashed, EvalReport, Mode, Raised
 from harness.core.words import clean
@@ -229,7 +228,7 @@ def run(order: PopcornOrder, environ: Mapping[str, str], checkout: Checkout) -> 
     mode, words_are_true = order.mode, order.words_are_true or environ.get(STRINGS) == "1"
     specs: list[str] = []
     try:
-        with _as_bad_file(order.cases):
+        with as_bad_file(order.cases):
             lines = parse_cases(_text(order.cases))
             specs = [line.spec for line in lines]
             problem = recognise(lines, _text(Path("reference.py")), checkout)
@@ -263,7 +262,7 @@ def _evaluated(
     submission = read_submission(Path("submission.py"), checkout.root)
     where = f"{world_size} ranks on {device}"
     print(f"{problem.name} ({problem.leaderboard}) by this checkout's reference, {where}", file=sys.stderr)
-    suite = _suite(problem, order.mode, cases, order.timeout, order.seconds, Path(FILE))
+    suite = _suite(problem, order, cases, Path(FILE))
     setting = Setting(problem=problem, suite=suite, device=device, world_size=world_size)
     plan = make_plan(Order(setting=setting, submission=submission, mode=order.mode, author=accounts.login()))
     with ProgressLine(new_console(stderr=True)) as progress:
@@ -300,30 +299,23 @@ def timeouts(task: Path) -> Timeouts:
     )
 
 
-def _suite(
-    problem: Problem,
-    mode: Mode,
-    cases: tuple[Case, ...],
-    timeout_s: float | None,
-    benchmark_s: float | None,
-    task: Path,
-) -> Suite:
+def _suite(problem: Problem, order: PopcornOrder, cases: tuple[Case, ...], task: Path) -> Suite:
     """The problem's official suite with these cases alone, and with the timeouts of a staged task.yml."""
-    check_seconds("--timeout", timeout_s)
-    check_seconds("--seconds", benchmark_s)
+    check_seconds("--timeout", order.timeout)
+    check_seconds("--seconds", order.seconds)
     official, said = problem.suite(OFFICIAL), timeouts(task)
 
     def limit_s(published_s: float) -> float:
-        return timeout_s or max(published_s - MARGIN_S, published_s / 2)
+        return order.timeout or max(published_s - MARGIN_S, published_s / 2)
 
     return replace(
         official,
-        tests=cases if mode == "test" else (),
-        benchmarks=() if mode == "test" else cases,
+        tests=cases if order.mode == "test" else (),
+        benchmarks=() if order.mode == "test" else cases,
         test_timeout_s=limit_s(said.test_timeout or official.test_timeout_s),
         benchmark_timeout_s=limit_s(said.benchmark_timeout or official.benchmark_timeout_s),
         ranked_timeout_s=limit_s(said.ranked_timeout or official.ranked_timeout_s),
-        benchmark_s=benchmark_s or official.benchmark_s,
+        benchmark_s=order.seconds or official.benchmark_s,
         drawn=0,
     )
 
@@ -365,11 +357,3 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
     if text and not re.fullmatch("[0-9]{1,40}", text):
         raise UsageError(f"{name}={text}: expected a whole number")
     return int(text) if text else None
-
-
-@contextlib.contextmanager
-def _as_bad_file(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except DecodeError as error:
-        raise BadFileError(f"{path}: {error}") from None

@@ -8,6 +8,7 @@ from harness.board.entries import Entry
 from harness.contest import lifecycle
 from harness.contest.lifecycle import PLACED, EntryEvent, State, transition
 from harness.contest.log import Record
+from harness.core.decode import part
 from harness.core.errors import BadFileError, UsageError
 
 
@@ -110,17 +111,7 @@ def fold(records: Iterable[Record], until: datetime | None = None) -> ContestSta
             case lifecycle.Submitted():
                 if event.entry != len(entries) + 1:
                     raise _impossible(record, f"entry {event.entry} follows entry {len(entries)}")
-                entries[event.entry] = ContestEntry(
-                    number=event.entry,
-                    team=event.team,
-                    member=event.member,
-                    problem=event.problem,
-                    file=event.file,
-                    sha256=event.sha256,
-                    submitted_at=at,
-                    changed_at=at,
-                    via=event.via,
-                )
+                entries[event.entry] = part(event, ContestEntry, number=event.entry, submitted_at=at, changed_at=at)
             case _:
                 if event.entry not in entries:
                     raise _impossible(record, f"there is no entry {event.entry}")

@@ -10,15 +10,19 @@ This is not msgspec or pydantic because the harness also runs with the Python of
 PYTHON=python3`), where a missing compiled package cannot be installed.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import math
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import repeat
+from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from harness.core.errors import BadFileError
 
 T = TypeVar("T")
 EXPECTED = {
@@ -44,20 +48,30 @@ class DecodeError(ValueError):
         return DecodeError(path + self.path, self.problem)
 
 
-def decode(kind: type[T], value: object, path: str = "$") -> T:
+def decode(kind: type[T], value: object, path: str = "$", strict: bool = True) -> T:
     """Returns `value` (as json or yaml loads it) as a `kind`: a dataclass, list, tuple, dict, union or plain type.
 
     Raises DecodeError for whatever does not fit exactly. A dataclass may refuse a value in `__post_init__` with
-    a ValueError of its own, or with a DecodeError whose path is relative (`.m`).
+    a ValueError of its own, or with a DecodeError whose path is relative (`.m`). Not `strict`, keys that are not known
+    are passed over.
     """
     try:
-        return cast(T, _decoder(cast(Any, kind))(value))
+        return cast(T, _decoder(cast(Any, kind), strict)(value))
     except DecodeError as error:
         raise error.below(path) from None
 
 
+@contextlib.contextmanager
+def as_bad_file(where: object) -> Iterator[None]:
+    """Raises BadFileError in place of a DecodeError of the block, with the file's name before its place."""
+    try:
+        yield
+    except DecodeError as error:
+        raise BadFileError(f"{where}: {error}") from None
+
+
 def encode(value: object) -> Any:
-    """The inverse of `decode`: dataclasses become dicts, tuples lists."""
+    """The inverse of `decode`: dataclasses become dicts, tuples lists, paths texts."""
     if type(value) in EXPECTED:
         return value
     if (fields := _fields_of(cast(Any, type(value)))) is not None:
@@ -66,7 +80,13 @@ def encode(value: object) -> Any:
         return {key: encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [encode(item) for item in value]
-    return value
+    return str(value) if isinstance(value, Path) else value
+
+
+def part(record: object, kind: type[T], /, **more: Any) -> T:
+    """A `kind` of the fields that another record has too; `more` are others, or other values."""
+    names = _fields_of(cast(Any, kind)) or ()
+    return kind(**{name: getattr(record, name) for name in names if hasattr(record, name)} | more)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -75,43 +95,32 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-def check_least(record: object, least: int, *names: str) -> None:
-    """Raises DecodeError if one of these fields of a record is below `least`; None is not."""
-    for name in names:
-        if (value := getattr(record, name)) is not None and value < least:
-            raise DecodeError(f".{name}", f"expected {least} or more, found {value}")
-
-
-def check_above_0(record: object, *names: str, what: str = "a number") -> None:
-    """Raises DecodeError if one of these fields of a record is 0 or less; None is not."""
-    for name in names:
-        if (value := getattr(record, name)) is not None and value <= 0:
-            raise DecodeError(f".{name}", f"expected {what} above 0, found {value}")
-
-
 # What decodes a type is made once, since ranks exchange thousands of messages. It raises DecodeErrors whose path begins
 # at the value; whoever called it knows the place, and puts it before that.
 Decoder = Callable[[object], object]
 
 
 @cache
-def _decoder(kind: Any) -> Decoder:
+def _decoder(kind: Any, strict: bool) -> Decoder:
     origin, args = get_origin(kind), get_args(kind)
+    of = partial(_decoder, strict=strict)
     if kind in EXPECTED:
         return partial(_plain, kind)
+    if kind is Path:
+        return lambda value: Path(cast(str, _plain(str, value)))
     if dataclasses.is_dataclass(kind):
-        return partial(_dataclass, kind)
+        return partial(_dataclass, kind, strict)
     if origin is Literal:
         return partial(_literal, args, {type(arg) for arg in args})
     if origin in (Union, types.UnionType):
-        return _union(args)
+        return _union(args, of)
     if origin is tuple and args[-1] is not Ellipsis:
-        return partial(_fixed, list(map(_decoder, args)))
+        return partial(_fixed, list(map(of, args)))
     if origin in (list, tuple):
-        item = _decoder(args[0])
+        item = of(args[0])
         return lambda value: origin(_each(zip(repeat(item), _list(value))))
     if origin is dict:
-        item = _decoder(args[1])
+        item = of(args[1])
         return lambda value: _values(_mapping(value), lambda _: item)
     return partial(_unknown, kind)
 
@@ -184,9 +193,11 @@ def _mapping(value: object) -> Mapping[str, object]:
     return value
 
 
-def _dataclass(kind: Any, value: object) -> object:
+def _dataclass(kind: Any, strict: bool, value: object) -> object:
     found = _mapping(value)
-    fields, required = _fields(kind)
+    fields, required = _fields(kind, strict)
+    if not strict:
+        found = {key: item for key, item in found.items() if key in fields}
     for key in found:
         if key not in fields:
             raise DecodeError(f".{key}", f"unknown key{did_you_mean(key, fields)} (known: {', '.join(fields)})")
@@ -203,13 +214,13 @@ def _dataclass(kind: Any, value: object) -> object:
 
 
 @cache
-def _fields(kind: Any) -> tuple[dict[str, Decoder], list[str]]:
+def _fields(kind: Any, strict: bool) -> tuple[dict[str, Decoder], list[str]]:
     """The decoder of each field, and the names of those without a default."""
     hints = get_type_hints(kind)
     fields = dataclasses.fields(kind)
     missing = dataclasses.MISSING
     required = [field.name for field in fields if field.default is missing and field.default_factory is missing]
-    return {field.name: _decoder(hints[field.name]) for field in fields}, required
+    return {field.name: _decoder(hints[field.name], strict) for field in fields}, required
 
 
 @cache
@@ -218,14 +229,14 @@ def _fields_of(kind: type) -> list[str] | None:
     return [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else None
 
 
-def _union(args: tuple[Any, ...]) -> Decoder:
+def _union(args: tuple[Any, ...], of: Callable[[Any], Decoder]) -> Decoder:
     kinds = tuple(kind for kind in args if kind is not type(None))
     if len(kinds) == 1:
-        return partial(_optional, _decoder(kinds[0]))
+        return partial(_optional, of(kinds[0]))
     records: list[Any] = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
-    tagged = {get_args(get_type_hints(kind)["type"])[0]: _decoder(kind) for kind in records}
-    plain = {kind: _decoder(kind) for kind in kinds if kind in EXPECTED}
-    of_list = next((_decoder(kind) for kind in kinds if get_origin(kind) is tuple), None)
+    tagged = {get_args(get_type_hints(kind)["type"])[0]: of(kind) for kind in records}
+    plain = {kind: of(kind) for kind in kinds if kind in EXPECTED}
+    of_list = next((of(kind) for kind in kinds if get_origin(kind) is tuple), None)
 
     def one_of(value: object) -> object:
         if tagged and isinstance(value, Mapping):

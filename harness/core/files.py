@@ -3,13 +3,16 @@
 import contextlib
 import errno
 import fcntl
+import gzip
+import io
 import os
 import secrets
 import shutil
 import stat
 import subprocess
+import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -161,6 +164,25 @@ def is_locked(path: Path) -> bool:
     except FileNotFoundError:
         pass
     return False
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Writes files by their paths in the folder, which is made where it is missing."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def archived(files: Mapping[str, bytes]) -> bytes:
+    """The files as a .tar.gz without times and owners, so that the same files give the same bytes."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as archive:
+        for path, data in sorted(files.items()):
+            member = tarfile.TarInfo(path)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return packed.getvalue()
 
 
 def private_mode(mode: int) -> int:

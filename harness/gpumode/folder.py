@@ -16,12 +16,13 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from harness.core.checkout import Checkout, shown
-from harness.core.decode import DecodeError, check_above_0, encode
+from harness.core.decode import DecodeError, encode
 from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_bytes, read_text
+from harness.core.limits import Limit, Limited, Seconds
 from harness.core.records import Case, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.gpumode import result_lines
@@ -94,20 +95,16 @@ class CudaConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Validation:
+class Validation(Limited):
     """A program that validates ranked entries by an application of the kernel: its contract's version, and its file
     relative to task.yml."""
 
-    version: str | int
+    version: Annotated[str | int, Limit(bool, "expected a version, found {!r}")]
     script: str
-
-    def __post_init__(self) -> None:
-        if not self.version:
-            raise DecodeError(".version", f"expected a version, found {self.version!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskFile:
+class TaskFile(Limited):
     """The content of task.yml. Cases are as they stand there, with world_size and seed among their keys."""
 
     files: tuple[StagedFile, ...]
@@ -119,9 +116,9 @@ class TaskFile:
     validation: Validation | None = None
     tests: tuple[Params, ...] = ()
     benchmarks: tuple[Params, ...] = ()
-    test_timeout: float = TIMEOUT_S
-    benchmark_timeout: float = TIMEOUT_S
-    ranked_timeout: float = TIMEOUT_S
+    test_timeout: Seconds = TIMEOUT_S
+    benchmark_timeout: Seconds = TIMEOUT_S
+    ranked_timeout: Seconds = TIMEOUT_S
     ranking_by: Literal["last", "mean", "geom"] = "last"
     seed: int | None = None
     multi_gpu: bool = False
@@ -140,7 +137,7 @@ class TaskFile:
             raise DecodeError(f".config{error.path}", error.problem) from None
         if self.templates is not None:
             _check_templates(self.templates)
-        check_above_0(self, "test_timeout", "benchmark_timeout", "ranked_timeout", what="seconds")
+        super().__post_init__()
         for name in ("tests", "benchmarks"):
             if not getattr(self, name):
                 raise DecodeError(f".{name}", "the list is empty; write at least one case")

@@ -131,13 +131,20 @@ class Plan(Setting):
         return "the reference" if self.opponent is None else "A"
 
 
-class Progress(Protocol):
-    """Receives progress events; report.progress shows them."""
+class Progress:
+    """Receives progress events and ignores them; those of report.progress show them."""
 
-    def expect(self, plan: Plan) -> None: ...
-    def phase(self, name: str) -> None: ...
-    def case(self, label: str, index: int, count: int) -> None: ...
-    def note(self, text: str) -> None: ...
+    def expect(self, plan: Plan) -> None:
+        """The events that follow belong to this plan's evaluation."""
+
+    def phase(self, name: str) -> None:
+        """The next phase begins."""
+
+    def case(self, label: str, index: int, count: int) -> None:
+        """The case `index` (from 0) of the phase's `count` begins."""
+
+    def note(self, text: str) -> None:
+        """A line for people, which stays."""
 
 
 class OpponentFailed(HarnessError):

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from harness.core.checkout import SHIPPED, Checkout, shown
@@ -26,14 +26,6 @@ def files_of(problem: Problem, submission: Submission) -> dict[str, bytes]:
     for module in submission.modules:
         files[module.name.replace(".", "/") + ".py"] = module.source.encode()
     return files
-
-
-def write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Writes them into the folder, which is made where it is missing."""
-    for name, data in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
 
 
 def hidden(root: Path, *more: Path) -> tuple[Path, ...]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.core.decode import DecodeError, decode, encode
-from harness.core.errors import HarnessError, UsageError
+from harness.core.errors import HarnessError, UsageError, os_error_as
 from harness.core.files import locked, read_text, replace_file
 from harness.machine.readings import printable
 
@@ -272,12 +272,10 @@ def _store(root: Path, values: Mapping[str, str]) -> None:
     if not values:
         path.unlink(missing_ok=True)
         return
-    try:
+    with os_error_as(HarnessError, f"nothing was changed: {path} cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(encode(Snapshot(boot_id=_boot_id(root), values=dict(values))), indent=2)
         replace_file(path, text.encode() + b"\n")
-    except OSError as error:
-        raise HarnessError(f"nothing was changed: {path} cannot be written: {error.strerror}") from None
 
 
 def _write(path: Path, value: str) -> None:

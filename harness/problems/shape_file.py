@@ -14,11 +14,12 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from harness.core.checkout import Checkout, shown
-from harness.core.decode import DecodeError, check_above_0, did_you_mean
+from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, UsageError
+from harness.core.limits import Limit, Limited, Seconds, at_least
 from harness.core.records import Case, Cost, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.problems.problem import (
@@ -71,26 +72,21 @@ def find(name: str, checkout: Checkout) -> Problem:
     raise UsageError(f"no problem '{name}'{hint} (known: {', '.join(names) or f'none in {checkout.root}'}){unreadable}")
 
 
+NOT_EMPTY = Limit(bool, "the list is empty; write at least one case")
+
+
 @dataclass(frozen=True, kw_only=True)
-class _SuiteFile:
+class _SuiteFile(Limited):
     """A suite as it stands in the file. Cases become records of the problem's own Params in `_file_type`."""
 
     description: str
-    test_timeout: float
-    benchmark_timeout: float
-    ranked_timeout: float
+    test_timeout: Seconds
+    benchmark_timeout: Seconds
+    ranked_timeout: Seconds
     tests: tuple[Any, ...]
     benchmarks: tuple[Any, ...]
-    benchmark_seconds: float = DEFAULT_BENCHMARK_S
-    drawn: int = 0
-
-    def __post_init__(self) -> None:
-        check_above_0(self, "test_timeout", "benchmark_timeout", "ranked_timeout", "benchmark_seconds", what="seconds")
-        for name in ("tests", "benchmarks"):
-            if not getattr(self, name):
-                raise DecodeError(f".{name}", "the list is empty; write at least one case")
-        if self.drawn < 0:
-            raise DecodeError(".drawn", f"expected 0 or more shapes, found {self.drawn}")
+    benchmark_seconds: Seconds = DEFAULT_BENCHMARK_S
+    drawn: Annotated[int, at_least(0, " shapes")] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +128,8 @@ def _file_type(params_type: type[Any]) -> type[_ProblemFile]:
     # Whether a case needs a world_size is for multi_gpu to say, which is in the same file.
     fields: list[Any] = [("world_size", int | None, field(default=None)), ("seed", int)]
     case = make_dataclass("CaseInFile", fields, bases=(params_type,), frozen=True, kw_only=True)
-    list_of_cases = types.GenericAlias(tuple, (case, ...))
+    several: Any = types.GenericAlias(tuple, (case, ...))
+    list_of_cases: Any = Annotated[several, NOT_EMPTY]
     cases: list[tuple[str, Any]] = [("tests", list_of_cases), ("benchmarks", list_of_cases)]
     suite = make_dataclass("SuiteFile", cases, bases=(_SuiteFile,), frozen=True, kw_only=True)
     suites: tuple[str, Any, Any] = ("suites", types.GenericAlias(dict, (str, suite)), field(default_factory=dict))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.core.decode import did_you_mean
-from harness.core.errors import BadSubmissionError, UsageError
+from harness.core.errors import BadSubmissionError, UsageError, os_error_as
 from harness.core.files import open_ordinary
 from harness.core.records import Module, Submission
 from harness.problems.python_text import called
@@ -198,11 +198,8 @@ class LocalModules:
 
 
 def _text(path: Path, shown: str) -> str:
-    try:
-        with open_ordinary(path) as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{shown} cannot be read: {error.strerror}; check its rights") from None
+    with os_error_as(UsageError, f"{shown} cannot be read", "check its rights"), open_ordinary(path) as file:
+        data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise BadSubmissionError(
             f"{shown}: {path.stat().st_size} bytes; a submission has at most {MAX_BYTES}: compute its data instead of "

@@ -8,17 +8,14 @@ import os
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from harness.core.records import Clock
 from harness.process import usage
 from harness.ranks import channel, failure, node_clock, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.rank import Rank
-from harness.ranks.watch import RanksWatch
-
-if TYPE_CHECKING:
-    from harness.ranks.launch import Ranks
+from harness.ranks.watch import Processes, RanksWatch
 
 LOOK_S = 0.01  # while the parent waits at the barrier: how often it looks whether a rank has failed
 R = TypeVar("R")
@@ -55,7 +52,7 @@ class Group:
     let in. `told_ns` is as in Turn, for calls on masked inputs.
     """
 
-    def __init__(self, processes: "Ranks", role: wire.Role, barrier: Barrier, nodes: int = 1) -> None:
+    def __init__(self, processes: Processes, role: wire.Role, barrier: Barrier, nodes: int = 1) -> None:
         self.processes, self.role, self.barrier = processes, role, barrier
         self.nodes = nodes
         self.members = processes.ranks[role]

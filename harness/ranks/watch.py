@@ -1,25 +1,38 @@
 """Waiting for a group's replies: notices when a rank of any group raises or ends, and when the deadline passes."""
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, Protocol, TypeVar
 
 from harness.core.words import TAIL_CHARS
 from harness.ranks import failure, idle, wire
 from harness.ranks.rank import Rank
-
-if TYPE_CHECKING:
-    from harness.ranks.launch import Ranks
 
 GRACE_S = 0.5  # after the first rank raised, for the others to say what they have to say
 STACKS_S = 0.5  # at a deadline, for ranks to write their stacks
 R = TypeVar("R")
 
 
+class Processes(Protocol):
+    """The running ranks of all groups, as groups and their watches see them: launch.Ranks, which makes groups."""
+
+    @property
+    def idle_s(self) -> float | None: ...
+    @property
+    def ranks(self) -> Mapping[wire.Role, Sequence[Rank]]: ...
+    def all_ranks(self) -> list[Rank]: ...
+    def freeze(self, role: wire.Role) -> None: ...
+    def thaw(self, role: wire.Role) -> None: ...
+    def show_stacks(self, role: wire.Role) -> None: ...
+    def check_zygotes(self) -> None: ...
+    def wait_frozen(self, deadline: float) -> None: ...
+    def poll(self, timeout_s: float) -> None: ...
+
+
 class RanksWatch:
     """The parent's watch over all ranks while it waits for those of one group."""
 
-    def __init__(self, processes: "Ranks", role: wire.Role) -> None:
+    def __init__(self, processes: Processes, role: wire.Role) -> None:
         self.processes, self.role, self.members = processes, role, processes.ranks[role]
         self._idleness = idle.Idleness()
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from conftest import Silent
 from factories import ordered, report
 from replaying import replay_of
 
@@ -37,7 +36,7 @@ def test_every_problem_has_a_pool_and_an_instruction(name: str) -> None:
 
 def test_a_kind_that_keeps_nothing_is_its_own_pool() -> None:
     plan = replay_of(report(), find("gemm_rs", HERE))
-    found = [evaluate(plan, Silent(), KINDS[plan.kind]) for _ in range(2)]
+    found = [evaluate(plan, Progress(), KINDS[plan.kind]) for _ in range(2)]
     assert [one.results for one in found] == [report().results] * 2
 
 
@@ -51,7 +50,7 @@ def test_an_evaluation_is_carried_out_on_the_pool_that_it_is_given() -> None:
             with KINDS[plan.kind].session(plan, progress) as session:
                 yield session
 
-    evaluate(plan, Silent(), Counting())
+    evaluate(plan, Progress(), Counting())
     assert opened == [plan]
 
 
@@ -62,6 +61,6 @@ def test_what_runs_on_several_nodes_has_no_pool() -> None:
     with (
         OpPool() as pool,
         pytest.raises(UsageError, match="one machine"),
-        pool.session(replace(plan, nodes=2), Silent()),
+        pool.session(replace(plan, nodes=2), Progress()),
     ):
         pass

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Silent
 
 from harness.board import bundle_make, judgements
 from harness.board.entries import Board
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import UsageError
-from harness.kinds.kind import Order
+from harness.kinds.kind import Order, Progress
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.kinds.train import data as train_data
@@ -163,7 +162,7 @@ def session_of(folder: Path, **more: Any) -> TrainSession:
     submission = read_submission(made.problem, None, CHECKOUT)
     plan = kind_of(made).plan(Order(setting=made, submission=submission, mode="leaderboard", author="me"))
     assert isinstance(plan, TrainPlan)
-    return TrainSession(plan, Silent())
+    return TrainSession(plan, Progress())
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Silent
 from factories import outcome_of
 from replaying import replay_of
 from rich.console import Console
@@ -31,7 +30,7 @@ from harness.evaluation import compare
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
-from harness.kinds.kind import Order, SubmissionFailed
+from harness.kinds.kind import Order, Progress, SubmissionFailed
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.kinds.train import rank as quality_trusted
@@ -325,7 +324,7 @@ def session_of(name: str = "llama_pretrain", convergence: tuple[int, ...] = ()) 
         size="tiny", target=float(case.params["target"]), batch_size=64, samples=convergence or (1024, 1280)
     )
     rules = dataclasses.replace(plan.rules, convergence=(known,))
-    return TrainSession(dataclasses.replace(plan, rules=rules), Silent())
+    return TrainSession(dataclasses.replace(plan, rules=rules), Progress())
 
 
 def run_of(seconds: float, samples: int = 1024, ending: str = "") -> TrainingRun:
@@ -597,7 +596,7 @@ def evaluated(source: str | None, mode: str, tmp_path: Path, **asked: Any) -> Ev
     made = dataclasses.replace(made, suite=suite)
     submission: Submission = read_submission(made.problem, path, CHECKOUT)
     order = Order(setting=made, submission=submission, mode=mode, author="me")  # type: ignore[arg-type]
-    return evaluate(kind_of(made).plan(order), Silent())
+    return evaluate(kind_of(made).plan(order), Progress())
 
 
 def test_a_real_evaluation_and_what_boards_and_pages_make_of_it(tmp_path: Path) -> None:
@@ -615,7 +614,7 @@ def test_a_real_evaluation_and_what_boards_and_pages_make_of_it(tmp_path: Path) 
 
     again = report_json.from_json(json.loads(json.dumps(report_json.to_json(report))))
     assert again.results == report.results
-    replayed = evaluate(replay_of(report, find("llama_pretrain", CHECKOUT)), Silent())
+    replayed = evaluate(replay_of(report, find("llama_pretrain", CHECKOUT)), Progress())
     assert (replayed.results, replayed.figures) == (report.results, report.figures)
     assert report.figures is not None
     assert report.figures.score.value == pytest.approx(sorted(time_s.own)[1])

@@ -13,13 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 from conftest import COMMAND
+from fake_engine import FakeEngine, Play
 from serving import MINE, SOURCE, numbers, outcome, prepare, served, service, submit, wait_for
 
 from harness.core.errors import BadFileError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan, line_of
 from harness.core.processes import descendants
 from harness.engine.base import ERR, OUT, RESULT, Exited, Job, JobDone, Lost, Overdue, Running, State, Ticket, Waiting
-from harness.engine.fake import FakeEngine, Play
 from harness.serve.server import only_server
 from harness.serve.store import ATTEMPTS, INTERRUPTED, AttemptEnded, NewSubmission, QueueLimits, Store
 from harness.serve.tables import VERSION

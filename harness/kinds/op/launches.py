@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from harness.core.files import write_files
 from harness.core.records import Measured, NotRun
-from harness.kinds import staging
 from harness.kinds.kind import OpponentFailed, Progress, SubmissionFailed
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.control import Guarded
@@ -129,4 +129,4 @@ def stage(launch: Launch, files: Callable[[wire.Role], dict[str, bytes]]) -> Non
     for role in ROLES:
         staged = files(role)
         for rank in range(launch.world_size):
-            staging.write(launch.workdir(role, rank), staged)
+            write_files(launch.workdir(role, rank), staged)

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.core.files import write_files
 from harness.core.records import Crashed, Submission
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
@@ -58,7 +59,7 @@ class Workshop:
     def reference(self) -> BuiltProgram:
         """The problem's own solver, staged."""
         files = self.folder / "reference"
-        staging.write(files, self.plan.problem.staged())
+        write_files(files, self.plan.problem.staged())
         return BuiltProgram(name="reference", files=files, command=(sys.executable, REFERENCE))
 
     def side(self, role: str, submission: Submission) -> BuiltProgram:

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.core.checkout import ROOT
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import HarnessError, UsageError
-from harness.core.files import read_text
+from harness.core.files import read_text, write_files
 from harness.core.records import (
     Case,
     Crashed,
@@ -133,7 +133,7 @@ class VendorSession(Session):
         """The folder of a rank."""
         plan, run = self.plan, top / str(rank)
         (run / REPORT).mkdir(parents=True)
-        staging.write(run / WORK, plan.problem.staged() | staging.files_of(plan.problem, plan.submission))
+        write_files(run / WORK, plan.problem.staged() | staging.files_of(plan.problem, plan.submission))
         job = ProfilerJob(
             rank=rank,
             world_size=plan.world_size,
