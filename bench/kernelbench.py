@@ -27,7 +27,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from harness.agents.judge import Silent
 from harness.core.checkout import Checkout
 from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError
@@ -36,7 +35,7 @@ from harness.core.words import clean_line, cut_line
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds.benchmarks.problem import BenchmarkProblem
-from harness.kinds.kind import Order
+from harness.kinds.kind import Order, Progress
 from harness.kinds.op.plan import OpPlan
 from harness.kinds.op.pool import OpPool
 from harness.kinds.registry import find, plan_of, problems_below
@@ -92,7 +91,7 @@ def own_model(place: Path, suite: str | None, given: argparse.Namespace, pool: O
         plan = plan_of(order)
         assert isinstance(plan, OpPlan)
         plan = replace(plan, clocks=plan.clocks[:1]) if given.one_clock else plan
-        report = evaluate(plan, Silent(), pool)
+        report = evaluate(plan, Progress(), pool)
     except HarnessError as error:
         return replace(found, why=cut_line(str(error), WHY_CHARS), seconds=time.monotonic() - began)
     failed, ratio = verdict.first_failure(report), report.figures.ratio if report.figures else None
