@@ -27,18 +27,20 @@ from typing import Any
 from unittest import mock
 
 from figures import ROOT, Cell, Figures, add_data_argument, need_gpus
-from trust import Silent, busy_cores
+from trust import busy_cores
 
 from harness.core.checkout import Checkout
 from harness.core.records import EvalReport, Measured, Submission
+from harness.core.stats import ratios_of
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds import staging
-from harness.kinds.kind import Order, Setting
+from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.plan import make_plan
 from harness.kinds.op.stepped import Stepping
 from harness.kinds.registry import find
+from harness.kinds.settings import LAUNCHES
 from harness.machine import host
 from harness.machine.gpus import gpu_names
 from harness.problems.submission import read_submission
@@ -58,6 +60,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1, help="(default: %(default)s)")
     parser.add_argument("--times", type=int, default=1, help="evaluations a problem (default: %(default)s)")
     parser.add_argument("--seconds", type=float, help="a shape (default: the suite's)")
+    parser.add_argument("--launches", type=int, help="(default: 1, in same an evaluation's own)")
     parser.add_argument("--reference", action="store_true", help="phases of the reference as the submission")
     parser.add_argument("--busy", type=int, default=0, help="processes that never rest (default: none)")
     add_data_argument(parser)
@@ -97,16 +100,12 @@ def same(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ...]
         report, _ = evaluated(problem, options, REFERENCE)
         assert report.figures is not None
         assert report.figures.ratio is not None
-        shapes = [
-            math.exp(statistics.median(map(math.log, map(over, one.ranked.baseline, one.ranked.own))))
-            for one in measured(report)
-        ]
+        launches = [ratios_of(one.ranked).by_launch for one in measured(report)]
+        for number, shape in enumerate(launches):
+            told = " ".join(f"{math.exp(statistics.median(logs)):.4f}" for logs in shape)
+            print(f"{problem}, shape {number}, by launch: {told}", file=sys.stderr, flush=True)
+        shapes = [math.exp(statistics.fmean(map(statistics.median, shape))) for shape in launches]
         yield problem, report.figures.ratio.value, min(shapes), max(shapes), time.monotonic() - began
-
-
-def over(one: float, other: float) -> float:
-    """Their quotient."""
-    return one / other
 
 
 def phases(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ...]]:
@@ -179,7 +178,13 @@ def evaluated(
     )
     plan = make_plan(
         Order(
-            setting=Setting(problem=problem, suite=suite, device="cuda", world_size=ranks),
+            setting=Setting(
+                problem=problem,
+                suite=suite,
+                device="cuda",
+                world_size=ranks,
+                launches=options.launches or (LAUNCHES["cuda"] if options.what == "same" else 1),
+            ),
             submission=submission,
             mode="leaderboard",
             author="bench",
@@ -194,15 +199,15 @@ def evaluated(
         return finish(samples)
 
     with mock.patch.object(clocks.Samples, "measured", noted):
-        report = evaluate(plan, Silent())
+        report = evaluate(plan, Progress())
     if failed := verdict.first_failure(report):
         print(f"{problem_name}: {failed.outcome}", file=sys.stderr, flush=True)
     return report, seen
 
 
 def measured(report: EvalReport) -> list[Measured]:
-    """Its measured shapes."""
-    return [one.outcome for one in report.results if isinstance(one.outcome, Measured)]
+    """Its benchmark shapes, without drawn ones."""
+    return [measured for _, measured in verdict.measured_cases(report)]
 
 
 # ---- the loop of events

@@ -18,14 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from figures import Figures, add_data_argument, need_gpus
-from trust import Silent
 
 from harness.core.checkout import Checkout
 from harness.core.metrics import CLOCKS
 from harness.core.records import EvalReport, Measured, Series, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds.kind import Order, Setting
+from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import host
@@ -104,7 +103,7 @@ def evaluated(options: argparse.Namespace, delay_us: int) -> EvalReport:
                 author="bench",
             )
         ),
-        Silent(),
+        Progress(),
     )
 
 

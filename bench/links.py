@@ -13,7 +13,7 @@ import time
 from figures import Figures, add_data_argument
 
 from harness.machine.gpus import gpu_names
-from harness.machine.link_counters import LinkCounters
+from harness.machine.nvml import LinkCounters
 from harness.machine.readings import Unread
 
 SIZES_KIB = (64, 1024, 16384, 262144)

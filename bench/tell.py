@@ -3,13 +3,15 @@
     python bench/tell.py record PROBLEM OUT.json [--percent 1] [--ranks N] [--launches 24] [--rounds 3] [--seconds S]
         launches of each of the three, in turn, on this machine, by an evaluation's own rule and code; the samples of
         all launches go to OUT.json
-    python bench/tell.py draw OUT.json [--launches 4] [--draws 1000]
+    python bench/tell.py draw OUT.json [--launches 4] [--draws 1000] [--shift 1]
         evaluations of so many launches, drawn from those: how often they put the two files in the right order, how
-        often they order a file and its copy, how often their intervals hold what all launches say, how wide they are
+        often they order a file and its copy, how often their intervals hold what all launches say, how wide they are;
+        and the same of the evaluations as they were recorded, a round each
 
 More work is a wait behind the call. On CPU cores that is the part of the call's own time. On a GPU it is a kernel of so
-many cycles, calibrated in each launch before anything is timed; a shape whose share is less than such a kernel's own
-cost is left as it is, so that the file's true difference is what all its launches show, and not `--percent`.
+many cycles, calibrated in each launch before anything is timed, or of none where the share is less than such a kernel's
+own cost, and nothing where it is less than half of that. So the file's true difference is what all its launches show,
+and not `--percent`.
 """
 
 import argparse
@@ -76,7 +78,8 @@ def _device_wait(data):
     whole_us = _device_us(lambda: _custom_kernel(data))
     long_us, short_us = (_device_us(lambda: _torch.cuda._sleep(cycles)) for cycles in (200_000, 1))
     own_us = short_us - _device_us(lambda: None)
-    return int(_agreed((_PART * whole_us - own_us) * 200_000 / (long_us - short_us)))
+    left_us = _agreed(_PART * whole_us - own_us)
+    return 0 if left_us < -own_us / 2 else max(1, int(left_us * 200_000 / (long_us - short_us)))
 
 
 def _tensors(data):
@@ -152,8 +155,8 @@ def record(options: argparse.Namespace) -> None:
             print(
                 f"{name:6} {report.phases_s.get('launches', 0) / max(1, each - 1):.1f} s a start: {shown}", flush=True
             )
-            text = json.dumps({"problem": options.problem, "device": setting.device, "labels": labels, "files": found})
-            Path(options.out).write_text(text)
+            told = {"problem": options.problem, "device": setting.device, "labels": labels, "each": each}
+            Path(options.out).write_text(json.dumps(told | {"files": found}))
 
 
 def value_of(launch: list[list[float]]) -> float:
@@ -177,6 +180,9 @@ def draw(options: argparse.Namespace) -> None:
     """What evaluations drawn from recorded launches tell."""
     told = json.loads(Path(options.out).read_text())
     files: Recorded = told["files"]
+    if options.shift:
+        more = math.log1p(options.shift / 100)
+        files["slower"] = [[[log - more for log in case] for case in launch] for launch in files["copy"]]
     usual = USUAL["cpu" if told["device"] == "cpu" else "gpu"]
     truth = {name: statistics.fmean(map(value_of, launches)) for name, launches in files.items()}
     apart = truth["file"] - truth["slower"]
@@ -206,9 +212,29 @@ def draw(options: argparse.Namespace) -> None:
         rows.append(
             [count, 100 * apart, ordered * share, wrong * share, equal * share, held * share, statistics.median(widths)]
         )
+    rows.append([f"{told['each']}, as they ran", 100 * apart, *_as_they_ran(files, told["each"], usual)])
     columns = ["launches", "truly apart %", "right order %", "wrong order %", "equal ones ordered %"]
     figures.table([*columns, "intervals that hold the truth %", "half width %"], rows, decimals=2)
     figures.write(options.data)
+
+
+def _as_they_ran(files: Recorded, each: int, usual: LaunchNoise) -> list[Cell]:
+    """What the recorded evaluations themselves say: the last five columns of the table of `draw`."""
+    ran = {
+        name: [evaluation(launches[at : at + each], usual) for at in range(0, len(launches) - each + 1, each)]
+        for name, launches in files.items()
+    }
+    truth = math.exp(statistics.fmean(map(value_of, files["file"] + files["copy"])))
+    apart, equal = (list(zip(ran["file"], ran[name], strict=False)) for name in ("slower", "copy"))
+    intervals = [one.interval() for one in ran["file"] + ran["copy"]]
+    shares = (
+        [is_ahead(a, b, 2) for a, b in apart],
+        [is_ahead(b, a, 2) for a, b in apart],
+        [is_ahead(a, b, 2) or is_ahead(b, a, 2) for a, b in equal],
+        [low <= truth <= high for low, high in intervals],
+    )
+    width = statistics.median(50 * math.log(high / low) for low, high in intervals)
+    return [*(f"{sum(share)} of {len(share)}" for share in shares), width]
 
 
 def main() -> None:
@@ -228,6 +254,9 @@ def main() -> None:
     drawing.add_argument("out")
     drawing.add_argument("--launches", type=int, nargs="+", default=[4, 8])
     drawing.add_argument("--draws", type=int, default=1000)
+    drawing.add_argument(
+        "--shift", type=float, help="percent by which the copy's calls are made longer, for the slower"
+    )
     add_data_argument(drawing)
     options = parser.parse_args()
     try:

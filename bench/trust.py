@@ -14,6 +14,7 @@ did not would be wrong, not quick.
 """
 
 import argparse
+import math
 import os
 import re
 import statistics
@@ -33,10 +34,10 @@ from figures import ROOT, Figures, add_data_argument
 
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
-from harness.core.records import Estimate, EvalReport, Measured, Mode, Passed, Submission
+from harness.core.records import Estimate, EvalReport, Measured, Mode, Submission
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds.kind import Order, Setting
+from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.op import check as op_check
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.plan import make_plan
@@ -115,22 +116,13 @@ COUNTED = (
 FAMILIES = {"honest": "honest controls ranked", "wrong": "wrong controls wrong", "fault": "faults survived"}
 
 
-class Silent:
-    """A progress that tells nobody."""
-
-    def phase(self, name: str) -> None: ...
-    def case(self, label: str, index: int, count: int) -> None: ...
-    def expect(self, plan: object) -> None: ...
-    def note(self, text: str) -> None: ...
-
-
 @contextmanager
 def trusting() -> Iterator[None]:
     """Evaluations as they would be if nobody had to be distrusted."""
     with (
-        mock.patch.object(op_check, "_probe", return_value=Passed()),
-        mock.patch.object(op_measure, "_cached", return_value=None),
-        mock.patch.object(op_measure, "_has_idle_call", return_value=False),
+        mock.patch.object(op_check, "_probe"),
+        mock.patch.object(op_measure, "_cached", return_value=""),
+        mock.patch.object(op_measure, "IDLE_EVERY", math.nan),  # of which no index is a multiple
         mock.patch.object(Probe, "due", return_value=None),
         mock.patch.object(witness.EachCall, "doubt", return_value=""),
     ):
@@ -163,7 +155,7 @@ def evaluated(
             author="bench",
         )
     )
-    return evaluate(plan, Silent())
+    return evaluate(plan, Progress())
 
 
 def confining_s() -> float:

@@ -25,6 +25,7 @@ from harness.core.processes import descendants
 from harness.core.records import EvalReport, Mode, Submission
 from harness.core.words import count_text
 from harness.evaluation.evaluate import evaluate
+from harness.kinds.kind import Progress
 from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
 from harness.machine import peaks_cache
@@ -51,15 +52,6 @@ def heed_signals() -> None:
     inherited."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-
-
-class Silent:
-    """Receives progress events and ignores them."""
-
-    def phase(self, name: str) -> None: ...
-    def case(self, label: str, index: int, count: int) -> None: ...
-    def expect(self, plan: object) -> None: ...
-    def note(self, text: str) -> None: ...
 
 
 def submission_of(source: str) -> Submission:
@@ -186,7 +178,7 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         if burst:  # as on GPUs, but for the device's clock
             budget = dataclasses.replace(plan.budget, burst=True)
             plan = dataclasses.replace(plan, budget=budget, clocks=("wall", "gpumode"))
-        return evaluate(plan, Silent())
+        return evaluate(plan, Progress())
 
     return run
 

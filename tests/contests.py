@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from factories import ENVIRONMENT, FAILURES, GEMM_BENCHMARKS, failed_benchmark, failed_test, report, results, timed
+from replaying import replay_of
 
 from harness.board.entries import Entry, Verification
 from harness.board.judgements import entry_of
@@ -29,7 +30,6 @@ from harness.core.errors import HarnessError
 from harness.core.records import EvalReport, Measured
 from harness.evaluation import recorded
 from harness.kinds.kind import Order, Plan
-from harness.kinds.replay import replay_of
 from harness.machine import host
 
 FILE = """\

@@ -1,7 +1,7 @@
 """Example records for tests: a report for every outcome, from a few samples that never change."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.board.entries import Entry, Versions
@@ -31,7 +31,7 @@ from harness.core.records import (
     Wrong,
 )
 from harness.judging.figures import figured
-from harness.kinds.kind import Order, Setting
+from harness.kinds.kind import Order, Setting, SubmissionFailed
 from harness.problems.problem import Problem, Suite
 
 GEMM_TESTS: tuple[Params, ...] = (
@@ -233,3 +233,11 @@ def ordered(
     """What `make_plan` takes."""
     setting = Setting(problem=problem, suite=suite, device=device, world_size=world_size, launches=launches)
     return Order(setting=setting, submission=submission, mode=mode, author="tester", opponent=opponent)
+
+
+def outcome_of(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What the work returns, or how the submission failed in it."""
+    try:
+        return work(*arguments)
+    except SubmissionFailed as failed:
+        return failed.outcome

@@ -6,27 +6,25 @@ at a time on the same devices. docs/agents.md shows how to use it.
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TypedDict, Unpack, get_args
+from typing import Any, TypedDict, Unpack, get_args
 
 from harness.agents import candidates as reading
 from harness.agents.candidates import Candidate
-from harness.agents.judge import Judge, Silent, Terms
-from harness.agents.made import refused
+from harness.agents.judge import Judge, Terms
 from harness.agents.many import How, many
 from harness.agents.result import Result
 from harness.agents.reward import NAMES, Function
 from harness.core.checkout import Checkout
 from harness.core.decode import did_you_mean
 from harness.core.errors import UsageError
-from harness.core.events import CaseBegan, Event, PhaseBegan
+from harness.core.events import Event
 from harness.core.records import Mode
-from harness.kinds.kind import Progress
 from harness.kinds.settings import Asked
+from harness.report.progress import Events
 
 OnEvent = Callable[[Event], object]
 
@@ -83,32 +81,6 @@ def stream(problem: str | Path, source: str | Path, **options: Unpack[EvaluateOp
             return
 
 
-@dataclass
-class Listening:
-    """Progress as events, for a function."""
-
-    told: OnEvent
-    clock: Callable[[], float]
-    began: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.began = self.clock()
-
-    def expect(self, plan: object) -> None:
-        """See Progress."""
-
-    def phase(self, name: str) -> None:
-        """See Progress."""
-        self.told(PhaseBegan(at_s=round(self.clock() - self.began, 3), name=name))
-
-    def case(self, label: str, index: int, count: int) -> None:
-        """See Progress."""
-        self.told(CaseBegan(at_s=round(self.clock() - self.began, 3), label=label, index=index, count=count))
-
-    def note(self, text: str) -> None:
-        """See Progress."""
-
-
 def _check(options: Mapping[str, object]) -> None:
     """Raises UsageError for an option or a value that there is not: a misspelled one must not mean its default."""
     known = EvaluateOptions.__annotations__
@@ -117,6 +89,11 @@ def _check(options: Mapping[str, object]) -> None:
     for name, values in (("mode", get_args(Mode)), ("reward", NAMES)):
         if name in options and options[name] not in values:
             raise UsageError(f"{name} {options[name]!r}: expected one of {', '.join(values)}")
+
+
+def _those(options: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """The options that are fields of this record."""
+    return {field.name: options[field.name] for field in fields(kind) if field.name in options}
 
 
 class Pool:
@@ -139,24 +116,9 @@ class Pool:
         self._is_over = False
         root = options.get("root")
         self._checkout = Checkout(Path(root)) if root else Checkout.here()
-        asked = Asked(
-            problem=str(problem),
-            suite=options.get("suite"),
-            ranks=options.get("ranks"),
-            device=options.get("device"),
-            seconds=options.get("seconds"),
-            timeout_s=options.get("timeout_s"),
-            confined=options.get("confined", True),
-        )
-        self.terms = Terms(
-            asked=asked,
-            mode=options.get("mode", "leaderboard"),
-            reward=options.get("reward", "log2_speedup"),
-            lower=options.get("lower", False),
-            patient=patient,
-        )
-        progress: Progress = Listening(on_event, time.monotonic) if on_event else Silent()
-        self._judge = Judge(self.terms, self._checkout, progress)
+        asked = Asked(problem=str(problem), **_those(options, Asked))
+        self.terms = Terms(asked=asked, patient=patient, **_those(options, Terms))
+        self._judge = Judge(self.terms, self._checkout, Events(on_event) if on_event else None)
 
     def __enter__(self) -> "Pool":
         return self
@@ -168,7 +130,8 @@ class Pool:
     def evaluate(self, source: str | Path, id: str = "") -> Result:
         """The result of one candidate, on the whole suite. Raises what `evaluate` does."""
         one = self._candidate(source, id or "submission")
-        found = self._refused(one) if one.why else self._judge.judge_or_raise(one.submission)
+        judge = self._judge
+        found = judge.refuse(one.why, submission=one.submission) if one.why else judge.judge_or_raise(one.submission)
         return replace(found, id=id, code=one.code)
 
     def map(
@@ -203,8 +166,3 @@ class Pool:
         if isinstance(source, Path):
             return reading.of_file(source, name, problem, self._checkout)
         return reading.of_text(source, name, problem, self._checkout)
-
-    def _refused(self, one: Candidate) -> Result:
-        assert one.why is not None
-        name = self._judge.setting.problem.name
-        return refused(one.why, name, one.submission, function=self.terms.reward, lower=self.terms.lower)

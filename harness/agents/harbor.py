@@ -12,13 +12,10 @@ A problem of KernelBench is a file of its own, problem/ in both boxes.
 that is no fault of the agent's has no reward file: Harbor then counts the trial as an error, and not as a reward of 0.
 """
 
-import gzip
-import io
 import json
 import re
 import shlex
 import sys
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +25,8 @@ from harness.agents.result import Result
 from harness.agents.reward import Function
 from harness.core.checkout import Checkout
 from harness.core.decode import decode
-from harness.core.errors import UsageError
+from harness.core.errors import UsageError, os_error_as
+from harness.core.files import archived, write_files
 from harness.core.version import __version__
 from harness.problems.problem import Problem
 
@@ -38,7 +36,7 @@ FILE = "/app/submission.py"
 PLACE = "/opt/problem"  # of a problem that is a file of its own, in both boxes
 ARCHIVE = "kernel-eval.tar.gz"
 PARTS = ("harness", "reference", "shapes", "submissions/common", "pyproject.toml", "README.md")
-LEFT_OUT = ("__pycache__",)
+LEFT_OUT = "__pycache__"
 AGENT_S = 7200.0
 MORE_S = 900.0  # beside the phases' own limits: starting, compiling, importing
 IMAGE = {"cpu": "python:3.11-slim", "cuda": "nvidia/cuda:13.0.1-devel-ubuntu24.04", "rocm": "rocm/pytorch:latest"}
@@ -136,15 +134,12 @@ def write(folder: Path, problems: list[tuple[Problem, str]], wanted: Wanted, che
     if folder.exists():
         raise UsageError(f"--harbor {folder}: it is there already; name a new folder")
     archive = _archive(checkout)
-    try:
+    with os_error_as(UsageError, f"--harbor {folder}: cannot be written", "name another folder"):
         for problem, suite in problems:
-            for name, data in files_of(problem, suite, wanted, archive):
-                path = folder / task_name(problem) / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
-                path.chmod(0o755 if path.suffix == ".sh" else 0o644)
-    except OSError as error:
-        raise UsageError(f"--harbor {folder}: cannot be written: {error.strerror}; name another folder") from None
+            files, task = dict(files_of(problem, suite, wanted, archive)), folder / task_name(problem)
+            write_files(task, files)
+            for name in files:
+                (task / name).chmod(0o755 if name.endswith(".sh") else 0o644)
 
 
 def task_name(problem: Problem) -> str:
@@ -212,19 +207,11 @@ def _commands(problem: Problem, suite: str, device: str, ranks: int) -> str:
 
 
 def _archive(checkout: Checkout) -> bytes:
-    """The harness and the problems, without submissions, as tests and agents need it; the same bytes for the same
-    files."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        for part in PARTS:
-            top = checkout.root / part
-            for path in [top] if top.is_file() else sorted(top.rglob("*")):
-                if path.is_file() and not {*LEFT_OUT} & {*path.parts}:
-                    entry = tarfile.TarInfo(str(path.relative_to(checkout.root)))
-                    entry.size = path.stat().st_size
-                    with path.open("rb") as file:
-                        archive.addfile(entry, file)
-    return gzip.compress(out.getvalue(), mtime=0)
+    """The harness and the problems, without submissions, as tests and agents need it."""
+    tops = [checkout.root / part for part in PARTS]
+    found = (path for top in tops for path in ([top] if top.is_file() else top.rglob("*")))
+    kept = (path for path in found if path.is_file() and LEFT_OUT not in path.parts)
+    return archived({str(path.relative_to(checkout.root)): path.read_bytes() for path in kept})
 
 
 def rewards_of(result: Result) -> dict[str, float]:

@@ -13,8 +13,8 @@ from types import TracebackType
 
 from harness.agents.result import Result
 from harness.core.decode import DecodeError, decode, encode
-from harness.core.errors import BadFileError, HarnessError, UsageError
-from harness.core.files import locked_alone
+from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
+from harness.core.files import append, locked_alone
 
 
 class Journal:
@@ -108,26 +108,16 @@ def read_results(paths: Iterable[Path]) -> list[Result]:
     that is no result."""
     found: list[Result] = []
     for path in dict.fromkeys(map(Path.resolve, paths)):
-        try:
+        with os_error_as(UsageError, f"{path}: cannot be read", "name a file of `eval-many`"):
             data = path.read_bytes()
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be read: {error.strerror}; name a file of `eval-many`") from None
         found += _decoded(data[: data.rfind(b"\n") + 1] or data, path)
     return found
 
 
 def _append(fd: int, path: Path, result: Result) -> None:
     """The line is on the disk when this returns, or nothing of it when it raises HarnessError."""
-    line, before = (json.dumps(encode(result)) + "\n").encode(), os.fstat(fd).st_size
-    try:
-        while line:
-            line = line[os.write(fd, line) :]
-        os.fsync(fd)
-    except OSError as error:
-        os.ftruncate(fd, before)
-        raise HarnessError(
-            f"{path}: cannot be written: {error.strerror}; make room, and the same command goes on"
-        ) from None
+    with os_error_as(HarnessError, f"{path}: cannot be written", "make room, and the same command goes on"):
+        append(fd, (json.dumps(encode(result)) + "\n").encode())
 
 
 def _read(fd: int, path: Path) -> list[Result]:

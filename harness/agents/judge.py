@@ -5,7 +5,9 @@ all of the suite. `full` is what `eval` does, on kept ranks.
 """
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Literal
 
@@ -47,31 +49,18 @@ class Terms:
     patient: bool = False
 
 
-class Silent:
-    """Ignores progress events."""
-
-    def expect(self, plan: object) -> None:
-        """See Progress."""
-
-    def phase(self, name: str) -> None:
-        """See Progress."""
-
-    def case(self, label: str, index: int, count: int) -> None:
-        """See Progress."""
-
-    def note(self, text: str) -> None:
-        """See Progress."""
-
-
 class Judge:
     """Judges candidates, in a context that ends the processes it keeps. Raises HarnessError at its start where the
     terms cannot be met here, for example because the reference fails."""
 
     def __init__(self, terms: Terms, checkout: Checkout, progress: Progress | None = None) -> None:
-        self.terms, self.checkout, self.progress = terms, checkout, progress or Silent()
+        self.terms, self.checkout, self.progress = terms, checkout, progress or Progress()
         self.setting = setting(terms.asked, checkout)
         self.screening = screening_of(self.setting)
         self.board = _board(checkout)
+        self.refuse: Callable[..., Result] = partial(
+            refused, problem=self.setting.problem.name, function=terms.reward, lower=terms.lower
+        )
         self._open = contextlib.ExitStack()
         self._pools: dict[Stage, SessionPool] = {}
         self._settings: dict[Stage, Setting] = {}
@@ -95,7 +84,9 @@ class Judge:
         try:
             return self.judge_or_raise(submission, stage)
         except HarnessError as error:
-            return self._refused(error, submission)
+            made = self.setting
+            where = {"suite": made.suite.name, "device": made.device, "ranks": made.world_size}
+            return self.refuse(error, submission=submission, **where)
 
     def judge_or_raise(self, submission: Submission, stage: Stage = "full") -> Result:
         """The candidate's result in that stage. An error that is not its fault is tried once more, with nothing kept.
@@ -123,19 +114,6 @@ class Judge:
         report = self.report(submission, stage)
         is_final = stage == "full" and self.terms.mode == "leaderboard"
         return result_of(report, self.terms.reward, self.terms.lower, is_final=is_final, board=self.board)
-
-    def _refused(self, error: HarnessError, submission: Submission) -> Result:
-        made = self.setting
-        return refused(
-            error,
-            made.problem.name,
-            submission,
-            suite=made.suite.name,
-            device=made.device,
-            ranks=made.world_size,
-            function=self.terms.reward,
-            lower=self.terms.lower,
-        )
 
     def _pool(self, stage: Stage, made: Setting) -> SessionPool:
         where = _where(stage)

@@ -14,11 +14,11 @@ from harness.agents.result import (
     Stage,
     Stages,
     Status,
-    Verdict,
 )
 from harness.agents.reward import FUNCTIONS, Function, Reward
 from harness.board.entries import Board
 from harness.board.places import noise_of, one_launch
+from harness.core.decode import part
 from harness.core.errors import BadSubmissionError, HarnessError
 from harness.core.records import (
     CaseResult,
@@ -52,12 +52,11 @@ def result_of(
     status = verdict.status(report)
     figures = _figures(report, board or Board())
     ranked = status == "pass" and figures is not None and report.confined and not report.data and is_final
-    result = Result(
-        problem=report.problem,
-        suite=report.suite,
-        device=report.device,
+    result = part(
+        report,
+        Result,
         ranks=report.world_size,
-        verdict=_verdict(failed.outcome) if failed else "pass" if status == "pass" else "error",
+        verdict=failed.outcome.type if failed else "pass" if status == "pass" else "error",
         ranked=ranked,
         stages=_stages(report),
         reward=Reward(value=0.0, function=function, lower=lower, why=_unranked(report, is_final)),
@@ -65,7 +64,6 @@ def result_of(
         figures=figures,
         evidence=_evidence(report, failed) if failed else None,
         warnings=tuple(clean_line(text_of(one)) for one in report.warnings),
-        run_id=report.run_id,
         file=report.submission.name,
         sha256=report.submission.sha256,
         seconds=round(sum(report.phases_s.values()), 3),
@@ -114,23 +112,8 @@ def rewarded(figures: Figures, function: Function, lower: bool) -> Reward:
     if lower and speedup.low is None:
         return Reward(value=0.0, function=function, lower=lower, why="no interval: measure longer")
     share = speedup.low / speedup.value if lower and speedup.low is not None else 1.0
-    times = [
-        (one.limited_value or one.value, one.limited_baseline or one.baseline or one.value, one.limit)
-        for one in figures.cases
-    ]
-    value, why = FUNCTIONS[function](speedup.value, share, times)
+    value, why = FUNCTIONS[function](speedup.value, share, figures.times)
     return Reward(value=value, function=function, lower=lower, why=why)
-
-
-def _verdict(outcome: Outcome) -> Verdict:
-    words: dict[str, Verdict] = {
-        "wrong": "wrong",
-        "raised": "raised",
-        "crashed": "crashed",
-        "timed_out": "timed_out",
-        "held": "held",
-    }
-    return words[outcome.type]
 
 
 def _unranked(report: EvalReport, is_final: bool) -> str:

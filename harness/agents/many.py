@@ -42,8 +42,6 @@ def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Re
         least=how.least,
         has_screen=judge.screening is not None and terms.mode == "leaderboard",
         has_check=how.check and made.device != "cpu",
-        reward=terms.reward,
-        lower=terms.lower,
     )
     with contextlib.ExitStack() as stack:
         journal = Nowhere() if how.out is None else stack.enter_context(Journal(how.out))
@@ -53,4 +51,4 @@ def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Re
         hands: Hands = Here(judge)
         if len(environs := environs_of(made.device, made.world_size, how.jobs)) > 1:
             hands = stack.enter_context(Workers(terms, judge.checkout, environs))
-        yield from judged(candidates, hands, cascade, journal, made.problem.name)
+        yield from judged(candidates, hands, cascade, journal, judge.refuse)

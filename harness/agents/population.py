@@ -6,16 +6,14 @@ passes gets the full suite, and none is screened.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from harness.agents.candidates import Candidate, firsts
 from harness.agents.journal import Journal
 from harness.agents.judge import Stage
-from harness.agents.made import refused
 from harness.agents.result import Result
-from harness.agents.reward import Function
 from harness.core.records import Submission
 from harness.core.words import percent_text
 
@@ -56,8 +54,6 @@ class Cascade:
     least: int = 4
     has_screen: bool = True
     has_check: bool = False
-    reward: Function = "log2_speedup"
-    lower: bool = False
 
     @property
     def first(self) -> Stage:
@@ -66,9 +62,10 @@ class Cascade:
 
 
 def judged(
-    candidates: Sequence[Candidate], hands: Hands, cascade: Cascade, journal: Journal, problem: str
+    candidates: Sequence[Candidate], hands: Hands, cascade: Cascade, journal: Journal, refuse: Callable[..., Result]
 ) -> Iterator[Result]:
-    """The results that the journal has not yet, as they come; each is in the journal before it is handed out."""
+    """The results that the journal has not yet, as they come; each is in the journal before it is handed out. `refuse`
+    is made.refused for these candidates: the result of one that cannot be read."""
     first_of = firsts(candidates)
     copies: dict[str, list[Candidate]] = {}
     for one in candidates:
@@ -91,8 +88,7 @@ def judged(
 
     for one in originals.values():
         if one.why is not None:
-            no = refused(one.why, problem, one.submission, function=cascade.reward, lower=cascade.lower)
-            yield from settled(replace(no, id=one.id))
+            yield from settled(replace(refuse(one.why, submission=one.submission), id=one.id))
         elif one.id in journal.results:  # a kill may have come between it and its copies
             yield from settled(journal.results[one.id])
     left = [one for one in originals.values() if one.why is None and one.id not in journal.results]
@@ -124,13 +120,8 @@ def judged(
 def survivors(screened: Sequence[Result], cascade: Cascade) -> set[str]:
     """The ids of the best, by speedup on the quick shapes."""
     count = min(len(screened), max(cascade.least, math.ceil(cascade.keep * len(screened))))
-    ordered = sorted(screened, key=lambda one: (-_speedup(one), one.id))
+    ordered = sorted(screened, key=lambda one: (-(one.speedup or 0.0), one.id))
     return {one.id for one in ordered[:count]}
-
-
-def _speedup(result: Result) -> float:
-    found = result.figures.speedup if result.figures else None
-    return found.value if found else 0.0
 
 
 def _task(one: Candidate, stage: Stage) -> Trial:

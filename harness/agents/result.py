@@ -7,7 +7,7 @@ may come from a submission: control characters are removed, and nothing else mak
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.agents.reward import Reward
+from harness.agents.reward import Reward, Times
 from harness.core.decode import DecodeError
 from harness.core.records import Params
 
@@ -77,6 +77,14 @@ class Figures:
     score_better: Literal["less", "more"]
     cases: tuple[CaseFigure, ...]
 
+    @property
+    def times(self) -> list[Times]:
+        """What rewards are computed of, a shape each."""
+        return [
+            (one.limited_value or one.value, one.limited_baseline or one.baseline or one.value, one.limit)
+            for one in self.cases
+        ]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
@@ -114,6 +122,12 @@ class Result:
     copy_of: str = ""
     seconds: float = 0.0
     schema: int = SCHEMA
+
+    @property
+    def speedup(self) -> float | None:
+        """Over the reference; None where it was not measured."""
+        found = self.figures.speedup if self.figures else None
+        return found.value if found else None
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:

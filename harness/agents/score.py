@@ -88,24 +88,14 @@ def pass_at(n: int, c: int, k: int) -> float:
 def fast(group: Sequence[Result], p: float) -> float:
     """The part of the candidates that are ranked and more than p times as fast as the reference: KernelBench's fast_p
     (A. Ouyang et al., 2025). fast_0 is the part that is ranked."""
-    return sum(one.ranked and (speedup(one) or 0.0) > p for one in group) / len(group)
-
-
-def speedup(result: Result) -> float | None:
-    """Over the reference; None where it was not measured."""
-    found = result.figures.speedup if result.figures else None
-    return found.value if found else None
+    return sum(one.ranked and (one.speedup or 0.0) > p for one in group) / len(group)
 
 
 def sol(result: Result) -> float:
     """The SOL score of a ranked result; 0 for any other, and where no limit is known."""
     if not result.ranked or result.figures is None:
         return 0.0
-    times = [
-        (one.limited_value or one.value, one.limited_baseline or one.baseline or one.value, one.limit)
-        for one in result.figures.cases
-    ]
-    return sol_score(1.0, 1.0, times)[0]
+    return sol_score(1.0, 1.0, result.figures.times)[0]
 
 
 def _passed(group: Sequence[Result]) -> int:
@@ -117,7 +107,7 @@ def _pass_at(group: Sequence[Result], k: int) -> float:
 
 
 def _best(group: Sequence[Result]) -> tuple[float | None, str]:
-    found = [(value, one.id) for one in group if one.ranked and (value := speedup(one)) is not None]
+    found = [(value, one.id) for one in group if one.ranked and (value := one.speedup) is not None]
     return max(found, default=(None, ""), key=lambda pair: pair[0] or 0.0)
 
 

@@ -112,7 +112,7 @@ class Tools:
                         "place": row.place.text,
                         "author": row.entry.author,
                         "file": row.entry.file,
-                        "speedup": row.ratio.value if row.ratio else None,
+                        "speedup": row.speedup,
                         "score": row.score.value,
                         "unit": row.score.unit,
                     }

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from harness.agents.judge import Judge, Terms
 from harness.agents.made import refused
@@ -24,7 +24,6 @@ from harness.core import processes
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError
-from harness.kinds.settings import Asked
 from harness.machine import host
 
 TRIES = 2
@@ -115,13 +114,8 @@ class Workers:
             return
         worker.task = None
         error = HarnessError(f"the process that judged it ended with code {code}, twice")
-        result = refused(
-            error,
-            self._terms.asked.problem,
-            task.submission,
-            function=self._terms.reward,
-            lower=self._terms.lower,
-        )
+        terms = self._terms
+        result = refused(error, terms.asked.problem, task.submission, function=terms.reward, lower=terms.lower)
         yield TrialDone(id=task.id, stage=task.stage, result=result)
 
     def _tell(self, worker: Worker) -> None:
@@ -140,7 +134,7 @@ class Workers:
         )
         worker = Worker(process, environ)
         with contextlib.suppress(BrokenPipeError):
-            worker.ends[0].write(_line({"root": str(self._checkout.root), "terms": _terms_json(self._terms)}))
+            worker.ends[0].write(_line({"root": str(self._checkout.root), "terms": self._terms}))
             worker.ends[0].flush()
         return worker
 
@@ -160,23 +154,12 @@ def _line(value: object) -> bytes:
     return (json.dumps(encode(value)) + "\n").encode()
 
 
-def _terms_json(terms: Terms) -> dict[str, Any]:
-    asked = {name: str(value) if isinstance(value, Path) else value for name, value in vars(terms.asked).items()}
-    return {**vars(terms), "asked": asked}
-
-
-def _terms_of(value: dict[str, Any]) -> Terms:
-    asked: dict[str, Any] = dict(value["asked"])
-    asked |= {name: Path(asked[name]) for name in ("file", "data") if asked[name]}
-    return Terms(**{**value, "asked": Asked(**asked)})
-
-
 def main() -> None:
     """Judges the tasks that come on stdin, and answers each on stdout."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints
     first = json.loads(sys.stdin.buffer.readline())
-    with Judge(_terms_of(first["terms"]), Checkout(Path(first["root"]))) as judge:
+    with Judge(decode(Terms, first["terms"]), Checkout(Path(first["root"]))) as judge:
         for line in sys.stdin.buffer:
             task = decode(Trial, json.loads(line))
             result = judge.judge(task.submission, task.stage)

@@ -6,7 +6,7 @@ A file is opened once and only what was opened counts, so that a link put in its
 import os
 from pathlib import Path
 
-from harness.core.errors import UsageError
+from harness.core.errors import UsageError, os_error_as
 from harness.core.files import open_ordinary
 from harness.problems.submission import MAX_BYTES
 
@@ -27,12 +27,10 @@ class Workspace:
         path = Path(name)
         if not name or len(name) > NAME_CHARS or "\0" in name or path.is_absolute() or ".." in path.parts:
             raise UsageError(f"{name[:NAME_CHARS]!r}: name a file in the workspace, by its path there")
-        try:
-            with open_ordinary(self.root / path) as file:
-                is_inside = Path(os.readlink(f"/proc/self/fd/{file.fileno()}")).is_relative_to(self.root)
-                data = file.read(MAX_BYTES + 1) if is_inside else b""
-        except OSError as error:
-            raise UsageError(f"{name}: cannot be read in the workspace: {error.strerror}") from None
+        unread = os_error_as(UsageError, f"{name}: cannot be read in the workspace")
+        with unread, open_ordinary(self.root / path) as file:
+            is_inside = Path(os.readlink(f"/proc/self/fd/{file.fileno()}")).is_relative_to(self.root)
+            data = file.read(MAX_BYTES + 1) if is_inside else b""
         if not is_inside:
             raise UsageError(f"{name}: it is no file in the workspace")
         if len(data) > MAX_BYTES:

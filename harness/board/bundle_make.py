@@ -9,10 +9,10 @@ from pathlib import Path
 
 from harness.board import bundles, runs
 from harness.board.bundles import LOGS, MANIFEST, README, REPORT, SOURCE, STACK, SYSTEM, Claim, Manifest
-from harness.board.entries import Board, Entry, HeldEntry, printable
+from harness.board.entries import Board, printable
 from harness.core.checkout import Checkout
-from harness.core.decode import did_you_mean
-from harness.core.errors import BadFileError, HarnessError, UsageError
+from harness.core.decode import did_you_mean, part
+from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
 from harness.core.files import read_bytes
 from harness.core.records import EvalReport
 from harness.core.version import __version__
@@ -59,10 +59,8 @@ def make(report: EvalReport, board: Board, given: Mapping[str, str], checkout: C
     source = runs.load_source(report.submission.sha256, report.submission.name, checkout.root, report.run_id)
     files = {f"{SOURCE}/{name}": data for name, data in runs.source_files(source).items()}
     files |= {f"{LOGS}/{path.name}": read_bytes(path) for pattern in LOG_NAMES for path in folder.glob(pattern)}
-    try:
+    with os_error_as(HarnessError, f"{folder / bundles.REPORT} cannot be read", "evaluate it again"):
         files[REPORT] = read_bytes(folder / bundles.REPORT)
-    except OSError as error:
-        raise HarnessError(f"{folder / bundles.REPORT} cannot be read: {error.strerror}; evaluate it again") from None
     has_logs = any(path.startswith(f"{LOGS}/") for path in files)
     notes = ["the run's logs are not kept"] if report.logs and not has_logs else []
     system, is_here = _system(report, given)
@@ -75,22 +73,16 @@ def make(report: EvalReport, board: Board, given: Mapping[str, str], checkout: C
     readme = README_TEXT.format(run_id=report.run_id, problem=printable(report.problem), command=command)
     files |= {SYSTEM: bundles.json_bytes(system), STACK: bundles.json_bytes(_stack(report, is_here))}
     files[README] = readme.encode()
-    manifest = Manifest(
+    manifest = part(
+        report,
+        Manifest,
         schema=bundles.SCHEMA,
-        run_id=report.run_id,
-        problem=report.problem,
         problem_version=judged_under,
-        suite=report.suite,
-        device=report.device,
-        world_size=report.world_size,
-        author=report.author,
         file=report.submission.name,
         sha256=report.submission.sha256,
-        started_at=report.started_at,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         harness=__version__,
         command=command,
-        secret_seed=report.secret_seed,
         seeds=tuple(result.case.seed for result in report.results),
         claim=claim_of(report),
         files={path: bundles.sha256_of(data) for path, data in sorted(files.items())},
@@ -121,8 +113,7 @@ def command_of(report: EvalReport) -> str:
 
 def version_of(board: Board, run_id: str) -> str | None:
     """The version of the problem that the run was judged under, as the board has it."""
-    everything: list[Entry | HeldEntry] = [*board.entries, *board.held]
-    for one in everything:
+    for one in board.judged:
         for past in (one, *one.history, *one.holds):
             if past.run_id == run_id and past.problem_version is not None:
                 return past.problem_version
@@ -131,10 +122,8 @@ def version_of(board: Board, run_id: str) -> str | None:
 
 def read_fields(path: Path) -> dict[str, str]:
     """Fields of the system description from a JSON file. Raises BadFileError where it is not a mapping of texts."""
-    try:
+    with os_error_as(BadFileError, f"{path}: cannot be read"):
         return bundles.decoded(dict[str, str], {path.name: read_bytes(path)}, path.name)
-    except OSError as error:
-        raise BadFileError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _system(report: EvalReport, given: Mapping[str, str]) -> tuple[dict[str, str], bool]:

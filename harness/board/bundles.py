@@ -13,9 +13,7 @@ A bundle is read into memory and never unpacked, so no archive can write anywher
 changed by mistake; who rewrites all of them makes another bundle, whose own sha256 differs from the one published.
 """
 
-import gzip
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -28,9 +26,9 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from harness.core.checkout import shown
-from harness.core.decode import DecodeError, decode, encode
-from harness.core.errors import BadFileError, UsageError
-from harness.core.files import open_ordinary, replace_file
+from harness.core.decode import DecodeError, as_bad_file, decode, encode
+from harness.core.errors import BadFileError, UsageError, os_error_as
+from harness.core.files import archived, open_ordinary, replace_file, write_files
 from harness.core.records import Score
 
 T = TypeVar("T")
@@ -95,14 +93,12 @@ def json_bytes(value: object) -> bytes:
 def write(files: Mapping[str, bytes], name: str, out: Path) -> None:
     """Writes the files as an archive where `out` ends in .tar.gz or .tgz, below a folder `name`, or else as the folder
     `out`. There is a whole bundle afterwards, or none. Raises UsageError where it cannot be written or is there."""
-    try:
+    with os_error_as(UsageError, f"--out {out}: cannot be written", "name another"):
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.name.endswith(ARCHIVES):
-            replace_file(out, _archived(files, name))
+            replace_file(out, archived({f"{name}/{path}": data for path, data in files.items()}))
         else:
             _write_folder(files, out)
-    except OSError as error:
-        raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another") from None
 
 
 def _write_folder(files: Mapping[str, bytes], out: Path) -> None:
@@ -111,23 +107,10 @@ def _write_folder(files: Mapping[str, bytes], out: Path) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
         scratch.chmod(0o755)
-        for path, data in files.items():
-            (scratch / path).parent.mkdir(parents=True, exist_ok=True)
-            (scratch / path).write_bytes(data)
+        write_files(scratch, files)
         os.rename(scratch, out)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _archived(files: Mapping[str, bytes], name: str) -> bytes:
-    """The files as an archive without times and owners, so that the same files give the same bytes."""
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as archive:
-        for path, data in sorted(files.items()):
-            member = tarfile.TarInfo(f"{name}/{path}")
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    return packed.getvalue()
 
 
 # ---- read ------------------------------------------------------------------------------------------------------------
@@ -190,10 +173,8 @@ def _check_size(path: Path, nbytes: int, count: int) -> None:
 
 def decoded(kind: type[T], files: Mapping[str, bytes], name: str) -> T:
     """A JSON file of the bundle as a `kind`. Raises BadFileError."""
-    try:
+    with as_bad_file(name):
         return decode(kind, loaded(files, name))
-    except DecodeError as error:
-        raise BadFileError(f"{name}: {error}") from None
 
 
 def loaded(files: Mapping[str, bytes], name: str) -> object:

@@ -4,9 +4,10 @@ Knows neither the file nor how an evaluation becomes an entry.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from harness.core.decode import DecodeError
+from harness.core.limits import Count, FromZero, Interval95, Limited, Positive, Printable, at_least
 from harness.core.machine_records import Peaks
 from harness.core.records import Bound, Params, Score
 from harness.core.stats import standard_error
@@ -28,28 +29,22 @@ class Versions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Earlier:
+class Earlier(Limited):
     """An earlier judgement of the same file, and why it is history. `ratio_error` is the standard error of log(ratio),
     over that evaluation's `launches` or by its only one's samples."""
 
     date: str
     run_id: str
     sha256: str
-    score: float
-    ratio: float | None
+    score: Positive
+    ratio: Positive | None
     status: Literal["ranked", "verified"] = "ranked"
     problem_version: str | None = None
-    why: str = "evaluated again"
-    ratio_error: float | None = None
+    why: Printable = "evaluated again"
+    ratio_error: FromZero | None = None
     machine: str | None = None
     code: str | None = None
-    launches: int = 1
-
-    def __post_init__(self) -> None:
-        _check_positive(self, "score", "ratio", "launches")
-        check_printable(self, "why")
-        if self.ratio_error is not None and self.ratio_error < 0:
-            raise DecodeError(".ratio_error", f"expected a number from 0, found {self.ratio_error}")
+    launches: Count = 1
 
     @property
     def log_error(self) -> float | None:
@@ -58,61 +53,50 @@ class Earlier:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hold:
+class Hold(Limited):
     """A held evaluation of the same file that does not stand any more, and why."""
 
     date: str
     run_id: str
     sha256: str
-    check: str
-    evidence: str
+    check: Printable
+    evidence: Printable
     problem_version: str | None
-    why: str
-
-    def __post_init__(self) -> None:
-        check_printable(self, "check", "evidence", "why")
+    why: Printable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verification:
+class Verification(Limited):
     """`launches` evaluations of the stored source, the runs `run_ids`, reproduced what the entry claims. Both figures
     are Olympic means with their 95 % intervals over launches (harness.evaluation.verify)."""
 
     date: str
-    launches: int
+    launches: Count
     run_ids: tuple[str, ...]
-    score: float
-    score_ci: tuple[float, float]
-    ratio: float
-    ratio_ci: tuple[float, float]
+    score: Positive
+    score_ci: Interval95
+    ratio: Positive
+    ratio_ci: Interval95
     confined: bool = True  # False: a launch ran outside the sandbox
-
-    def __post_init__(self) -> None:
-        _check_positive(self, "launches", "score", "ratio")
-        _check_interval(self, "score_ci", "ratio_ci")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfFile:
+class OfFile(Limited):
     """Whose file it is, and what it is ranked within. `machine` is the anonymous id of the machine that it ran on
     (host.machine_id), `code` what its source has in common with its copies (problems.same_code); null where that is not
     known."""
 
-    problem: str
-    suite: str
-    machine_class: str
-    world_size: int
+    problem: Printable
+    suite: Printable
+    machine_class: Printable
+    world_size: Count
     device: str
-    author: str
-    file: str
+    author: Printable
+    file: Printable
     sha256: str
     confined: bool = True  # False: it ran outside the sandbox
     machine: str | None = None
     code: str | None = None
-
-    def __post_init__(self) -> None:
-        _check_positive(self, "world_size")
-        check_printable(self, "problem", "suite", "machine_class", "author", "file")
 
     @property
     def group(self) -> Group:
@@ -144,21 +128,21 @@ class EntrySeries:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntryCase:
+class EntryCase(Limited):
     """One case of an entry: medians of either side in the metric's unit, the ratio to the baseline and the fraction of
     the bound with their 95 % intervals; null where they are not known. `samples` is the number of timed calls. The
     bound and the fraction are of the metric `bounded`, which on GPUs is the device clock, not the one that ranks.
     `series` begins with the metric that ranks. Entries of older harnesses lack what has a default."""
 
-    label: str
+    label: Printable
     params: Params
     metric: str
     unit: str
-    value: float
-    baseline: float | None
-    ratio: float | None
+    value: Positive
+    baseline: Positive | None
+    ratio: Positive | None
     ratio_ci: tuple[float, float] | None
-    fraction: float | None
+    fraction: Positive | None
     fraction_ci: tuple[float, float] | None
     samples: int | None = None
     bounded: str = ""
@@ -167,10 +151,6 @@ class EntryCase:
     rank_ends_us: tuple[float, ...] = ()
     best: float | None = None  # the best value known from elsewhere, for scores that are relative to others
     own_kernels: float | None = None  # the part of its time in its own kernels, a claim
-
-    def __post_init__(self) -> None:
-        check_printable(self, "label")
-        _check_positive(self, "value", "baseline", "ratio", "fraction")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,11 +164,11 @@ class Entry(OfFile):
     The interval of the ratio is over `launches`; that of a single one does not cover what launches differ by."""
 
     score: Score
-    ratio: float | None
-    ratio_ci: tuple[float, float] | None
-    launches: int = 1
-    fraction: float | None
-    fraction_ci: tuple[float, float] | None = None
+    ratio: Positive | None
+    ratio_ci: Interval95 | None
+    launches: Count = 1
+    fraction: Positive | None
+    fraction_ci: Interval95 | None = None
     date: str  # ISO 8601, UTC
     run_id: str
     versions: Versions
@@ -199,13 +179,6 @@ class Entry(OfFile):
     phases_s: dict[str, float] = field(default_factory=dict)
     history: tuple[Earlier, ...] = ()
     holds: tuple[Hold, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive(self, "ratio", "fraction", "launches")
-        for name in ("ratio_ci", "fraction_ci"):
-            if getattr(self, name):
-                _check_interval(self, name)
 
     @property
     def log_error(self) -> float | None:
@@ -223,10 +196,10 @@ class HeldEntry(OfFile):
     """A result that is right but not believed: the check that stopped it, and its evidence, in the runs `run_ids`.
     `run_id` is the evaluation that claimed; its figures are null where it ended before it had them."""
 
-    check: str
-    evidence: str
+    check: Printable
+    evidence: Printable
     score: Score | None
-    ratio: float | None
+    ratio: Positive | None
     date: str  # ISO 8601, UTC: of the evaluation that claimed
     run_id: str
     run_ids: tuple[str, ...]
@@ -234,11 +207,6 @@ class HeldEntry(OfFile):
     problem_version: str | None = None
     history: tuple[Earlier, ...] = ()
     holds: tuple[Hold, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_printable(self, "check", "evidence")
-        _check_positive(self, "ratio")
 
     @property
     def status(self) -> Literal["held"]:
@@ -255,21 +223,17 @@ def is_same_code(one: OfFile | Earlier, other: OfFile | Earlier) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SettledFile:
+class SettledFile(Limited):
     """A file of a settlement: `ratio` is how many times as fast as the slowest of them it is."""
 
-    author: str
-    file: str
+    author: Printable
+    file: Printable
     sha256: str
-    ratio: float
-
-    def __post_init__(self) -> None:
-        check_printable(self, "author", "file")
-        _check_positive(self, "ratio")
+    ratio: Positive
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settlement:
+class Settlement(Limited):
     """Files of one group that were timed against each other, fastest first (harness.evaluation.settle). Two of them are
     in order where their ratios differ by more than `resolves`, a fraction; all such orders hold together with 95 %.
 
@@ -278,26 +242,20 @@ class Settlement:
     three times in 16 rounds. One that is not `both_judged` is void: in its launches nobody judged what the file in the
     baseline's place returned."""
 
-    problem: str
-    suite: str
-    machine_class: str
-    world_size: int
+    problem: Printable
+    suite: Printable
+    machine_class: Printable
+    world_size: Count
     machine: str | None
     date: str  # ISO 8601, UTC
-    rounds: int
-    resolves: float
+    rounds: Count
+    resolves: Positive
     problem_version: str
     files: tuple[SettledFile, ...]
-    looks: int = 3
-    squares: float | None = None
+    looks: Count = 3
+    squares: FromZero | None = None
     confined: bool = True  # False: it was timed outside the sandbox
     both_judged: bool = False
-
-    def __post_init__(self) -> None:
-        _check_positive(self, "world_size", "rounds", "resolves", "looks")
-        if self.squares is not None and self.squares < 0:
-            raise DecodeError(".squares", f"expected a number from 0, found {self.squares}")
-        check_printable(self, "problem", "suite", "machine_class")
 
     @property
     def group(self) -> Group:
@@ -306,25 +264,19 @@ class Settlement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredNoise:
+class MeasuredNoise(Limited):
     """The measured noise between launches of one source on a machine class (bench/launches.py): `sd` is the standard
     deviation of log(ratio) over `launches` launches, beside what their own samples explain. `levels` are the means of
     log(ratio) of the sessions in which the source `sha256` was measured, the latest last."""
 
-    problem: str
-    machine_class: str
+    problem: Printable
+    machine_class: Printable
     machine: str | None
     date: str
-    launches: int
-    sd: float
+    launches: Annotated[int, at_least(2)]
+    sd: Positive
     sha256: str | None = None
     levels: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.launches < 2:
-            raise DecodeError(".launches", f"expected 2 or more, found {self.launches}")
-        _check_positive(self, "sd")
-        check_printable(self, "problem", "machine_class")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,6 +299,11 @@ class Board:
                         f".{name}[{index}]",
                         f"the same author, file and group as $.{name}[{same}]; delete one of them",
                     )
+
+    @property
+    def judged(self) -> tuple[Judged, ...]:
+        """All that was judged: the entries, and what is held."""
+        return (*self.entries, *self.held)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,25 +339,6 @@ def one_line(text: str) -> str:
     """A text from anywhere as the file keeps it: printable, on one line, of at most EVIDENCE_CHARS."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= EVIDENCE_CHARS else line[: EVIDENCE_CHARS - 3] + "..."
-
-
-def _check_positive(record: object, *names: str) -> None:
-    for name in names:
-        if (value := getattr(record, name)) is not None and value <= 0:
-            raise DecodeError(f".{name}", f"expected a number above 0, found {getattr(record, name)}")
-
-
-def check_printable(record: object, *names: str) -> None:
-    for name in names:
-        if not getattr(record, name).isprintable():  # such a text would not come back from YAML as it was
-            raise DecodeError(f".{name}", f"expected printable characters, found {getattr(record, name)!r}")
-
-
-def _check_interval(record: object, *names: str) -> None:
-    for name in names:
-        low, high = getattr(record, name)
-        if not 0 < low <= high:
-            raise DecodeError(f".{name}", "expected [low, high], both above 0")
 
 
 def short_file(entry: Judged) -> str:

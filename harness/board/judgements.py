@@ -17,7 +17,6 @@ from harness.board.entries import (
     HeldEntry,
     Hold,
     Judged,
-    OfFile,
     Verification,
     Versions,
     described,
@@ -26,6 +25,7 @@ from harness.board.entries import (
     order,
     printable,
 )
+from harness.core.decode import part
 from harness.core.errors import BadFileError, HarnessError
 from harness.core.machine_records import Environment
 from harness.core.metrics import RANKED
@@ -38,6 +38,7 @@ from harness.problems.problem import Problem, Suite
 from harness.problems.same_code import same_code
 
 JUDGES = 1  # part of every problem version: raise it with a change of a check or verdict that lets other results pass
+UNKNOWN_MACHINE = "an unknown machine"
 KEPT = 5  # earlier judgements of other sources of a file that the board keeps; runs/ has the rest
 
 
@@ -45,10 +46,7 @@ def problem_version(problem: Problem, suite: Suite, device: str) -> str:
     """The version of everything that a judgement depends on, as 16 hexadecimal digits: the problem's files as ranks see
     them, the cases that run, how they are ranked, the clock that ranks on that device, and this harness's JUDGES.
     Raises BadFileError where a file cannot be read. Fixed bounds and peaks in hardware.yaml are not part of it: results
-    are judged by them again from the report.
-
-    What a fixed bound or a peak in hardware.yaml says is not in it: that is judged from reports (`rejudge`).
-    """
+    are judged by them again from the report (`rejudge`)."""
     cases = [
         [case.kind, case.params, case.seed, case.world_size]
         for cases in (suite.tests, suite.benchmarks)
@@ -74,6 +72,12 @@ def problem_version(problem: Problem, suite: Suite, device: str) -> str:
     return digest.hexdigest()[:16]
 
 
+def group_of(report: EvalReport) -> Group:
+    """What the evaluation is ranked within; of a run that ended before its machine was looked at, an unknown one."""
+    machine_class = report.environment.machine_class if report.environment else UNKNOWN_MACHINE
+    return (report.problem, report.suite, machine_class, report.world_size)
+
+
 def judged(report: EvalReport, version: str | None = None) -> Judged | None:
     """The judgement that the board keeps of this evaluation: an entry, or that it was held, and why; None for any
     other, and for one on a user's own data, which nobody else has."""
@@ -97,7 +101,7 @@ def held_of(report: EvalReport, version: str | None = None) -> HeldEntry | None:
         date=report.started_at,
         run_id=report.run_id,
         run_ids=(report.run_id,),
-        versions=_versions(report),
+        versions=part(environment, Versions),
         problem_version=version,
     )
 
@@ -118,7 +122,7 @@ def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
         launches=found.ratio.launches if found.ratio else 1,
         date=report.started_at,
         run_id=report.run_id,
-        versions=_versions(report),
+        versions=part(environment, Versions),
         problem_version=version,
         cases=entry_cases(report),
         peaks=report.peaks,
@@ -245,18 +249,8 @@ def confirmed(board: Board, old: Entry, found: Verification, why: str, version: 
 
 def held(old: Judged, check: str, evidence: str, run_ids: tuple[str, ...], version: str | None = None) -> HeldEntry:
     """`old`, held by a later judgement with those runs as evidence. Its claim stays."""
-    return HeldEntry(
-        **{name: getattr(old, name) for name in OfFile.__dataclass_fields__},
-        check=one_line(check),
-        evidence=one_line(evidence),
-        score=old.score,
-        ratio=old.ratio,
-        date=old.date,
-        run_id=old.run_id,
-        run_ids=run_ids,
-        versions=old.versions,
-        problem_version=version or old.problem_version,
-    )
+    why = {"check": one_line(check), "evidence": one_line(evidence), "run_ids": run_ids}
+    return part(old, HeldEntry, **why, problem_version=version or old.problem_version, history=(), holds=())
 
 
 def doubted(board: Board, entry: Entry) -> HeldEntry | None:
@@ -272,8 +266,7 @@ def standing_of(board: Board, old: Judged) -> Judged:
     for one in records:
         if (one.identity, one.run_id, one.sha256) == (old.identity, old.run_id, old.sha256):
             return one
-    others: list[Judged] = [*board.entries, *board.held]
-    now = next((one for one in others if one.identity == old.identity), None)
+    now = next((one for one in board.judged if one.identity == old.identity), None)
     became = f"now stands there: {described(now)}" if now else "it was deleted"
     raise HarnessError(
         f"{old.run_id} was changed in the leaderboard meanwhile ({became}); nothing was changed, the new runs are kept"
@@ -302,7 +295,7 @@ def _put(board: Board, one: Judged, gone: list[tuple[Judged, str]]) -> Board:
         if isinstance(old, Entry):
             history.append(_earlier(old, why))
         else:
-            holds.append(_hold(old, why))
+            holds.append(part(old, Hold, why=one_line(why)))
         history += old.history
         holds += old.holds
     one = round_off(one)
@@ -357,40 +350,5 @@ def _kept(one: Judged, history: Sequence[Earlier]) -> Iterator[Earlier]:
 
 
 def _earlier(old: Entry, why: str) -> Earlier:
-    return Earlier(
-        date=old.date,
-        run_id=old.run_id,
-        sha256=old.sha256,
-        score=old.score.value,
-        ratio=old.ratio,
-        status=old.status,
-        problem_version=old.problem_version,
-        why=one_line(why),
-        ratio_error=None if old.log_error is None else rounded(old.log_error, 3),
-        launches=old.launches,
-        machine=old.machine,
-        code=old.code,
-    )
-
-
-def _hold(old: HeldEntry, why: str) -> Hold:
-    return Hold(
-        date=old.date,
-        run_id=old.run_id,
-        sha256=old.sha256,
-        check=old.check,
-        evidence=old.evidence,
-        problem_version=old.problem_version,
-        why=one_line(why),
-    )
-
-
-def _versions(report: EvalReport) -> Versions:
-    assert report.environment is not None, "an evaluation that came to an end knows its machine"
-    environment = report.environment
-    return Versions(
-        python=environment.python,
-        torch=environment.torch,
-        triton=environment.triton,
-        harness=environment.harness,
-    )
+    error = None if old.log_error is None else rounded(old.log_error, 3)
+    return part(old, Earlier, score=old.score.value, ratio_error=error, why=one_line(why))

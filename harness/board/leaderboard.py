@@ -17,17 +17,17 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
 import yaml
 
-from harness.board.entries import Board, Entry, HeldEntry, Judged, MeasuredNoise, Settlement, described
+from harness.board.entries import Board, Judged, described, short_file
 from harness.board.judgements import with_judged
 from harness.core.checkout import shown
-from harness.core.decode import did_you_mean, encode
-from harness.core.errors import BadFileError, HarnessError, UsageError
+from harness.core.decode import did_you_mean, encode, part
+from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
 from harness.core.files import locked, read_text, replace_file
 from harness.core.yaml_file import read_yaml
 
@@ -56,15 +56,8 @@ HEADER = """\
 
 
 @dataclass(frozen=True, kw_only=True)
-class _File:
+class _File(Board):
     schema: Literal[7]
-    entries: tuple[Entry, ...] = ()
-    held: tuple[HeldEntry, ...] = ()
-    settlements: tuple[Settlement, ...] = ()
-    launch_noise: tuple[MeasuredNoise, ...] = ()
-
-    def __post_init__(self) -> None:
-        Board(entries=self.entries, held=self.held)
 
 
 def load(path: Path) -> Board:
@@ -83,9 +76,7 @@ def load(path: Path) -> Board:
             f"{error}\nThe file is left as it is. Next: `git checkout {shown(path)}` for the last good one, or move "
             "it away to begin a new one,\nor evaluate with --no-record."
         ) from None
-    if file is None:
-        return Board()
-    return Board(**{field.name: getattr(file, field.name) for field in fields(Board)})
+    return part(file, Board) if file else Board()
 
 
 def check_writable(path: Path) -> None:
@@ -128,16 +119,12 @@ def change(path: Path, how: Callable[[Board], Board], wait_s: float = LOCK_WAIT_
     locked within `wait_s` or written; whatever `how` raises leaves the file as it is.
     """
     path = path.resolve()  # replacing a link would leave what it points to as it is
-    try:
-        with locked(path.parent / LOCK_NAME, wait_s):
-            old = load(path)
-            board = how(old)
-            if board != old:
-                replace_file(path, _text(board).encode(), is_alone=True, mode=0o600)
-    except OSError as error:
-        raise HarnessError(
-            f"{shown(path)} was not written: {error.strerror}; make room or check rights there"
-        ) from None
+    unwritten = os_error_as(HarnessError, f"{shown(path)} was not written", "make room or check rights there")
+    with unwritten, locked(path.parent / LOCK_NAME, wait_s):
+        old = load(path)
+        board = how(old)
+        if board != old:
+            replace_file(path, _text(board).encode(), is_alone=True, mode=0o600)
     return board
 
 
@@ -152,12 +139,16 @@ def find(
     """The entry, held or not, of that run id or beginning of one, or of that file; of `problem` where that is given.
     Of several for one file the one on `machine_class` is meant, and of several there the one that is `preferred`, by
     each in turn. Raises UsageError where there is none, or more."""
-    everything: list[Judged] = [*board.entries, *board.held]
-    known = [one for one in everything if problem in (None, one.problem)]
+    known = [one for one in board.judged if problem in (None, one.problem)]
     if not text:
         raise UsageError("which entry? name its run id, the beginning of one, or its file")
-    for matches in (_has_run_id, _begins_run_id, _is_file):
-        found = [one for one in known if matches(one, text)]
+    file = text.removeprefix("./")
+    for matches in (
+        lambda one: one.run_id == text,
+        lambda one: one.run_id.startswith(text),
+        lambda one: file in (one.file, short_file(one), Path(one.file).name),
+    ):
+        found = [one for one in known if matches(one)]
         for is_meant in (lambda one: one.machine_class == machine_class, *preferred):
             if len(found) > 1:
                 found = [one for one in found if is_meant(one)] or found
@@ -170,19 +161,6 @@ def find(
     names = [name for one in known for name in (one.run_id, one.file, Path(one.file).name)]
     hint = did_you_mean(text, names) or ("; `make board` shows them" if known else "; none is recorded")
     raise UsageError(f"no entry{of} '{text}' on the leaderboard{hint}")
-
-
-def _has_run_id(one: Judged, text: str) -> bool:
-    return one.run_id == text
-
-
-def _begins_run_id(one: Judged, text: str) -> bool:
-    return one.run_id.startswith(text)
-
-
-def _is_file(one: Judged, text: str) -> bool:
-    text = text.removeprefix("./")
-    return text in (one.file, one.file.removeprefix(f"submissions/{one.problem}/"), Path(one.file).name)
 
 
 def _text(board: Board) -> str:

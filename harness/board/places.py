@@ -94,6 +94,11 @@ class Ranked:
     copy_of: Origin | None = None
     by: By = "speedup"
 
+    @property
+    def speedup(self) -> float | None:
+        """The estimate of the ratio alone."""
+        return self.ratio.value if self.ratio else None
+
 
 def ranking(board: Board, group: Group, by: By = "speedup") -> tuple[Ranked, ...]:
     """The group's entries, best first, with their places."""

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from harness.board.entries import Board, Judged
+from harness.board.entries import Board
 from harness.board.runs import FOLDER, MAIN, SOURCES
 from harness.core.files import remove, taken_bytes
 
@@ -62,20 +62,27 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoredSubmission:
+    """A submission to the service whose source and result can go."""
+
+    id: int
+    nbytes: int
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class PrunePlan:
-    """The pieces to delete, and how many runs and sources stay. `taken` is the size of all of them now, in bytes."""
+    """The pieces to delete, and how many runs and sources stay."""
 
     pieces: tuple[Piece, ...]
     runs: int
     sources: int
-    taken: int
 
 
 def needed(board: Board, run_ids: Set[str] = frozenset(), sha256s: Set[str] = frozenset()) -> Needed:
     """The runs and sources that the board names, in histories and settlements too, and those that the others name."""
     runs, sources = set(run_ids), set(sha256s)
-    everything: list[Judged] = [*board.entries, *board.held]
-    for one in everything:
+    for one in board.judged:
         for past in (one, *one.history, *one.holds):
             runs.add(past.run_id)
             sources.add(past.sha256)
@@ -93,11 +100,11 @@ def plan(root: Path, keep: Needed, limits: Limits) -> PrunePlan:
     pieces: list[Piece] = []
     names: set[int] = set()  # of files that runs which stay share with their sources
     seen: set[int] = set()  # a file that several runs share takes its room once
-    kept = kept_bytes = taken = 0
-    by_age = sorted(_runs(root / FOLDER), key=lambda run: (run.name not in keep.run_ids, -_started(run)))
+    kept = kept_bytes = 0
+    found = (run for run in _folders(root / FOLDER) if run.name not in NO_RUNS)
+    by_age = sorted(found, key=lambda run: (run.name not in keep.run_ids, -_started(run)))
     for run in by_age:
         nbytes = taken_bytes(run, seen)
-        taken += nbytes
         can_go = run.name not in keep.run_ids and now - _changed(run) > YOUNG_S
         if can_go and (why := limits.beyond(now - _started(run), kept, kept_bytes + nbytes)):
             pieces.append(Piece(what="run", path=run, nbytes=nbytes, why=why))
@@ -107,13 +114,12 @@ def plan(root: Path, keep: Needed, limits: Limits) -> PrunePlan:
     sources = 0
     for source in _folders(root / FOLDER / SOURCES):
         nbytes = taken_bytes(source, seen)
-        taken += nbytes
         is_used = source.name in keep.sha256s or not names.isdisjoint(_inode(source / MAIN))
         if is_used or now - _changed(source) <= YOUNG_S:
             sources += 1
         else:
             pieces.append(Piece(what="source", path=source, nbytes=nbytes, why="unused"))
-    return PrunePlan(pieces=tuple(pieces), runs=kept, sources=sources, taken=taken)
+    return PrunePlan(pieces=tuple(pieces), runs=kept, sources=sources)
 
 
 def apply(found: PrunePlan, keep: Needed) -> tuple[Piece, ...]:
@@ -129,10 +135,6 @@ def apply(found: PrunePlan, keep: Needed) -> tuple[Piece, ...]:
         if not piece.path.exists():
             gone.append(piece)
     return tuple(gone)
-
-
-def _runs(folder: Path) -> Iterator[Path]:
-    return (run for run in _folders(folder) if run.name not in NO_RUNS)
 
 
 def _folders(folder: Path) -> Iterator[Path]:

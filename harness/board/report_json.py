@@ -6,11 +6,10 @@ form before it is decoded. A report is somebody's file: texts in it are as untru
 """
 
 import dataclasses
-import types
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 from harness.board.places import Place
 from harness.core.decode import DecodeError, decode, encode
@@ -45,11 +44,7 @@ def _case_json(result: CaseResult) -> Json:
         "label": result.case.title,
         "status": verdict.case_status(result),
         "error": verdict.message(result.outcome) or None,
-        "outcome": encode(result.outcome),
-        "verdicts": encode(result.verdicts),
-        "bound": encode(result.bound),
-        "figures": encode(result.figures),
-        "logs": encode(result.logs),
+        **{name: encode(getattr(result, name)) for name in ("outcome", "verdicts", "bound", "figures", "logs")},
         "profile": _profile(profile) if profile else None,
     }
 
@@ -75,7 +70,7 @@ def from_json(found: object) -> EvalReport:
     values["submission"] = _submission(values.get("submission"))
     values["warnings"] = [_warning(one) for one in _list(values, "warnings")]
     cases = _list(values, "cases")
-    report = decode(EvalReport, known(EvalReport, values | {"results": []}))
+    report = decode(EvalReport, values | {"results": []}, strict=False)
     _check_date(report.started_at)
     form = _case_1 if schema == 1 else _case
     results = tuple(_result(form, one, report.device, f"$.cases[{index}]") for index, one in enumerate(cases))
@@ -96,7 +91,7 @@ def _check_date(text: str) -> None:
 def _result(form: Callable[[object, str], object], value: object, device: str, path: str) -> CaseResult:
     """The decoded case. In the file its own fields lie beside its outcome, and messages name them there."""
     try:
-        return decode(CaseResult, known(CaseResult, form(value, device)), path)
+        return decode(CaseResult, form(value, device), path, strict=False)
     except DecodeError as error:
         place = path + error.path if error.path.startswith(".") else error.path.replace(f"{path}.case", path, 1)
         raise DecodeError(place, error.problem) from None
@@ -114,7 +109,7 @@ def _warning(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
     try:
-        text_of(decode(Warning, known(Warning, value)))
+        text_of(decode(Warning, value, strict=False))
     except (KeyError, ValueError):
         return {"code": "said", "values": {"text": value.get("text")}}
     return value
@@ -132,15 +127,11 @@ def _case(value: object, device: str) -> object:
     """The CaseResult: the case's own fields in a record of their own."""
     if not isinstance(value, Mapping):
         return value
-    found = dict(value)
-    names = ("kind", "params", "seed", "world_size", "published_us", "short", "near")
-    found["case"] = {name: found[name] for name in names if name in found}
-    if isinstance(found.get("profile"), Mapping):
-        found["profile"] = {"trace_json": ""} | dict(found["profile"])
+    profile = value.get("profile")
     return {
-        name: found[name]
-        for name in ("case", "outcome", "verdicts", "bound", "figures", "profile", "logs")
-        if name in found
+        **value,
+        "case": value,
+        "profile": {"trace_json": "", **profile} if isinstance(profile, Mapping) else profile,
     }
 
 
@@ -156,27 +147,6 @@ def _list(values: Mapping[str, Any], name: str) -> list[object]:
 def _mapping(value: object) -> Mapping[str, Any]:
     """The mapping, or an empty one in place of anything else, of which decode then misses the keys."""
     return value if isinstance(value, Mapping) else {}
-
-
-def known(kind: Any, value: object) -> object:
-    """`value` without the keys that `kind` has no field for, at any depth; whatever does not fit is left for decode."""
-    origin, args = get_origin(kind), get_args(kind)
-    if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
-        hints = get_type_hints(kind)
-        return {key: known(hints[key], item) for key, item in value.items() if key in hints}
-    if origin is dict and isinstance(value, Mapping):
-        return {key: known(args[1], item) for key, item in value.items()}
-    if origin is tuple and isinstance(value, list):
-        return [known(args[0], item) for item in value]
-    if origin in (Union, types.UnionType):
-        tag = value.get("type") if isinstance(value, Mapping) else None
-        return known(next((one for one in args if tag is not None and _tag(one) == tag), args[0]), value)
-    return value
-
-
-def _tag(kind: Any) -> object:
-    tag = get_type_hints(kind).get("type") if dataclasses.is_dataclass(kind) else None
-    return get_args(tag)[0] if get_origin(tag) is Literal else None
 
 
 # ---- schema 1 --------------------------------------------------------------------------------------------------------

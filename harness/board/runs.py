@@ -21,7 +21,7 @@ from harness.board.entries import Board, Entry, Group, Judged, Standing
 from harness.board.judgements import code_of, problem_version
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, decode
-from harness.core.errors import HarnessError
+from harness.core.errors import HarnessError, os_error_as
 from harness.core.files import read_text, replace_file
 from harness.core.records import EvalReport, Module, Submission
 from harness.problems.shape_file import find
@@ -42,7 +42,8 @@ def store(report: EvalReport, root: Path) -> Path:
     """Writes runs/<run id>/ and returns it. The source comes first and the report last, so a folder that has one is
     whole. Raises HarnessError where nothing can be written."""
     folder = root / FOLDER / report.run_id
-    try:
+    next_ = "nothing was recorded: make room or check rights there, then evaluate again"
+    with os_error_as(HarnessError, f"{folder} cannot be written", next_):
         source = store_source(report.submission, root)
         folder.mkdir(parents=True, exist_ok=True)  # traces may be there already
         for name in _files(report.submission):
@@ -51,11 +52,6 @@ def store(report: EvalReport, root: Path) -> Path:
             (folder / f"{rank.replace(' ', '-')}.log").write_text(text, encoding="utf-8", errors="replace")
         text = json.dumps(report_json.to_json(report), indent=2) + "\n"
         replace_file(folder / "report.json", text.encode())
-    except OSError as error:
-        raise HarnessError(
-            f"{folder} cannot be written: {error.strerror}; nothing was recorded: make room or "
-            "check rights there, then evaluate again"
-        ) from None
     return folder
 
 
@@ -147,8 +143,7 @@ def with_code(found: Board, root: Path) -> Board:
 def standings(found: Board, root: Path) -> dict[str, Standing]:
     """The standing of each entry in this checkout, held or not, by run id."""
     versions: dict[Group, str | None] = {}
-    everything: list[Judged] = [*found.entries, *found.held]
-    for one in everything:
+    for one in found.judged:
         if one.group not in versions:
             versions[one.group] = _version(one, root)
     return {
@@ -156,7 +151,7 @@ def standings(found: Board, root: Path) -> dict[str, Standing]:
             reproducible=has_source(one.sha256, one.file, root, one.run_id),
             stale=None not in (one.problem_version, versions[one.group]) and one.problem_version != versions[one.group],
         )
-        for one in everything
+        for one in found.judged
     }
 
 
@@ -277,15 +272,12 @@ def store_traces(report: EvalReport, folder: Path) -> EvalReport:
         files = {f"profile-{index}-{name}": data for name, data in result.profile.files.items()}
         path = folder / f"trace-{index}.json"
         trace = {path.name: result.profile.trace_json.encode()} if result.profile.trace_json else {}
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, data in (files | trace).items():
-                path = folder / name
-                path.write_bytes(data)
-        except OSError as error:
-            raise HarnessError(
-                f"{path} cannot be written: {error.strerror}; name another folder with --trace DIR"
-            ) from None
+        for name, data in (files | trace).items():
+            with os_error_as(
+                HarnessError, f"{folder / name} cannot be written", "name another folder with --trace DIR"
+            ):
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(data)
         stored = replace(
             result.profile,
             trace=str(path.resolve()) if trace else None,

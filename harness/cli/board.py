@@ -30,7 +30,7 @@ class BoardOrder(result_files.WithFiles):
 def run(order: BoardOrder, checkout: Checkout) -> Exit:
     """`board`: shows leaderboard.yaml."""
     found = leaderboard.load(checkout.leaderboard)
-    names = {one.problem for one in (*found.entries, *found.held)}
+    names = {one.problem for one in found.judged}
     problem = find_name(order.problem, names, checkout) if order.problem else None
     standings = runs.standings(found, checkout.root)
     communication = {name: communication_words(name, checkout) for name in names}

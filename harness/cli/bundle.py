@@ -11,15 +11,17 @@ from harness.board import bundle_check, bundle_make, bundles, leaderboard, repor
 from harness.board.bundles import MANIFEST
 from harness.board.entries import Board
 from harness.cli import options, result_files
-from harness.cli.declare import SubVerb, argument, option
+from harness.cli.declare import argument, option
 from harness.cli.verify import check_launches, chosen, launch_lines
 from harness.core.checkout import Checkout, shown
+from harness.core.decode import encode
 from harness.core.errors import Exit, UsageError
 from harness.core.records import EvalReport
 from harness.evaluation import reproduce as again
 from harness.evaluation.verify import EXITS, LAUNCHES, decision_of, launches
 from harness.kinds import settings
 from harness.report import bundles as view
+from harness.report.decision import to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +65,7 @@ def renamed(arguments: Sequence[str]) -> list[str]:
 
 
 def make(order: MakeOrder, checkout: Checkout) -> Exit:
-    """Writes the bundle of an entry or a run."""
+    """Write a result as a bundle."""
     given = bundle_make.read_fields(order.system) if order.system else {}
     board = leaderboard.load(checkout.leaderboard)
     made = bundle_make.make(_recorded(order, board, checkout), board, given, checkout)
@@ -98,14 +100,19 @@ def _recorded(order: MakeOrder, board: Board, checkout: Checkout) -> EvalReport:
 
 
 def check(order: BundleCheckOrder, checkout: Checkout) -> Exit:
-    """Looks at every part; Exit.BAD_FILE where one is missing or altered."""
+    """Is every part of a bundle there and unaltered, and do its figures follow from its samples?
+
+    Exit.BAD_FILE where one is missing or altered."""
     found = bundle_check.check(bundles.read(order.bundle), checkout)
-    result_files.tell(order, view.checked_document(found), json=lambda: view.checked_json(found))
+    parts = {"sha256": found.sha256, "whole": found.is_whole, "findings": found.findings, "manifest": found.manifest}
+    result_files.tell(order, view.checked_document(found), json=lambda: {"schema": view.JSON_SCHEMA} | encode(parts))
     return Exit.OK if found.is_whole else Exit.BAD_FILE
 
 
 def reproduce(order: ReproduceOrder, checkout: Checkout) -> Exit:
-    """Runs the source again, and says whether the claim lies within the noise. The board stays as it is."""
+    """Run a bundle's source again here: does the claim lie within the noise?
+
+    The board stays as it is."""
     check_launches(order.launches)
     settings.check_seconds("--seconds", order.seconds)
     found = bundle_check.check(bundles.read(order.bundle), checkout)
@@ -114,14 +121,9 @@ def reproduce(order: ReproduceOrder, checkout: Checkout) -> Exit:
     ran = launches(ready, order.launches, checkout, progress)
     decision = decision_of(ready.one, ran, order.launches)
     document = view.reproduced_document(ready, decision, ran)
-    result_files.tell(order, document, json=lambda: view.reproduced_json(found, ready, decision, ran))
+    more = {"bundle_sha256": found.sha256, "word": view.WORDS[decision.word]}
+    result_files.tell(order, document, json=lambda: to_json(ready.one, decision, ran) | more)
     return EXITS[decision.word]
 
 
-SUB_VERBS = {
-    "make": SubVerb("write a result as a bundle", make),
-    "check": SubVerb(
-        "is every part of a bundle there and unaltered, and do its figures follow from its samples?", check
-    ),
-    "reproduce": SubVerb("run a bundle's source again here: does the claim lie within the noise?", reproduce),
-}
+SUB_VERBS = {"make": make, "check": check, "reproduce": reproduce}

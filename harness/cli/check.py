@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.cli import options, result_files
-from harness.cli.declare import option, part
+from harness.cli.declare import option
 from harness.cli.eval import EvalOrder, RunOrder, evaluate
 from harness.cli.watch import watch
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import Submission
 from harness.core.words import clean_line

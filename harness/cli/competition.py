@@ -1,7 +1,7 @@
 """Evaluate all problems of a KernelBot competition file, one after the other, with a summary over all of
 them. --list shows the problems, their deadlines and who leads here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,32 +49,19 @@ class CompetitionOrder(
 
 
 def run(order: CompetitionOrder, checkout: Checkout) -> Exit:
-    """`competition`: lists the problems, or evaluates them."""
+    """`competition`: lists the problems, or evaluates them, and exits with the first failure's code."""
     competition = read(order.competition)
     remember({one.name: order.competition.resolve().parent / one.directory for one in competition.problems}, checkout)
     chosen = _chosen(competition, order.only)
     files = _assigned([read_submission(file, checkout.root) for file in order.files], chosen)
-    if not order.list:
-        return evaluate(order, competition, chosen, files, checkout)
-    found = leaderboard.load(checkout.leaderboard)
-    terminal.show(list_document(competition, chosen, found, checkout), _console(order))
-    if order.json:
-        order.json.write(competition_json(competition, []))
-    return Exit.OK
-
-
-def evaluate(
-    order: CompetitionOrder,
-    competition: Competition,
-    chosen: Sequence[Listed],
-    files: Mapping[str, Submission],
-    checkout: Checkout,
-) -> Exit:
-    """Evaluates the problems one after the other: one that fails does not keep the others from being evaluated. Exits
-    with the first failure's code."""
-    console = _console(order)
+    console = new_console(stderr=order.json is not None and order.json.is_stdout)
+    if order.list:
+        terminal.show(list_document(competition, chosen, leaderboard.load(checkout.leaderboard), checkout), console)
+        if order.json:
+            order.json.write(competition_json(competition, []))
+        return Exit.OK
     done = []
-    for listed in chosen:
+    for listed in chosen:  # one that fails does not keep the others from being evaluated
         console.print(Rule(clean_line(listed.name), align="left"), width=min(console.width, RULE_CHARS))
         one = _evaluated(order, competition, listed, files.get(listed.name), console, checkout)
         if one.error is not None:
@@ -85,10 +72,6 @@ def evaluate(
     if order.json:
         order.json.write(competition_json(competition, done))
     return next((one.exit_code for one in done if one.exit_code != Exit.OK), Exit.OK)
-
-
-def _console(order: CompetitionOrder) -> Console:
-    return new_console(stderr=order.json is not None and order.json.is_stdout)
 
 
 def _chosen(competition: Competition, only: Sequence[str]) -> list[Listed]:

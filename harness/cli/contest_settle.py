@@ -19,6 +19,7 @@ from harness.cli.settle import SettleOrder
 from harness.cli.settle import run as settle_board
 from harness.contest import admission, rules, standings
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import Exit
 from harness.evaluation.settle import TOP, applied
 
@@ -36,7 +37,7 @@ class _WithBoard(Checkout):
 
 
 def settle(order: ContestSettleOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`settle`: rounds of launches, the order, and the order on the leaderboard."""
+    """Run the best sources of a problem's leading teams head to head, for places that they share."""
     found, now = runnable_contest(order.contest, checkout), world.now()
     admission.check_organiser(found.rules, actor(order.by, found, world), now)
     listed = found.rules.problem(order.problem)
@@ -44,13 +45,11 @@ def settle(order: ContestSettleOrder, checkout: Checkout, world: World = HERE) -
     board = leaderboard.load(checkout.leaderboard)
     leaderboard.check_writable(checkout.leaderboard)
     of_contest = _placed(order.problem, standings.full(found.rules, found.log.records(), board, now), board)
-    setting = found.rules.setting
-    asked = SettleOrder(
+    asked = part(
+        found.rules.setting,
+        SettleOrder,
         problem=str(problem.folder) if problem.is_upstream else problem.name,
         top=TOP if order.top is None else order.top,
-        suite=setting.suite,
-        ranks=setting.ranks,
-        seconds=setting.seconds,
         confined=order.confined,
         quiet=order.quiet,
     )

@@ -13,6 +13,7 @@ from harness.contest import acts, admission, rules
 from harness.contest.acts import Contest
 from harness.contest.state import ContestEntry
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import EvalReport
 from harness.evaluation import recorded
@@ -29,8 +30,10 @@ from harness.report.progress import ProgressLine
 
 
 def submit(order: SubmitOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`submit`: checks the rules, evaluates as `eval` does, and records the result on the board and in the log. By
-    another engine, the rules are checked here and now, and what waits in its queue is in time."""
+    """Evaluate a submission and enter it.
+
+    Checks the rules, evaluates as `eval` does, and records the result on the board and in the log. By another engine,
+    the rules are checked here and now, and what waits in its queue is in time."""
     found = runnable_contest(order.contest, checkout)
     member = actor(order.member, found, world)
     if order.entered is not None:
@@ -60,9 +63,8 @@ def submit(order: SubmitOrder, checkout: Checkout, world: World = HERE) -> Exit:
 
 
 def _setting(order: SubmitOrder, found: Contest, problem: Problem, checkout: Checkout) -> Setting:
-    given = found.rules.setting
-    asked = Asked(problem="", suite=given.suite, ranks=given.ranks, device=given.device, seconds=given.seconds)
-    return settings.setting(replace(asked, launches=None, confined=order.confined), checkout, problem)
+    asked = part(found.rules.setting, Asked, problem="", launches=None, confined=order.confined)
+    return settings.setting(asked, checkout, problem)
 
 
 def _evaluated(order: SubmitOrder, found: Contest, entry: ContestEntry, checkout: Checkout, world: World) -> Exit:

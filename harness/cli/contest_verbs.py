@@ -86,7 +86,7 @@ def actor(named: str | None, found: Contest, world: World) -> str:
 
 # ---- to look at ------------------------------------------------------------------------------------------------------
 def show_list(order: orders.ListOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`list`."""
+    """The contests that there are."""
     files = order.files or sorted((checkout.root / acts.FOLDER).glob("*.yaml"))
     if not files:
         raise UsageError(f"there is no contest in {acts.FOLDER}/; name its file, or put it there (docs/contest.md)")
@@ -103,7 +103,7 @@ def show_list(order: orders.ListOrder, checkout: Checkout, world: World = HERE) 
 
 
 def show(order: orders.ShowOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`show`."""
+    """A contest's rules and teams, one entry's history, or the whole audit log."""
     found = contest_of(order.contest, checkout)
     rules.check(found.rules, found.file, checkout)
     if order.entry is not None or order.log:
@@ -130,7 +130,7 @@ def _check_insight(order: orders.ShowOrder, found: Contest, world: World) -> Non
 
 
 def show_standings(order: orders.StandingsOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`standings`."""
+    """Who stands where."""
     found, now = contest_of(order.contest, checkout), world.now()
     if order.problem is not None:
         found.rules.problem(order.problem)
@@ -145,7 +145,7 @@ def show_standings(order: orders.StandingsOrder, checkout: Checkout, world: Worl
 
 
 def show_stats(order: orders.StatsOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`stats`."""
+    """Submissions, best results and failures over time."""
     found, now = contest_of(order.contest, checkout), world.now()
     view = statistics.full if _is_organiser(order, found, world) else statistics.public
     shown = view(found.rules, found.log.records(), now)
@@ -166,7 +166,7 @@ def _is_organiser(order: orders.StandingsOrder | orders.StatsOrder, found: Conte
 
 # ---- teams -----------------------------------------------------------------------------------------------------------
 def register(order: orders.RegisterOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`register`."""
+    """Register a team, or further members of one."""
     found = contest_of(order.contest, checkout)
     rules.check(found.rules, found.file, checkout)
     by = actor(order.by, found, world)
@@ -181,14 +181,14 @@ def register(order: orders.RegisterOrder, checkout: Checkout, world: World = HER
 
 
 def withdraw(order: orders.WithdrawOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`withdraw`."""
+    """Take an entry of one's own team back."""
     found = contest_of(order.contest, checkout)
     return _told(acts.withdraw(found, order.entry, world.now(), actor(order.member, found, world)))
 
 
 # ---- organisers ------------------------------------------------------------------------------------------------------
 def freeze(order: orders.ContestOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`freeze`."""
+    """Keep the public standings as they are now."""
     found, now = contest_of(order.contest, checkout), world.now()
     acts.freeze(found, now, actor(order.by, found, world), frozen=True)
     print(f"{found.key}: frozen; the public sees the standings of {shown_time(now)}")
@@ -196,7 +196,7 @@ def freeze(order: orders.ContestOrder, checkout: Checkout, world: World = HERE) 
 
 
 def unfreeze(order: orders.ContestOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`unfreeze`."""
+    """Let the public standings follow again."""
     found = contest_of(order.contest, checkout)
     acts.freeze(found, world.now(), actor(order.by, found, world), frozen=False)
     print(f"{found.key}: unfrozen; the public sees the standings as they are")
@@ -204,25 +204,25 @@ def unfreeze(order: orders.ContestOrder, checkout: Checkout, world: World = HERE
 
 
 def review(order: orders.ReviewOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`review`."""
+    """Say that an organiser has read a reproduced entry's source: it is verified then."""
     found = contest_of(order.contest, checkout)
     return _told(acts.review(found, order.entry, world.now(), actor(order.by, found, world), order.note))
 
 
 def award(order: orders.AwardOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`award`."""
+    """Give a verified entry an award."""
     found, board = contest_of(order.contest, checkout), leaderboard.load(checkout.leaderboard)
     return _told(acts.award(found, order.entry, order.award, board, world.now(), actor(order.by, found, world)))
 
 
 def disqualify(order: orders.DecideOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`disqualify`."""
+    """Take an entry out, for a reason."""
     found = contest_of(order.contest, checkout)
     return _told(acts.disqualify(found, order.entry, order.why, world.now(), actor(order.by, found, world)))
 
 
 def reinstate(order: orders.DecideOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`reinstate`."""
+    """Take a disqualification back, for a reason."""
     found = contest_of(order.contest, checkout)
     return _told(acts.reinstate(found, order.entry, order.why, world.now(), actor(order.by, found, world)))
 
@@ -234,8 +234,9 @@ def _told(entry: ContestEntry) -> Exit:
 
 
 def verify_top(order: orders.VerifyTopOrder, checkout: Checkout, world: World = HERE) -> Exit:
-    """`verify-top`: the leading entries that are not reproduced yet, by evaluation.verify. Exits with the worst
-    decision's code."""
+    """Run the leading entries of a problem again: do they reproduce what they claim.
+
+    Those that are not reproduced yet, by evaluation.verify. Exits with the worst decision's code."""
     found = runnable_contest(order.contest, checkout)
     by = actor(order.by, found, world)
     admission.check_organiser(found.rules, by, world.now())
@@ -280,6 +281,7 @@ def _verified(
     world: World,
     by: str,
 ) -> verify.Word:
+    """Runs an entry again, shows the decision, and writes it to the contest's log and to the checkout's board."""
     listed = found.rules.problem(entry.problem)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
     where = str(problem.folder) if problem.is_upstream else problem.name
@@ -289,7 +291,14 @@ def _verified(
 
     done = verify.launches(ready, count, checkout, launch_lines(said, count, order.quiet))
     decided = verify.decision_of(one, done, count)
-    _record(found, entry, ready, decided, done, checkout, world, by)
+    if event := _event_of(entry, ready, decided, done):
+        acts.settle(found, event, world.now(), by)
+
+    def on_board(board: Board) -> Board:  # where the entry still stands there
+        still = next((each for each in board.judged if each.run_id == one.run_id), None)
+        return verify.applied(board, still, decided, done, ready.version) if still is not None else board
+
+    leaderboard.change(checkout.leaderboard, on_board)
     console = new_console()
     console.print(Text(said, style="bold"))
     terminal.show(decision.document_of(one, decided, done), console, order.quiet)
@@ -307,34 +316,19 @@ def _claimed(entry: ContestEntry, checkout: Checkout) -> Judged:
     return held
 
 
-def _record(
-    found: Contest,
-    entry: ContestEntry,
-    ready: Ready,
-    decided: Decision,
-    done: list[EvalReport],
-    checkout: Checkout,
-    world: World,
-    by: str,
-) -> None:
-    """The decision in the contest's log, and on the checkout's board where the entry still stands there."""
+def _event_of(
+    entry: ContestEntry, ready: Ready, decided: Decision, done: list[EvalReport]
+) -> EvaluationHeld | Reproduced | None:
+    """The decision as the contest's log has it; None where nothing was decided."""
     one = ready.one
     alone = Board(entries=(one,)) if isinstance(one, Entry) else Board(held=(one,))
     after = verify.applied(alone, one, decided, done, ready.version)
     if decided.word == "held":
-        run_id = done[-1].run_id
-        event = EvaluationHeld(entry=entry.number, check=decided.check, evidence=after.held[0].evidence, run_id=run_id)
-        acts.settle(found, event, world.now(), by)
+        evidence, run_id = after.held[0].evidence, done[-1].run_id
+        return EvaluationHeld(entry=entry.number, check=decided.check, evidence=evidence, run_id=run_id)
     if decided.word == "verified":
         (reached,) = after.entries
         assert reached.verified is not None
         evaluation = None if entry.evaluation is not None else acts.slim(reached)
-        reproduced = Reproduced(entry=entry.number, verified=reached.verified, evaluation=evaluation)
-        acts.settle(found, reproduced, world.now(), by)
-
-    def on_board(board: Board) -> Board:
-        everything: list[Judged] = [*board.entries, *board.held]
-        still = next((each for each in everything if each.run_id == one.run_id), None)
-        return verify.applied(board, still, decided, done, ready.version) if still is not None else board
-
-    leaderboard.change(checkout.leaderboard, on_board)
+        return Reproduced(entry=entry.number, verified=reached.verified, evaluation=evaluation)
+    return None

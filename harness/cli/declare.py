@@ -16,12 +16,11 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 from harness.core.decode import did_you_mean
 from harness.core.errors import UsageError
 
-Record = TypeVar("Record")
 REQUIRED: Any = MISSING  # in place of a default
 BESIDE = (argparse.PARSER, argparse.REMAINDER)  # what follows such a positional is another parser's
 
@@ -52,14 +51,6 @@ def argument(help: str, *flags: str, default: Any = REQUIRED, missing: str = "",
     return field(default=default, metadata={Option: one})
 
 
-class SubVerb(NamedTuple):
-    """A verb behind another one."""
-
-    help: str
-    run: Callable[..., Any]
-    description: str = ""  # none: the help, as a sentence
-
-
 def order_type(run: Callable[..., Any]) -> Any:
     """The record that a verb takes: the annotation of its first parameter."""
     return next(iter(inspect.signature(run).parameters.values())).annotation
@@ -76,15 +67,18 @@ def flags_of(each: Field[Any], one: Option) -> tuple[str, ...]:
 
 
 def fill(parser: argparse.ArgumentParser, verb: Any) -> None:
-    """Adds what a verb's module declares: the order of its `run`, or its SUB_VERBS."""
-    sub_verbs: dict[str, SubVerb] = getattr(verb, "SUB_VERBS", {})
+    """Adds what a verb's module declares: the order of its `run`, or its SUB_VERBS, functions whose docstrings begin
+    with what --help says of them, in a sentence. A verb with one of them describes that too."""
+    sub_verbs: dict[str, Callable[..., Any]] = getattr(verb, "SUB_VERBS", {})
     if not sub_verbs:
         add(parser, verb.run)
         return
     commands = parser.add_subparsers(title="verbs", required=True, metavar="VERB", dest="sub_verb")
-    for name, (text, run, description) in sub_verbs.items():
-        sentence = text[0].upper() + text[1:] + ("" if text.endswith("?") else ".")
-        add(commands.add_parser(name, help=text, description=description or sentence), run)
+    for name, run in sub_verbs.items():
+        sentence = " ".join((run.__doc__ or "").partition("\n\n")[0].split())
+        text = sentence[0].lower() + sentence[1:].removesuffix(".")
+        description = verb.__doc__ if len(sub_verbs) == 1 else sentence
+        add(commands.add_parser(name, help=text, description=description), run)
 
 
 def add(parser: argparse.ArgumentParser, run: Callable[..., Any]) -> None:
@@ -149,12 +143,6 @@ def order_of(run: Callable[..., Any], values: argparse.Namespace) -> Any:
             raise UsageError(one.missing)
     given = {each.name: words[each.name] for each, _ in declared(kind) if words[each.name] is not None}
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
-
-
-def part(order: object, kind: type[Record], **more: Any) -> Record:
-    """A record of the fields that an order has too; `more` are others, or other values."""
-    names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
-    return kind(**{name: getattr(order, name) for name in names if hasattr(order, name)} | more)
 
 
 def given(order: Any, *names: str) -> list[str]:

@@ -14,8 +14,8 @@ from harness.report.findings import document_of, to_json
 class DoctorOrder(result_files.WithFiles):
     """Whether the collectives are tried, too."""
 
-    json: result_files.JsonFile | None = option(
-        None,
+    json: result_files.ResultFile | None = result_files.result_file(
+        "json",
         "write the findings to FILE as one JSON object; - or no FILE writes it to standard output instead of the table",
         nargs="?",
         const=result_files.STDOUT,

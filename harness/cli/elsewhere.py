@@ -14,21 +14,8 @@ from pathlib import Path
 
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
-from harness.engine import registry
-from harness.engine.base import (
-    ERR,
-    OUT,
-    Cancelled,
-    Engine,
-    EngineError,
-    Exited,
-    Job,
-    JobDone,
-    Lost,
-    Overdue,
-    Ticket,
-    Waiting,
-)
+from harness.engine import base, registry
+from harness.engine.base import Engine, EngineError, Job, JobDone, Lost, Ticket
 
 LOOK_S = 0.2
 USE = "commands"  # the folder of these jobs
@@ -64,12 +51,12 @@ def _followed(engine: Engine, command: tuple[str, ...], limit_s: float) -> JobDo
     """How a new job ended; what it printed is printed by then, and the engine keeps nothing of it."""
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
     ticket = engine.submit(Job(id=name, command=command, deadline_s=limit_s))
-    shown = {OUT: 0, ERR: 0}
+    shown = {base.OUT: 0, base.ERR: 0}
     is_told = False
     try:
         while True:
             state = engine.poll(ticket)
-            if not isinstance(state, Waiting):
+            if not isinstance(state, base.Waiting):
                 _show(engine, ticket, shown)
             elif not is_told:
                 print("waiting in the cluster's queue", file=sys.stderr)
@@ -83,7 +70,7 @@ def _followed(engine: Engine, command: tuple[str, ...], limit_s: float) -> JobDo
 
 def _show(engine: Engine, ticket: Ticket, shown: dict[str, int]) -> None:
     """Prints what is new."""
-    for name, stream in ((ERR, sys.stderr), (OUT, sys.stdout)):
+    for name, stream in ((base.ERR, sys.stderr), (base.OUT, sys.stdout)):
         new = engine.printed(ticket, name, shown[name])
         shown[name] += len(new)
         stream.write(new.decode(errors="replace"))
@@ -92,16 +79,16 @@ def _show(engine: Engine, ticket: Ticket, shown: dict[str, int]) -> None:
 
 def _code(state: JobDone, limit_s: float) -> int:
     match state.end:
-        case Exited(code=code) if code >= 0:
+        case base.Exited(code=code) if code >= 0:
             return code
-        case Exited(code=code):
+        case base.Exited(code=code):
             raise EngineError(f"the job was ended from outside, by signal {-code}; `scontrol show job` may say by whom")
-        case Overdue():
+        case base.Overdue():
             raise JobTimedOut(
                 f"the job took longer than {limit_s / 60:.0f} min and was ended; engine.yaml's time_limit_min sets the "
                 "limit"
             )
-        case Cancelled():
+        case base.Cancelled():
             return Exit.INTERRUPTED
     raise HarnessError("the job ended and left no exit code; run it again")
 

@@ -15,7 +15,7 @@ from harness.cli.declare import option
 from harness.core import accounts
 from harness.core.checkout import Checkout
 from harness.core.decode import encode
-from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.errors import Exit, HarnessError, UsageError, os_error_as
 from harness.core.records import Mode, Submission
 from harness.core.words import clean_line
 from harness.evaluation import beside
@@ -103,8 +103,8 @@ class EvalOrder(options.Rewarded, options.Recorded, options.Timed, RunOrder):
     until: float | None = option(
         None, "go on head to head, at most ten minutes, until the two are in order or differ by less", metavar="PERCENT"
     )
-    result: result_files.AgentFile | None = option(
-        None, "write stages, verdict, figures, a hint and a reward to FILE as JSON (docs/agents.md)"
+    result: result_files.ResultFile | None = result_files.result_file(
+        "result", "write stages, verdict, figures, a hint and a reward to FILE as JSON (docs/agents.md)"
     )
 
 
@@ -183,10 +183,8 @@ def _progress(quiet: bool, events: Path | None) -> Iterator[Progress]:
             yield line
             return
         result_files.check_replaceable("--events", events)
-        try:
+        with os_error_as(UsageError, f"--events {events}: cannot be written", "name another file"):
             out = stack.enter_context(open(events, "wb", buffering=0, opener=_without_waiting))
-        except OSError as error:
-            raise UsageError(f"--events {events}: cannot be written: {error.strerror}; name another file") from None
         yield Both(line, EventLog(out))
 
 
@@ -201,10 +199,8 @@ def _trace_folder(order: EvalOrder) -> Path | None:
         return None
     if order.mode != "profile":
         raise UsageError(f"--trace {order.trace}: only --mode profile writes traces; add it, or leave --trace out")
-    try:
+    with os_error_as(UsageError, f"--trace {order.trace}: cannot be made", "name another folder"):
         order.trace.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--trace {order.trace}: cannot be made: {error.strerror}; name another folder") from None
     if not os.access(order.trace, os.W_OK):
         raise UsageError(f"--trace {order.trace}: cannot be written to; name another folder")
     return order.trace

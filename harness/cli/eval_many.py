@@ -24,11 +24,11 @@ from harness.agents.journal import read_results
 from harness.agents.judge import Judge, Terms
 from harness.agents.many import How, many
 from harness.agents.result import Result
-from harness.agents.score import score_of, speedup
+from harness.agents.score import score_of
 from harness.cli import options, result_files
-from harness.cli.declare import argument, option, part
+from harness.cli.declare import argument, option
 from harness.core.checkout import Checkout
-from harness.core.decode import encode
+from harness.core.decode import encode, part
 from harness.core.errors import BadFileError, Exit, UsageError
 from harness.core.words import clean_line, speedup_text
 from harness.kinds.registry import set_members
@@ -133,7 +133,7 @@ class Tally:
         self.judged += 1
         self.verdicts[result.verdict] = self.verdicts.get(result.verdict, 0) + 1
         self.ranked += result.ranked
-        if result.ranked and not result.copy_of and (value := speedup(result)) is not None:
+        if result.ranked and not result.copy_of and (value := result.speedup) is not None:
             self.best = max(self.best, (value, result.id))
 
     def text(self) -> str:
@@ -181,7 +181,7 @@ def _shown(results: Iterator[Result], tally: Tally, console: Console, quiet: boo
 def line_of(result: Result, tally: Tally) -> str:
     """`[ 12.3 s]  3/200  pass  1.83x  candidate-7`."""
     took = f"[{time.monotonic() - tally.began_s:6.1f} s] {tally.before + tally.judged:>4}/{tally.total}"
-    figure = speedup_text(speedup(result)) if result.ranked else f"({speedup_text(speedup(result))})"
+    figure = speedup_text(result.speedup) if result.ranked else f"({speedup_text(result.speedup)})"
     copy = f"  a copy of {clean_line(result.copy_of)}" if result.copy_of else ""
     shown = figure if result.verdict == "pass" else "-"
     return f"{took}  {result.verdict:<9}  {shown:>8}  {clean_line(result.id)}{copy}"

@@ -19,8 +19,9 @@ from harness.agents import harbor
 from harness.agents.reward import Function
 from harness.board import leaderboard, reports
 from harness.cli import options
-from harness.cli.declare import argument, option, part
+from harness.cli.declare import argument, option
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import Exit, UsageError
 from harness.core.words import clean_line, count_text
 from harness.gpumode import task_folder

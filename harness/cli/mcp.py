@@ -10,8 +10,9 @@ from harness.agents.tasks import Tasks
 from harness.agents.tools import Settings, Tools
 from harness.agents.workspace import Workspace
 from harness.cli import options
-from harness.cli.declare import option, part
+from harness.cli.declare import option
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import Exit
 
 

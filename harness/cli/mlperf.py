@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cli import result_files
-from harness.cli.declare import SubVerb, argument, option
+from harness.cli.declare import argument, option
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.evaluation import mlperf
@@ -30,10 +30,12 @@ class MlperfScoreOrder(result_files.WithFiles):
 
 
 def score(order: MlperfScoreOrder, checkout: Checkout) -> Exit:
-    """Scores every result in the folder; Exit.INVALID where one is refused."""
+    """Score the logs of results.
+
+    Those of every result in the folder; Exit.INVALID where one is refused."""
     found = mlperf.score(order.folder, order.reference)
     result_files.tell(order, document_of(found), json=lambda: to_json(found))
     return Exit.INVALID if any(one.result.refused for one in found) else Exit.OK
 
 
-SUB_VERBS = {"score": SubVerb("score the logs of results", score, __doc__)}
+SUB_VERBS = {"score": score}

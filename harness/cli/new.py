@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from harness.cli.declare import argument
 from harness.core.checkout import Checkout
-from harness.core.errors import Exit, UsageError
+from harness.core.errors import Exit, UsageError, os_error_as
 from harness.core.files import replace_file
 from harness.problems.skeleton import problem_files
 
@@ -32,9 +32,7 @@ def run(order: NewOrder, checkout: Checkout) -> Exit:
 def write(checkout: Checkout, path: str, text: str) -> None:
     """Writes a file of the checkout and says so. Raises UsageError where that fails."""
     target = checkout.root / path
-    try:
+    with os_error_as(UsageError, f"{path}: cannot be written", "check rights there"):
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(target, text.encode())
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}; check rights there") from None
     print(path)

@@ -9,8 +9,9 @@ from typing import Any, TextIO
 
 from harness.agents.reward import Function
 from harness.cli import result_files
-from harness.cli.declare import REQUIRED, argument, given, option, part
-from harness.core.errors import UsageError
+from harness.cli.declare import REQUIRED, argument, given, option
+from harness.core.decode import part
+from harness.core.errors import UsageError, os_error_as
 from harness.core.files import replace_file
 from harness.kinds.settings import DEVICES, LAUNCHES, Asked
 
@@ -175,13 +176,11 @@ def write_out(out: Path, data: bytes, make_folder: bool = False, option: str = "
         return sys.stderr
     if out.suffix != replaces:
         result_files.check_replaceable(option, out)
-    try:
+    with os_error_as(UsageError, f"{option} {out}: cannot be written", "name another file"):
         if make_folder:
             out.parent.mkdir(parents=True, exist_ok=True)
         if out.exists() and not out.is_file():
             out.write_bytes(data)
         else:
             replace_file(out, data)
-    except OSError as error:
-        raise UsageError(f"{option} {out}: cannot be written: {error.strerror}; name another file") from None
     return sys.stdout

@@ -11,13 +11,12 @@ does. So what is written must fit into the pipe, and a value is always one line.
 
 import argparse
 import ast
-import contextlib
 import dataclasses
 import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
@@ -27,28 +26,15 @@ from harness.cli import declare
 from harness.cli.declare import argument, option
 from harness.core import accounts, processes
 from harness.core.checkout import Checkout
-from harness.core.decode import DecodeError, decode
+from harness.core.decode import DecodeError, as_bad_file, decode
 from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
 from harness.core.records import Case, Crashed, EvalReport, Mode, Raised
 from harness.core.words import clean
 from harness.core.yaml_file import read_yaml
 from harness.evaluation.evaluate import evaluate
+from harness.gpumode import result_lines
 from harness.gpumode.folder import FILE
-from harness.gpumode.result_lines import (
-    CaseLine,
-    Pairs,
-    combined_seed,
-    encoded,
-    error_text,
-    key_of,
-    parse_cases,
-    printed,
-    report_pairs,
-    result_fd,
-    room_bytes,
-    send,
-    unfinished_pairs,
-)
+from harness.gpumode.result_lines import CaseLine, Pairs, key_of, parse_cases
 from harness.judging import verdict
 from harness.judging.warnings import text_of
 from harness.kinds.kind import Order, Setting
@@ -56,6 +42,7 @@ from harness.kinds.op.plan import make_plan
 from harness.kinds.settings import DEVICES, check_seconds
 from harness.machine import host
 from harness.problems.problem import MAX_INT, OFFICIAL, Marks, Problem, Suite, check_ranks
+from harness.problems.python_text import UNREADABLE
 from harness.problems.shape_file import find, problem_names
 from harness.problems.submission import read_submission
 from harness.report.console import new_console
@@ -103,7 +90,7 @@ def cases_of(
         for key, most in (("world_size", MAX_INT), ("seed", MAX_SEED)):
             numbers[key] = decode(int, values.pop(key, 1), f"{where}.{key}")  # one rank's cases have no world_size
             if key == "seed" and secret is not None:
-                numbers[key] = combined_seed(numbers[key], secret)
+                numbers[key] = result_lines.combined_seed(numbers[key], secret)
             if not 0 <= numbers[key] <= most:
                 raise DecodeError(f"{where}.{key}", f"expected 0 to {most}, found {numbers[key]}")
         for key, value in values.items():
@@ -131,7 +118,7 @@ def recognise(lines: Sequence[CaseLine], reference: str, checkout: Checkout) -> 
     keys = set(lines[0].values)
     try:
         tree = ast.parse(reference)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
+    except UNREADABLE as error:
         raise BadFileError(f"reference.py: Python cannot read it: {error}") from None
     names = {
         getattr(node, field) for node in ast.walk(tree) for field in ("id", "attr", "name") if hasattr(node, field)
@@ -220,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Evaluates and exits with KernelBot's codes."""
     order = declare.order_of(run, parser().parse_args(argv))
     processes.interrupt_on_signals()
-    fd = result_fd(os.environ)
+    fd = result_lines.result_fd(os.environ)
     if fd is None:
         told = "POPCORN_FD names no descriptor that results can be written to"
         print(f"error: {told}; KernelBot's runner sets it, and POPCORN_FD=1 shows them here", file=sys.stderr)
@@ -229,7 +216,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # what is known is written, in at most STALL_S
     try:
-        send(fd, encoded(pairs, room_bytes(fd)))
+        result_lines.send(fd, result_lines.encoded(pairs, result_lines.room_bytes(fd)))
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         code = code or int(error.exit_code)
@@ -241,7 +228,7 @@ def run(order: PopcornOrder, environ: Mapping[str, str], checkout: Checkout) -> 
     mode, words_are_true = order.mode, order.words_are_true or environ.get(STRINGS) == "1"
     specs: list[str] = []
     try:
-        with _as_bad_file(order.cases):
+        with as_bad_file(order.cases):
             lines = parse_cases(_text(order.cases))
             specs = [line.spec for line in lines]
             problem = recognise(lines, _text(Path("reference.py")), checkout)
@@ -249,17 +236,17 @@ def run(order: PopcornOrder, environ: Mapping[str, str], checkout: Checkout) -> 
         report = _evaluated(order, problem, cases, _number(environ, "POPCORN_GPUS"), checkout)
         _tell(report, specs)
         passed = verdict.status(report) == "pass"
-        return report_pairs(specs, report.results, passed), _exit_code(report)
+        return result_lines.report_pairs(specs, report.results, passed), _exit_code(report)
     except HarnessError as error:
         print(f"error: {clean(str(error))}", file=sys.stderr)
         code = DEVICE_FAILED if DEVICE_ERROR.search(str(error)) else int(error.exit_code)
-        return unfinished_pairs(mode, specs, str(error)), code
+        return result_lines.unfinished_pairs(mode, specs, str(error)), code
     except (OSError, MemoryError) as error:
         print(f"error: {host.refusal(error)}", file=sys.stderr)
-        return unfinished_pairs(mode, specs, host.refusal(error)), int(Exit.ERROR)
+        return result_lines.unfinished_pairs(mode, specs, host.refusal(error)), int(Exit.ERROR)
     except KeyboardInterrupt:
         print("interrupted: every rank is ended", file=sys.stderr)
-        return unfinished_pairs(mode, specs, "interrupted"), int(Exit.INTERRUPTED)
+        return result_lines.unfinished_pairs(mode, specs, "interrupted"), int(Exit.INTERRUPTED)
 
 
 def _evaluated(
@@ -275,7 +262,7 @@ def _evaluated(
     submission = read_submission(Path("submission.py"), checkout.root)
     where = f"{world_size} ranks on {device}"
     print(f"{problem.name} ({problem.leaderboard}) by this checkout's reference, {where}", file=sys.stderr)
-    suite = _suite(problem, order.mode, cases, order.timeout, order.seconds, Path(FILE))
+    suite = _suite(problem, order, cases, Path(FILE))
     setting = Setting(problem=problem, suite=suite, device=device, world_size=world_size)
     plan = make_plan(Order(setting=setting, submission=submission, mode=order.mode, author=accounts.login()))
     with ProgressLine(new_console(stderr=True)) as progress:
@@ -312,48 +299,45 @@ def timeouts(task: Path) -> Timeouts:
     )
 
 
-def _suite(
-    problem: Problem,
-    mode: Mode,
-    cases: tuple[Case, ...],
-    timeout_s: float | None,
-    benchmark_s: float | None,
-    task: Path,
-) -> Suite:
+def _suite(problem: Problem, order: PopcornOrder, cases: tuple[Case, ...], task: Path) -> Suite:
     """The problem's official suite with these cases alone, and with the timeouts of a staged task.yml."""
-    check_seconds("--timeout", timeout_s)
-    check_seconds("--seconds", benchmark_s)
+    check_seconds("--timeout", order.timeout)
+    check_seconds("--seconds", order.seconds)
     official, said = problem.suite(OFFICIAL), timeouts(task)
 
     def limit_s(published_s: float) -> float:
-        return timeout_s or max(published_s - MARGIN_S, published_s / 2)
+        return order.timeout or max(published_s - MARGIN_S, published_s / 2)
 
     return replace(
         official,
-        tests=cases if mode == "test" else (),
-        benchmarks=() if mode == "test" else cases,
+        tests=cases if order.mode == "test" else (),
+        benchmarks=() if order.mode == "test" else cases,
         test_timeout_s=limit_s(said.test_timeout or official.test_timeout_s),
         benchmark_timeout_s=limit_s(said.benchmark_timeout or official.benchmark_timeout_s),
         ranked_timeout_s=limit_s(said.ranked_timeout or official.ranked_timeout_s),
-        benchmark_s=benchmark_s or official.benchmark_s,
+        benchmark_s=order.seconds or official.benchmark_s,
         drawn=0,
     )
 
 
 def _exit_code(report: EvalReport) -> int:
     failed = verdict.first_failure(report)
-    if failed is not None and isinstance(failed.outcome, Raised | Crashed) and DEVICE_ERROR.search(error_text(failed)):
+    if (
+        failed is not None
+        and isinstance(failed.outcome, Raised | Crashed)
+        and DEVICE_ERROR.search(result_lines.error_text(failed))
+    ):
         return DEVICE_FAILED
     return int(verdict.exit_code(report))
 
 
 def _tell(report: EvalReport, specs: Sequence[str]) -> None:
     """What the submission printed goes to stdout, as if it had run here; what there is to say of it to stderr."""
-    if said := printed(report):
+    if said := result_lines.printed(report):
         print(said[:PRINTED_CHARS])
     for index, (spec, result) in enumerate(zip(specs, report.results, strict=True)):
         if verdict.case_status(result) == "fail":
-            print(f"{result.case.kind} {index} ({spec}): {clean(error_text(result))}", file=sys.stderr)
+            print(f"{result.case.kind} {index} ({spec}): {clean(result_lines.error_text(result))}", file=sys.stderr)
     for warning in report.warnings:
         print(f"warning: {clean(text_of(warning))}", file=sys.stderr)
 
@@ -373,11 +357,3 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
     if text and not re.fullmatch("[0-9]{1,40}", text):
         raise UsageError(f"{name}={text}: expected a whole number")
     return int(text) if text else None
-
-
-@contextlib.contextmanager
-def _as_bad_file(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except DecodeError as error:
-        raise BadFileError(f"{path}: {error}") from None

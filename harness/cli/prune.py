@@ -72,7 +72,7 @@ def pruned(limits: Limits, apply: bool, checkout: Checkout) -> Found:
         pieces = prune.apply(plan, _needed(checkout, service.run_ids))  # as it is by now
         caches = {name: nbytes for name, nbytes in caches.items() if compile_cache.drop(checkout.root, name)}
         kept.forget(queue, service.stored, ranks_most)
-    return Found(plan=plan, pieces=pieces, caches=caches, service=service, applied=apply)
+    return Found(plan=plan, pieces=pieces, caches=caches, stored=service.stored, applied=apply)
 
 
 def _needed(checkout: Checkout, run_ids: frozenset[str]) -> Needed:

@@ -39,8 +39,7 @@ def selected(found: Board, order: RejudgeOrder, checkout: Checkout) -> list[Judg
     if order.entries:
         named = [chosen(found, text, order.problem, checkout) for text in order.entries]
         return list({id(one): one for one in named}.values())
-    everything: list[Judged] = [*found.entries, *found.held]
-    meant = [one for one in everything if name in (None, one.problem)]
+    meant = [one for one in found.judged if name in (None, one.problem)]
     if not meant:
         raise UsageError(f"no entry{f' of {name}' if name else ''} is on the leaderboard: there is nothing to judge")
     return meant

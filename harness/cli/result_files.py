@@ -7,6 +7,7 @@ there.
 import argparse
 import contextlib
 import errno
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -29,12 +30,10 @@ KEPT = (".py", ".yaml", ".yml")  # names of sources, shapes, contests, the leade
 
 
 class ResultFile:
-    """One such file."""
+    """One such file; `what` is its option's name, and that of its format."""
 
-    what = ""  # it is in
-
-    def __init__(self, name: str) -> None:
-        self.name, self.option, self.is_stdout = name, f"--{self.what}", name == STDOUT
+    def __init__(self, what: str, name: str) -> None:
+        self.what, self.name, self.option, self.is_stdout = what, name, f"--{what}", name == STDOUT
         self.is_written = False  # or an attempt was made, or none may be
 
     def check(self) -> None:
@@ -76,42 +75,6 @@ class ResultFile:
     def _unwritable(self, error: OSError) -> UsageError:
         why = "nobody reads from this pipe" if error.errno == errno.ENXIO else f"cannot be written: {error.strerror}"
         return UsageError(f"{self.option} {self.name}: {why}; name another file")
-
-
-class JsonFile(ResultFile):
-    """The file of --json."""
-
-    what = "json"
-
-
-class AgentFile(ResultFile):
-    """The file of --result."""
-
-    what = "result"
-
-
-class MarkdownFile(ResultFile):
-    """The file of --markdown."""
-
-    what = "markdown"
-
-
-class JunitFile(ResultFile):
-    """The file of --junit."""
-
-    what = "junit"
-
-
-class CsvFile(ResultFile):
-    """The file of --csv."""
-
-    what = "csv"
-
-
-class HtmlFile(ResultFile):
-    """The file of --html."""
-
-    what = "html"
 
 
 def _refused(message: str, code: Exit) -> object:
@@ -175,9 +138,8 @@ class _OldFormat(argparse.Action):
     """Takes `--format json` for `--json -`."""
 
     def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option: object = None) -> None:
-        for kind in (JsonFile, MarkdownFile, CsvFile):
-            if kind.what == values:
-                setattr(namespace, kind.what, kind(STDOUT))
+        if values != "table":
+            setattr(namespace, values, ResultFile(values, STDOUT))
 
 
 def old_format(*forms: str) -> Any:
@@ -185,12 +147,18 @@ def old_format(*forms: str) -> Any:
     return option(None, argparse.SUPPRESS, "--format", action=_OldFormat, choices=["table", *forms])
 
 
+def result_file(what: str, text: str, **words: Any) -> Any:
+    """The option of a result's file in that format."""
+    return option(None, text, type=functools.partial(ResultFile, what), **words)
+
+
 @dataclass(frozen=True, kw_only=True)
 class WithJson:
     """The result for programs."""
 
-    json: JsonFile | None = option(
-        None, "write the full result to FILE as one JSON value; - writes it to standard output, with nothing else there"
+    json: ResultFile | None = result_file(
+        "json",
+        "write the full result to FILE as one JSON value; - writes it to standard output, with nothing else there",
     )
 
 
@@ -198,16 +166,16 @@ class WithJson:
 class WithFiles(WithJson):
     """The result for programs, pages and tables."""
 
-    markdown: MarkdownFile | None = option(None, "the same as Markdown, for a pull request or a job's page")
-    csv: CsvFile | None = option(None, "its tables as CSV")
-    html: HtmlFile | None = option(None, "the same as an HTML page, which loads nothing")
+    markdown: ResultFile | None = result_file("markdown", "the same as Markdown, for a pull request or a job's page")
+    csv: ResultFile | None = result_file("csv", "its tables as CSV")
+    html: ResultFile | None = result_file("html", "the same as an HTML page, which loads nothing")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForCi(WithFiles):
     """The result for CI systems."""
 
-    junit: JunitFile | None = option(None, "the same as JUnit XML, for CI systems")
+    junit: ResultFile | None = result_file("junit", "the same as JUnit XML, for CI systems")
 
 
 def of(order: object) -> ResultFiles:

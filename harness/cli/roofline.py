@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from harness.cli import options, result_files
 from harness.cli.declare import option
 from harness.core.checkout import Checkout
+from harness.core.decode import encode
 from harness.core.errors import Exit, UsageError
 from harness.evaluation.roofline import peaks_of, roofline
 from harness.kinds.registry import find
 from harness.kinds.settings import MAX_RANKS
 from harness.machine import peaks_cache
 from harness.problems.problem import OFFICIAL
-from harness.report.roofline import document_of, to_json
+from harness.report.roofline import document_of
+
+JSON_SCHEMA = 1  # of --json; 1: first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,5 +41,5 @@ def run(order: RooflineOrder, checkout: Checkout) -> Exit:
     cached = peaks_cache.path(checkout.root, "cpu", suite.benchmarks[0].world_size)
     name, peaks = peaks_of(order.hardware, peaks_cache.load(cached))
     found = roofline(problem, suite, name, peaks)
-    result_files.tell(order, document_of(found), json=lambda: to_json(found))
+    result_files.tell(order, document_of(found), json=lambda: {"schema": JSON_SCHEMA} | encode(found))
     return Exit.OK

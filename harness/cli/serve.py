@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cli import options
-from harness.cli.declare import option, part
+from harness.cli.declare import option
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import Exit
 from harness.kinds.settings import DEVICES
 from harness.serve import ServeOptions, run_server

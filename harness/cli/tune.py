@@ -9,13 +9,16 @@ from pathlib import Path
 
 from harness.board import reports
 from harness.cli import result_files
-from harness.cli.declare import option, part
+from harness.cli.declare import option
 from harness.core.checkout import Checkout
+from harness.core.decode import encode, part
 from harness.core.errors import Exit
 from harness.judging.worth import worth
 from harness.machine import tune
 from harness.machine.tune import CACHES, DROP_CACHES, NAMES, Aslr, Choice, HugePages
-from harness.report.tune import changes_document, changes_json, document_of, to_json, worth_document, worth_json
+from harness.report.tune import changes_document, document_of, worth_document
+
+JSON_SCHEMA = 1  # of --json; 1: first. `now` is the value before a change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +52,16 @@ def run(order: TuneHostOrder, checkout: Checkout) -> Exit:
     choice = part(order, Choice)
     if order.worth:
         found = worth(*(reports.find(run, checkout.root) for run in order.worth))
-        result_files.tell(order, worth_document(found), json=lambda: worth_json(found))
+        result_files.tell(order, worth_document(found), json=lambda: {"schema": JSON_SCHEMA, "worth": encode(found)})
         return Exit.OK
     if not (order.apply or order.restore):
         readings = tune.read(order.root, choice, order.only)
         are_asked = not order.only or CACHES in order.only
         blocked = tune.unwritable(order.root / DROP_CACHES) if are_asked else None
         applied = tune.load_snapshot(order.root) is not None
-        result_files.tell(
-            order,
-            document_of(readings, blocked, applied),
-            json=lambda: to_json(readings, blocked, applied),
-        )
+        told = {"settings": readings, "caches_blocked": blocked, "applied": applied}
+        document = document_of(readings, blocked, applied)
+        result_files.tell(order, document, json=lambda: {"schema": JSON_SCHEMA} | encode(told))
         return Exit.OK
     act = "apply" if order.apply else "restore"
     tune.check_root(os.geteuid() if order.uid is None else order.uid, f"--{act}")
@@ -68,5 +69,7 @@ def run(order: TuneHostOrder, checkout: Checkout) -> Exit:
         changes, what = tune.apply(order.root, choice, order.only), "changed; tune --restore takes it back"
     else:
         changes, what = tune.restore(order.root), "restored"
-    result_files.tell(order, changes_document(changes, what), json=lambda: changes_json(changes, act))
+    result_files.tell(
+        order, changes_document(changes, what), json=lambda: {"schema": JSON_SCHEMA, act: encode(changes)}
+    )
     return Exit.OK

@@ -8,8 +8,9 @@ import sys
 from dataclasses import dataclass
 
 from harness.cli import options
-from harness.cli.declare import option, part
+from harness.cli.declare import option
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import Exit, UsageError
 from harness.kinds.registry import find
 from harness.problems.problem import OFFICIAL

@@ -4,33 +4,15 @@ Knows rules, log and state; neither evaluates nor shows anything. The time and t
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from harness.board import judgements
 from harness.board.entries import Board, Entry, one_line
-from harness.contest import admission, awards, rules, standings
-from harness.contest.lifecycle import (
-    Awarded,
-    Disqualified,
-    EntryEvent,
-    EvaluationFailed,
-    EvaluationHeld,
-    EvaluationRanked,
-    Frozen,
-    Member,
-    Registered,
-    Reinstated,
-    Reproduced,
-    Reviewed,
-    Submitted,
-    Unfrozen,
-    Via,
-    Withdrawn,
-    transition,
-)
+from harness.contest import admission, awards, lifecycle, rules, standings
+from harness.contest.lifecycle import EntryEvent, Via, transition
 from harness.contest.log import ContestLog, Record
 from harness.contest.rules import Competition
 from harness.contest.state import ContestEntry, ContestState, fold
@@ -42,7 +24,7 @@ from harness.judging import verdict
 
 FOLDER = "contests"  # of a checkout: where contests are looked for
 LOG_SUFFIX = ".log.jsonl"  # in place of .yaml, beside the contest's file
-Outcome = EvaluationRanked | EvaluationHeld | EvaluationFailed
+Outcome = lifecycle.EvaluationRanked | lifecycle.EvaluationHeld | lifecycle.EvaluationFailed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +68,12 @@ def register(
     UsageError where a rule forbids it."""
     ids = {name: f"{name}:{new_secret()}" for name in members}
 
-    def decide(records: tuple[Record, ...]) -> list[Registered]:
+    def decide(records: tuple[Record, ...]) -> list[lifecycle.Registered]:
         admission.check_registration(contest.rules, fold(records), team, members, now)
         return [
-            Registered(
-                team=team, members=tuple(Member(name=name, id_sha256=id_hash(text)) for name, text in ids.items())
+            lifecycle.Registered(
+                team=team,
+                members=tuple(lifecycle.Member(name=name, id_sha256=id_hash(text)) for name, text in ids.items()),
             )
         ]
 
@@ -110,12 +93,12 @@ def submit(
 ) -> ContestEntry:
     """Takes the submission on; its evaluation follows. Raises UsageError where a rule forbids it."""
 
-    def decide(records: tuple[Record, ...]) -> list[Submitted]:
+    def decide(records: tuple[Record, ...]) -> list[lifecycle.Submitted]:
         state = fold(records)
         own, _ = admission.check_submission(contest.rules, state, member, problem, now, team)
         number = len(state.entries) + 1
         return [
-            Submitted(
+            lifecycle.Submitted(
                 entry=number, team=own.name, member=member, problem=problem, file=one_line(file), sha256=sha256, via=via
             )
         ]
@@ -129,19 +112,21 @@ def outcome(number: int, report: EvalReport, version: str | None) -> Outcome:
     under."""
     judged = judgements.judged(report, version)
     if isinstance(judged, Entry):
-        return EvaluationRanked(entry=number, evaluation=slim(judged))
+        return lifecycle.EvaluationRanked(entry=number, evaluation=slim(judged))
     if judged is not None:
-        return EvaluationHeld(entry=number, check=judged.check, evidence=judged.evidence, run_id=judged.run_id)
+        return lifecycle.EvaluationHeld(
+            entry=number, check=judged.check, evidence=judged.evidence, run_id=judged.run_id
+        )
     failed = verdict.first_failure(report)
     if failed is None:
         return not_run(number, "the evaluation ended before every shape was run")
     why = verdict.message(failed.outcome)
-    return EvaluationFailed(entry=number, kind=failed.outcome.type, why=one_line(why))
+    return lifecycle.EvaluationFailed(entry=number, kind=failed.outcome.type, why=one_line(why))
 
 
-def not_run(number: int, why: str) -> EvaluationFailed:
+def not_run(number: int, why: str) -> lifecycle.EvaluationFailed:
     """The outcome where the harness or the machine failed; it does not count against the quota."""
-    return EvaluationFailed(entry=number, kind="not_run", why=one_line(why), counts=False)
+    return lifecycle.EvaluationFailed(entry=number, kind="not_run", why=one_line(why), counts=False)
 
 
 def slim(entry: Entry) -> Entry:
@@ -150,23 +135,30 @@ def slim(entry: Entry) -> Entry:
     return replace(entry, cases=cases, peaks=None, phases_s={}, history=(), holds=())
 
 
-def settle(contest: Contest, result: Outcome | Reproduced, now: datetime, by: str) -> ContestEntry:
-    """Writes what an evaluation, or a reproduction, came to. Raises UsageError where the entry is in no state for it:
-    withdrawn meanwhile, say."""
-    return _followed(contest, result, now, by)
+def settle(
+    contest: Contest, event: EntryEvent, now: datetime, by: str, check: Callable[[Sequence[Record]], None] | None = None
+) -> ContestEntry:
+    """Writes what happened to an entry, such as the outcome of its evaluation, and returns it as it is then. Raises
+    UsageError where its state forbids it (withdrawn meanwhile, say), and what `check` of the log's records raises."""
+
+    def decide(records: tuple[Record, ...]) -> list[EntryEvent]:
+        entry = fold(records).entry(event.entry)
+        if check is not None:
+            check(records)
+        transition(entry.state, event.type, event.entry, entry.before)
+        return [event]
+
+    return fold(contest.log.add(decide, now, by)).entry(event.entry)
 
 
 def withdraw(contest: Contest, number: int, now: datetime, member: str) -> ContestEntry:
     """The team takes the entry back. Raises UsageError where it is not the member's team's, or over or awarded."""
 
-    def decide(records: tuple[Record, ...]) -> list[Withdrawn]:
+    def check(records: Sequence[Record]) -> None:
         state = fold(records)
-        entry = state.entry(number)
-        admission.check_withdrawal(state, entry, member, now)
-        transition(entry.state, "withdrawn", number)
-        return [Withdrawn(entry=number)]
+        admission.check_withdrawal(state, state.entry(number), member, now)
 
-    return fold(contest.log.add(decide, now, member)).entry(number)
+    return settle(contest, lifecycle.Withdrawn(entry=number), now, member, check)
 
 
 # ---- organisers ------------------------------------------------------------------------------------------------------
@@ -174,13 +166,13 @@ def freeze(contest: Contest, now: datetime, by: str, frozen: bool) -> None:
     """Freezes the public standings, or lets them follow again. Raises UsageError where they are so already."""
     admission.check_organiser(contest.rules, by, now)
 
-    def decide(records: tuple[Record, ...]) -> list[Frozen | Unfrozen]:
+    def decide(records: tuple[Record, ...]) -> list[lifecycle.Frozen | lifecycle.Unfrozen]:
         since = standings.frozen_since(contest.rules, fold(records), now)
         if frozen and since is not None:
             raise admission.refused(f"the standings are frozen already, since {shown_time(since)}", "freeze", now)
         if not frozen and since is None:
             raise admission.refused("the standings are not frozen", "freeze", now)
-        return [Frozen() if frozen else Unfrozen()]
+        return [lifecycle.Frozen() if frozen else lifecycle.Unfrozen()]
 
     contest.log.add(decide, now, by)
 
@@ -188,7 +180,7 @@ def freeze(contest: Contest, now: datetime, by: str, frozen: bool) -> None:
 def review(contest: Contest, number: int, now: datetime, by: str, note: str = "") -> ContestEntry:
     """An organiser has read the source of a reproduced entry. Raises UsageError where it is not reproduced."""
     admission.check_organiser(contest.rules, by, now)
-    return _followed(contest, Reviewed(entry=number, note=one_line(note)), now, by)
+    return settle(contest, lifecycle.Reviewed(entry=number, note=one_line(note)), now, by)
 
 
 def award(contest: Contest, number: int, name: str, board: Board, now: datetime, by: str) -> ContestEntry:
@@ -196,13 +188,11 @@ def award(contest: Contest, number: int, name: str, board: Board, now: datetime,
     admission.check_organiser(contest.rules, by, now)
     rule = awards.rule_of(contest.rules, name)
 
-    def decide(records: tuple[Record, ...]) -> list[Awarded]:
-        state = fold(records)
-        places = standings.full(contest.rules, records, board, now)
+    def check(records: Sequence[Record]) -> None:
+        state, places = fold(records), standings.full(contest.rules, records, board, now)
         awards.check_award(contest.rules, state, places, state.entry(number), rule, now)
-        return [Awarded(entry=number, award=rule.name)]
 
-    return fold(contest.log.add(decide, now, by)).entry(number)
+    return settle(contest, lifecycle.Awarded(entry=number, award=rule.name), now, by, check)
 
 
 def disqualify(contest: Contest, number: int, why: str, now: datetime, by: str) -> ContestEntry:
@@ -210,7 +200,7 @@ def disqualify(contest: Contest, number: int, why: str, now: datetime, by: str) 
     admission.check_organiser(contest.rules, by, now)
     if not why.strip():
         raise UsageError("why? Give the reason, which the team will read: --why TEXT")
-    return _followed(contest, Disqualified(entry=number, why=one_line(why)), now, by)
+    return settle(contest, lifecycle.Disqualified(entry=number, why=one_line(why)), now, by)
 
 
 def reinstate(contest: Contest, number: int, why: str, now: datetime, by: str) -> ContestEntry:
@@ -218,15 +208,4 @@ def reinstate(contest: Contest, number: int, why: str, now: datetime, by: str) -
     admission.check_organiser(contest.rules, by, now)
     if not why.strip():
         raise UsageError("why? Give the reason, which all teams may read: --why TEXT")
-    return _followed(contest, Reinstated(entry=number, why=one_line(why)), now, by)
-
-
-def _followed(contest: Contest, event: EntryEvent, now: datetime, by: str) -> ContestEntry:
-    """Writes what happened to an entry, and returns it as it is then. Raises UsageError where its state forbids it."""
-
-    def decide(records: tuple[Record, ...]) -> list[EntryEvent]:
-        entry = fold(records).entry(event.entry)
-        transition(entry.state, event.type, event.entry, entry.before)
-        return [event]
-
-    return fold(contest.log.add(decide, now, by)).entry(event.entry)
+    return settle(contest, lifecycle.Reinstated(entry=number, why=one_line(why)), now, by)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from harness.board.entries import EntryCase
-from harness.board.places import is_open
+from harness.board.places import Ranked, is_open
 from harness.contest.admission import check_award_time, refused
 from harness.contest.lifecycle import transition
 from harness.contest.rules import AwardRule, Competition, Listed, Target
@@ -78,39 +78,30 @@ def check_award(
 
 
 def _check_place(standings: Standings, entry: ContestEntry, rule: AwardRule, now: datetime) -> None:
-    of_problem = [one for one in standings.problems if one.problem == entry.problem]
-    found = _find(of_problem, entry)
+    found = _find(standings, entry)
     if found is None:
         raise refused(f"entry {entry.number} is not its team's best, so it has no place", _rule(rule), now)
-    problem, index = found
-    place = problem.teams[index].row.place
-    if rule.place != place.place:
-        what = (
-            f"entry {entry.number} has place {place.text} of {entry.problem}, '{rule.name}' is for place {rule.place}"
-        )
+    problem, row = found
+    shown = f"place {row.place.text} of {entry.problem}"
+    if rule.place != row.place.place:
+        what = f"entry {entry.number} has {shown}, '{rule.name}' is for place {rule.place}"
         raise refused(what, _rule(rule), now)
-    if place.last > place.place and not rule.shared:
-        what = (
-            f"place {place.text} of {entry.problem} is shared: the measurements do not tell these entries apart, and "
-        )
-        what += f"'{rule.name}' is not shared"
-        if is_open(problem.teams[index].row, [team.row for team in problem.teams]):
-            what += f"; `contest settle CONTEST {entry.problem} --top {place.last}` runs them head to head"
+    if row.place.last > row.place.place and not rule.shared:
+        what = f"{shown} is shared: the measurements do not tell these entries apart, and '{rule.name}' is not shared"
+        if is_open(row, [team.row for team in problem.teams]):
+            what += f"; `contest settle CONTEST {entry.problem} --top {row.place.last}` runs them head to head"
         raise refused(what, _rule(rule), now)
 
 
 def _shares(standings: Standings, entry: ContestEntry, rule: AwardRule) -> bool:
     """Whether the entry, which has the award, still stands in its place: after a reinstatement it may not."""
-    found = _find([one for one in standings.problems if one.problem == entry.problem], entry)
-    return found is not None and found[0].teams[found[1]].row.place.place == rule.place
+    found = _find(standings, entry)
+    return found is not None and found[1].place.place == rule.place
 
 
-def _find(of_problem: Sequence[ProblemStandings], entry: ContestEntry) -> tuple[ProblemStandings, int] | None:
-    for problem in of_problem:
-        for index, one in enumerate(problem.teams):
-            if one.entry.number == entry.number:
-                return problem, index
-    return None
+def _find(standings: Standings, entry: ContestEntry) -> tuple[ProblemStandings, Ranked] | None:
+    rows = ((problem, team) for problem in standings.problems for team in problem.teams)
+    return next(((problem, team.row) for problem, team in rows if team.entry.number == entry.number), None)
 
 
 def _rule(rule: AwardRule) -> str:

@@ -13,9 +13,10 @@ without its awards: another entry may have them by then.
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from harness.board.entries import Entry, Verification, check_printable
+from harness.board.entries import Entry, Verification
 from harness.core.decode import DecodeError
 from harness.core.errors import UsageError
+from harness.core.limits import Limited, Printable
 
 State = Literal[
     "submitted", "ranked", "reproduced", "verified", "awarded", "held", "failed", "disqualified", "withdrawn"
@@ -28,27 +29,21 @@ Via = Literal["command line", "serve"]
 
 # ---- what happens to a contest ---------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class Member(Limited):
     """A member of a team. `id_sha256` is of the X-Popcorn-Cli-Id that the member submits with; the id itself is shown
     once, at registration, and not kept."""
 
-    name: str
-    id_sha256: str
-
-    def __post_init__(self) -> None:
-        check_printable(self, "name", "id_sha256")
+    name: Printable
+    id_sha256: Printable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Registered:
+class Registered(Limited):
     """A team with its first members, or further members of one."""
 
     type: Literal["registered"] = "registered"
-    team: str
+    team: Printable
     members: tuple[Member, ...]
-
-    def __post_init__(self) -> None:
-        check_printable(self, "team")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +70,7 @@ class Repaired:
 
 # ---- what happens to an entry ----------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
-class OfEntry:
+class OfEntry(Limited):
     """`entry` is the entry's number, from 1, in the order of submission."""
 
     entry: int
@@ -86,15 +81,12 @@ class Submitted(OfEntry):
     """A member submitted a file for a problem; the evaluation follows."""
 
     type: Literal["submitted"] = "submitted"
-    team: str
-    member: str
-    problem: str  # by its name in the contest's file
-    file: str
+    team: Printable
+    member: Printable
+    problem: Printable  # by its name in the contest's file
+    file: Printable
     sha256: str
     via: Via = "command line"
-
-    def __post_init__(self) -> None:
-        check_printable(self, "team", "member", "problem", "file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,12 +103,9 @@ class EvaluationFailed(OfEntry):
     the harness or the machine failed. Such an entry is not counted against the quota (`counts`)."""
 
     type: Literal["failed"] = "failed"
-    kind: str
-    why: str
+    kind: Printable
+    why: Printable
     counts: bool = True
-
-    def __post_init__(self) -> None:
-        check_printable(self, "kind", "why")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,12 +113,9 @@ class EvaluationHeld(OfEntry):
     """A check does not believe the result, or launches did not reproduce it."""
 
     type: Literal["held"] = "held"
-    check: str
-    evidence: str
+    check: Printable
+    evidence: Printable
     run_id: str
-
-    def __post_init__(self) -> None:
-        check_printable(self, "check", "evidence")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,10 +133,7 @@ class Reviewed(OfEntry):
     """An organiser read the source and found nothing against it."""
 
     type: Literal["reviewed"] = "reviewed"
-    note: str = ""
-
-    def __post_init__(self) -> None:
-        check_printable(self, "note")
+    note: Printable = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,20 +141,17 @@ class Awarded(OfEntry):
     """The entry got an award of the contest's file."""
 
     type: Literal["awarded"] = "awarded"
-    award: str
-
-    def __post_init__(self) -> None:
-        check_printable(self, "award")
+    award: Printable
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decided(OfEntry):
     """An organiser decided about the entry, for that reason."""
 
-    why: str
+    why: Printable
 
     def __post_init__(self) -> None:
-        check_printable(self, "why")
+        super().__post_init__()
         if not self.why.strip():
             raise DecodeError(".why", "a decision about an entry needs a reason")
 

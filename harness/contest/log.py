@@ -18,8 +18,8 @@ from harness.contest.lifecycle import Event, Repaired
 from harness.contest.times import read_moment, written
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, decode, encode
-from harness.core.errors import BadFileError, HarnessError
-from harness.core.files import lock_of, locked, open_ordinary, private_mode
+from harness.core.errors import BadFileError, HarnessError, os_error_as
+from harness.core.files import append, lock_of, locked, open_ordinary, private_mode, sync_names
 
 LOCK_WAIT_S = 30.0  # a writer holds the lock for milliseconds
 
@@ -82,17 +82,14 @@ class ContestLog:
         them. Whatever `decide` raises leaves the file as it is. Raises BadFileError as `records`, HarnessError where
         the file cannot be locked or written."""
         path = self.path.resolve()
-        try:
-            with locked(lock_of(path), LOCK_WAIT_S):
-                known = self.records()
-                events = decide(known)
-                if events:
-                    self._write([*([Repaired(bytes=len(self._read.torn))] if self._read.torn else []), *events], at, by)
-                return self.records()
-        except OSError as error:
-            raise HarnessError(
-                f"{shown(self.path)} was not written: {error.strerror}; make room or check its rights, then try again"
-            ) from None
+        next_ = "make room or check its rights, then try again"
+        unwritten = os_error_as(HarnessError, f"{shown(self.path)} was not written", next_)
+        with unwritten, locked(lock_of(path), LOCK_WAIT_S):
+            known = self.records()
+            events = decide(known)
+            if events:
+                self._write([*([Repaired(bytes=len(self._read.torn))] if self._read.torn else []), *events], at, by)
+            return self.records()
 
     def _write(self, events: Sequence[Event], at: datetime, by: str) -> None:
         found = self._read
@@ -103,25 +100,13 @@ class ContestLog:
         is_new = not self.path.exists()
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            size, mode = os.fstat(fd).st_size, os.fstat(fd).st_mode
             with contextlib.suppress(PermissionError):  # a member of the group that the owner lets write
-                os.fchmod(fd, private_mode(mode))
-            try:
-                rest = data.encode()
-                while rest:
-                    rest = rest[os.write(fd, rest) :]
-                os.fsync(fd)
-            except OSError:  # a full disk: of these records none is there
-                os.ftruncate(fd, size)
-                raise
+                os.fchmod(fd, private_mode(os.fstat(fd).st_mode))
+            append(fd, data.encode())
         finally:
             os.close(fd)
         if is_new:
-            folder = os.open(self.path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_names(self.path.resolve().parent)
 
     def _update(self) -> None:
         """Reads the records added since the last time."""

@@ -9,17 +9,18 @@ Times are read as KernelBot reads them: a date alone means its first second. All
 in the verb `competition`, which marks later evaluations as late; the verb `contest` refuses them (admission.py).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Annotated
 
 from harness.board.places import By, Place
 from harness.contest.times import FORMATS, closing, is_late
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
+from harness.core.limits import Limited, Positive, at_least, one_of
 from harness.core.records import Case, EvalReport, Params, param_text
 from harness.core.yaml_file import read_yaml
 from harness.judging import verdict
@@ -50,95 +51,67 @@ class Window:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TeamRules:
+class TeamRules(Limited):
     """How many members a team may have, and the only people who may register, where that list is not empty."""
 
-    members: int = 3
+    members: Annotated[int, at_least(1)] = 3
     participants: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.members < 1:
-            raise DecodeError(".members", f"expected 1 or more, found {self.members}")
-
 
 @dataclass(frozen=True, kw_only=True)
-class Quota:
+class Quota(Limited):
     """Submissions of a team on one day (UTC), over all problems; None: any number."""
 
-    per_day: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.per_day is not None and self.per_day < 1:
-            raise DecodeError(".per_day", f"expected 1 or more, found {self.per_day}; leave it out for no limit")
+    per_day: Annotated[int, at_least(1, next_="; leave it out for no limit")] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(Limited):
     """A goal that an entry has to reach on the shapes that have all parameters of `shape` (on every shape where it is
     empty): a median of at most `time_us`, at least `speedup` times the reference, at least the fraction `limit` of the
     limit."""
 
     shape: Params = field(default_factory=dict)
-    time_us: float | None = None
-    speedup: float | None = None
-    limit: float | None = None
+    time_us: Positive | None = None
+    speedup: Positive | None = None
+    limit: Positive | None = None
 
     def __post_init__(self) -> None:
-        given = [name for name in ("time_us", "speedup", "limit") if getattr(self, name) is not None]
-        if not given:
+        super().__post_init__()
+        if (self.time_us, self.speedup, self.limit) == (None, None, None):
             raise DecodeError("", "a target needs one of time_us, speedup and limit")
-        if bad := [name for name in given if getattr(self, name) <= 0]:
-            raise DecodeError(f".{bad[0]}", f"expected a number above 0, found {getattr(self, bad[0])}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AwardRule:
+class AwardRule(Limited):
     """An award for the entry in this place of a problem, of any problem where `problem` is empty. `targets`: the entry
     must have reached the problem's targets. `shared`: entries that the measurements do not tell apart all get it;
     otherwise nobody gets it until they are told apart."""
 
     name: str
-    place: int = 1
+    place: Annotated[int, at_least(1)] = 1
     problem: str = ""
     targets: bool = True
     shared: bool = True
 
-    def __post_init__(self) -> None:
-        if self.place < 1:
-            raise DecodeError(".place", f"expected 1 or more, found {self.place}")
-
 
 @dataclass(frozen=True, kw_only=True)
-class ReproduceRules:
+class ReproduceRules(Limited):
     """How an entry is reproduced: `launches` evaluations of its source, of the `top` entries of a problem."""
 
-    launches: int = 5
-    top: int = 3
-
-    def __post_init__(self) -> None:
-        if self.launches < 3:
-            raise DecodeError(".launches", f"expected 3 or more, as two are dropped, found {self.launches}")
-        if self.top < 1:
-            raise DecodeError(".top", f"expected 1 or more, found {self.top}")
+    launches: Annotated[int, at_least(3, ", as two are dropped")] = 5
+    top: Annotated[int, at_least(1)] = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContestSetting:
+class ContestSetting(Limited):
     """Suite, device and other options of all submissions' evaluations; None leaves the choice to the problem and the
     machine."""
 
     suite: str | None = None
-    ranks: int | None = None
-    device: str | None = None
-    seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.ranks is not None and self.ranks < 1:
-            raise DecodeError(".ranks", f"expected 1 or more, found {self.ranks}")
-        if self.device not in (None, *DEVICES):
-            raise DecodeError(".device", f"expected one of {', '.join(DEVICES)}, found '{self.device}'")
-        if self.seconds is not None and not 0 < self.seconds < math.inf:
-            raise DecodeError(".seconds", f"expected a number above 0, found {self.seconds}")
+    ranks: Annotated[int, at_least(1)] | None = None
+    device: Annotated[str, one_of(DEVICES)] | None = None
+    seconds: Positive | None = None
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------

@@ -5,26 +5,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from harness.board.entries import Entry
-from harness.contest.lifecycle import (
-    PLACED,
-    Awarded,
-    Disqualified,
-    EntryEvent,
-    EvaluationFailed,
-    EvaluationHeld,
-    EvaluationRanked,
-    Frozen,
-    Registered,
-    Reinstated,
-    Repaired,
-    Reproduced,
-    Reviewed,
-    State,
-    Submitted,
-    Unfrozen,
-    transition,
-)
+from harness.contest import lifecycle
+from harness.contest.lifecycle import PLACED, EntryEvent, State, transition
 from harness.contest.log import Record
+from harness.core.decode import part
 from harness.core.errors import BadFileError, UsageError
 
 
@@ -55,9 +39,9 @@ class ContestEntry:
     state: State = "submitted"
     evaluation: Entry | None = None
     ranked_at: datetime | None = None
-    reproduced: Reproduced | None = None
-    failure: EvaluationFailed | None = None
-    hold: EvaluationHeld | None = None
+    reproduced: lifecycle.Reproduced | None = None
+    failure: lifecycle.EvaluationFailed | None = None
+    hold: lifecycle.EvaluationHeld | None = None
     awards: tuple[str, ...] = ()
     why: str = ""
     before: State = "submitted"
@@ -118,26 +102,16 @@ def fold(records: Iterable[Record], until: datetime | None = None) -> ContestSta
             break
         event, at = record.event, record.moment
         match event:
-            case Registered():
+            case lifecycle.Registered():
                 _register(teams, event, at, record)
-            case Frozen() | Unfrozen():
-                freezes.append((at, isinstance(event, Frozen)))
-            case Repaired():
+            case lifecycle.Frozen() | lifecycle.Unfrozen():
+                freezes.append((at, isinstance(event, lifecycle.Frozen)))
+            case lifecycle.Repaired():
                 pass
-            case Submitted():
+            case lifecycle.Submitted():
                 if event.entry != len(entries) + 1:
                     raise _impossible(record, f"entry {event.entry} follows entry {len(entries)}")
-                entries[event.entry] = ContestEntry(
-                    number=event.entry,
-                    team=event.team,
-                    member=event.member,
-                    problem=event.problem,
-                    file=event.file,
-                    sha256=event.sha256,
-                    submitted_at=at,
-                    changed_at=at,
-                    via=event.via,
-                )
+                entries[event.entry] = part(event, ContestEntry, number=event.entry, submitted_at=at, changed_at=at)
             case _:
                 if event.entry not in entries:
                     raise _impossible(record, f"there is no entry {event.entry}")
@@ -145,7 +119,7 @@ def fold(records: Iterable[Record], until: datetime | None = None) -> ContestSta
     return ContestState(teams=teams, entries=entries, freezes=tuple(freezes))
 
 
-def _register(teams: dict[str, Team], event: Registered, at: datetime, record: Record) -> None:
+def _register(teams: dict[str, Team], event: lifecycle.Registered, at: datetime, record: Record) -> None:
     new = {member.name: member.id_sha256 for member in event.members}
     taken = {name for team in teams.values() for name in team.members}
     if both := sorted(taken & new.keys()):
@@ -161,26 +135,26 @@ def _changed(entry: ContestEntry, event: EntryEvent, at: datetime, record: Recor
     except UsageError as error:
         raise _impossible(record, str(error)) from None
     match event:
-        case EvaluationRanked():
+        case lifecycle.EvaluationRanked():
             return replace(entry, evaluation=event.evaluation, ranked_at=at)
-        case EvaluationFailed():
+        case lifecycle.EvaluationFailed():
             return replace(entry, failure=event)
-        case EvaluationHeld():
+        case lifecycle.EvaluationHeld():
             return replace(entry, hold=event)
-        case Reproduced():
+        case lifecycle.Reproduced():
             evaluation = event.evaluation or entry.evaluation
             if evaluation is None:
                 raise _impossible(record, f"entry {entry.number} has no figures")
             reproduced_at = entry.ranked_at or at
             evaluation = replace(evaluation, verified=event.verified)
             return replace(entry, reproduced=event, hold=None, evaluation=evaluation, ranked_at=reproduced_at)
-        case Awarded():
+        case lifecycle.Awarded():
             return replace(entry, awards=(*entry.awards, event.award))
-        case Disqualified():
+        case lifecycle.Disqualified():
             return replace(entry, why=event.why, before=before)
-        case Reinstated():
+        case lifecycle.Reinstated():
             return replace(entry, why=f"reinstated: {event.why}", awards=())
-        case Reviewed():
+        case lifecycle.Reviewed():
             return replace(entry, why=event.note)
     return entry
 

@@ -122,7 +122,7 @@ def _of(
 ) -> Statistics:
     entries = list(state.entries.values())
     states = Counter(one.state for one in entries)
-    counts = Statistics(
+    return Statistics(
         schema=SCHEMA,
         contest=contest.name,
         at=written(now),
@@ -132,16 +132,11 @@ def _of(
         submissions=len(entries),
         states={name: states[name] for name in STATES if states[name]},
         days=_days(entries),
+        best=() if is_hidden else tuple(_best(entries)),
+        first_valid=() if is_hidden else tuple(_first_valid(contest, state)),
+        failures=() if is_hidden else _failures(contest, entries),
+        shapes=() if is_hidden else tuple(_shapes(entries)),
     )
-    if is_hidden:
-        return counts
-    figures = {
-        "best": tuple(_best(entries)),
-        "first_valid": tuple(_first_valid(contest, state)),
-        "failures": _failures(contest, entries),
-        "shapes": tuple(_shapes(entries)),
-    }
-    return Statistics(**(vars(counts) | figures))
 
 
 def _days(entries: Sequence[ContestEntry]) -> tuple[Day, ...]:

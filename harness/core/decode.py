@@ -10,15 +10,19 @@ This is not msgspec or pydantic because the harness also runs with the Python of
 PYTHON=python3`), where a missing compiled package cannot be installed.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import math
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import repeat
+from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from harness.core.errors import BadFileError
 
 T = TypeVar("T")
 EXPECTED = {
@@ -44,20 +48,30 @@ class DecodeError(ValueError):
         return DecodeError(path + self.path, self.problem)
 
 
-def decode(kind: type[T], value: object, path: str = "$") -> T:
+def decode(kind: type[T], value: object, path: str = "$", strict: bool = True) -> T:
     """Returns `value` (as json or yaml loads it) as a `kind`: a dataclass, list, tuple, dict, union or plain type.
 
     Raises DecodeError for whatever does not fit exactly. A dataclass may refuse a value in `__post_init__` with
-    a ValueError of its own, or with a DecodeError whose path is relative (`.m`).
+    a ValueError of its own, or with a DecodeError whose path is relative (`.m`). Not `strict`, keys that are not known
+    are passed over.
     """
     try:
-        return cast(T, _decoder(cast(Any, kind))(value))
+        return cast(T, _decoder(cast(Any, kind), strict)(value))
     except DecodeError as error:
         raise error.below(path) from None
 
 
+@contextlib.contextmanager
+def as_bad_file(where: object) -> Iterator[None]:
+    """Raises BadFileError in place of a DecodeError of the block, with the file's name before its place."""
+    try:
+        yield
+    except DecodeError as error:
+        raise BadFileError(f"{where}: {error}") from None
+
+
 def encode(value: object) -> Any:
-    """The inverse of `decode`: dataclasses become dicts, tuples lists."""
+    """The inverse of `decode`: dataclasses become dicts, tuples lists, paths texts."""
     if type(value) in EXPECTED:
         return value
     if (fields := _fields_of(cast(Any, type(value)))) is not None:
@@ -66,7 +80,13 @@ def encode(value: object) -> Any:
         return {key: encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [encode(item) for item in value]
-    return value
+    return str(value) if isinstance(value, Path) else value
+
+
+def part(record: object, kind: type[T], /, **more: Any) -> T:
+    """A `kind` of the fields that another record has too; `more` are others, or other values."""
+    names = _fields_of(cast(Any, kind)) or ()
+    return kind(**{name: getattr(record, name) for name in names if hasattr(record, name)} | more)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -81,22 +101,27 @@ Decoder = Callable[[object], object]
 
 
 @cache
-def _decoder(kind: Any) -> Decoder:
+def _decoder(kind: Any, strict: bool) -> Decoder:
     origin, args = get_origin(kind), get_args(kind)
+    of = partial(_decoder, strict=strict)
     if kind in EXPECTED:
         return partial(_plain, kind)
+    if kind is Path:
+        return lambda value: Path(cast(str, _plain(str, value)))
     if dataclasses.is_dataclass(kind):
-        return partial(_dataclass, kind)
+        return partial(_dataclass, kind, strict)
     if origin is Literal:
         return partial(_literal, args, {type(arg) for arg in args})
     if origin in (Union, types.UnionType):
-        return _union(args)
+        return _union(args, of)
     if origin is tuple and args[-1] is not Ellipsis:
-        return partial(_fixed, list(map(_decoder, args)))
+        return partial(_fixed, list(map(of, args)))
     if origin in (list, tuple):
-        return partial(_many, origin, _decoder(args[0]))
+        item = of(args[0])
+        return lambda value: origin(_each(zip(repeat(item), _list(value))))
     if origin is dict:
-        return partial(_dict, _decoder(args[1]))
+        item = of(args[1])
+        return lambda value: _values(_mapping(value), lambda _: item)
     return partial(_unknown, kind)
 
 
@@ -117,10 +142,6 @@ def _fixed(decoders: list[Decoder], value: object) -> object:
     return tuple(_each(zip(decoders, found, strict=True)))
 
 
-def _many(make: Callable[[Iterable[object]], object], decoder: Decoder, value: object) -> object:
-    return make(_each(zip(repeat(decoder), _list(value))))
-
-
 def _each(items: Iterable[tuple[Decoder, object]]) -> list[object]:
     decoded: list[object] = []
     try:
@@ -129,10 +150,6 @@ def _each(items: Iterable[tuple[Decoder, object]]) -> list[object]:
     except DecodeError as error:
         raise error.below(f"[{len(decoded)}]") from None
     return decoded
-
-
-def _dict(decoder: Decoder, value: object) -> object:
-    return _values(_mapping(value), lambda _: decoder)
 
 
 def _values(found: Mapping[str, object], decoder_of: Callable[[str], Decoder]) -> dict[str, object]:
@@ -176,9 +193,11 @@ def _mapping(value: object) -> Mapping[str, object]:
     return value
 
 
-def _dataclass(kind: Any, value: object) -> object:
+def _dataclass(kind: Any, strict: bool, value: object) -> object:
     found = _mapping(value)
-    fields, required = _fields(kind)
+    fields, required = _fields(kind, strict)
+    if not strict:
+        found = {key: item for key, item in found.items() if key in fields}
     for key in found:
         if key not in fields:
             raise DecodeError(f".{key}", f"unknown key{did_you_mean(key, fields)} (known: {', '.join(fields)})")
@@ -195,13 +214,13 @@ def _dataclass(kind: Any, value: object) -> object:
 
 
 @cache
-def _fields(kind: Any) -> tuple[dict[str, Decoder], list[str]]:
+def _fields(kind: Any, strict: bool) -> tuple[dict[str, Decoder], list[str]]:
     """The decoder of each field, and the names of those without a default."""
     hints = get_type_hints(kind)
     fields = dataclasses.fields(kind)
     missing = dataclasses.MISSING
     required = [field.name for field in fields if field.default is missing and field.default_factory is missing]
-    return {field.name: _decoder(hints[field.name]) for field in fields}, required
+    return {field.name: _decoder(hints[field.name], strict) for field in fields}, required
 
 
 @cache
@@ -210,47 +229,35 @@ def _fields_of(kind: type) -> list[str] | None:
     return [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else None
 
 
-def _union(args: tuple[Any, ...]) -> Decoder:
+def _union(args: tuple[Any, ...], of: Callable[[Any], Decoder]) -> Decoder:
     kinds = tuple(kind for kind in args if kind is not type(None))
     if len(kinds) == 1:
-        return partial(_optional, _decoder(kinds[0]))
+        return partial(_optional, of(kinds[0]))
     records: list[Any] = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
-    alternatives = Alternatives(
-        kinds=kinds,
-        tagged={get_args(get_type_hints(kind)["type"])[0]: _decoder(kind) for kind in records},
-        plain={kind: _decoder(kind) for kind in kinds if kind in EXPECTED},
-        of_list=next((_decoder(kind) for kind in kinds if get_origin(kind) is tuple), None),
-    )
-    return partial(_optional, alternatives.decode) if len(kinds) < len(args) else alternatives.decode
+    tagged = {get_args(get_type_hints(kind)["type"])[0]: of(kind) for kind in records}
+    plain = {kind: of(kind) for kind in kinds if kind in EXPECTED}
+    of_list = next((of(kind) for kind in kinds if get_origin(kind) is tuple), None)
+
+    def one_of(value: object) -> object:
+        if tagged and isinstance(value, Mapping):
+            tag = value.get("type")
+            if not isinstance(tag, str) or tag not in tagged:
+                known = ", ".join(map(repr, tagged))
+                raise DecodeError(".type", f"expected one of {known}, found {_shown(tag)}")
+            return tagged[tag](value)
+        if (decoder := plain.get(type(value))) is not None:
+            return decoder(value)
+        if of_list is not None and isinstance(value, list | tuple):
+            return of_list(value)
+        if float in plain and type(value) is int:
+            return plain[float](value)
+        raise DecodeError("", f"expected {' or '.join(map(_named, kinds))}, found {_shown(value)}")
+
+    return partial(_optional, one_of) if len(kinds) < len(args) else one_of
 
 
 def _optional(decoder: Decoder, value: object) -> object:
     return None if value is None else decoder(value)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Alternatives:
-    """The types of a union, but for None, and what decodes them: dataclasses by their `type`."""
-
-    kinds: tuple[Any, ...]
-    tagged: dict[str, Decoder]
-    plain: dict[type, Decoder]
-    of_list: Decoder | None
-
-    def decode(self, value: object) -> object:
-        if self.tagged and isinstance(value, Mapping):
-            tag = value.get("type")
-            if not isinstance(tag, str) or tag not in self.tagged:
-                known = ", ".join(map(repr, self.tagged))
-                raise DecodeError(".type", f"expected one of {known}, found {_shown(tag)}")
-            return self.tagged[tag](value)
-        if (decoder := self.plain.get(type(value))) is not None:
-            return decoder(value)
-        if self.of_list is not None and isinstance(value, list | tuple):
-            return self.of_list(value)
-        if float in self.plain and type(value) is int:
-            return self.plain[float](value)
-        raise DecodeError("", f"expected {' or '.join(map(_named, self.kinds))}, found {_shown(value)}")
 
 
 def _named(kind: Any) -> str:

@@ -1,6 +1,8 @@
 """The errors that end an evaluation, and the exit codes that they and a verdict have."""
 
+import contextlib
 import enum
+from collections.abc import Iterator
 from typing import ClassVar
 
 
@@ -39,3 +41,12 @@ class BadSubmissionError(HarnessError):
     """The submission file cannot be a submission: no such syntax, no custom_kernel."""
 
     exit_code = Exit.INVALID
+
+
+@contextlib.contextmanager
+def os_error_as(kind: type[HarnessError], what: str, next_: str = "") -> Iterator[None]:
+    """Raises that error in place of an OSError of the block: `x.json: cannot be read: Is a directory; name a file`."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror}{next_ and '; '}{next_}") from None

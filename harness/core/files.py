@@ -3,13 +3,16 @@
 import contextlib
 import errno
 import fcntl
+import gzip
+import io
 import os
 import secrets
 import shutil
 import stat
 import subprocess
+import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -163,6 +166,25 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Writes files by their paths in the folder, which is made where it is missing."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def archived(files: Mapping[str, bytes]) -> bytes:
+    """The files as a .tar.gz without times and owners, so that the same files give the same bytes."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as archive:
+        for path, data in sorted(files.items()):
+            member = tarfile.TarInfo(path)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return packed.getvalue()
+
+
 def private_mode(mode: int) -> int:
     """The mode without what it permits to everybody else. What an owner permits to a group stays."""
     return stat.S_IMODE(mode) & ~stat.S_IRWXO
@@ -195,8 +217,26 @@ def replace_file(path: Path, data: bytes, is_alone: bool = False, mode: int = 0o
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    sync_names(path.parent)  # and so is the name
+
+
+def append(fd: int, data: bytes) -> None:
+    """Writes all of it behind what the file has, on the disk when this returns; nothing of it where it raises
+    OSError, as on a full disk."""
+    size = os.fstat(fd).st_size
     try:
-        os.fsync(folder)  # and so is the name
+        while data:
+            data = data[os.write(fd, data) :]
+        os.fsync(fd)
+    except OSError:
+        os.ftruncate(fd, size)
+        raise
+
+
+def sync_names(folder: Path) -> None:
+    """Brings the names of the folder's files to the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
     finally:
-        os.close(folder)
+        os.close(fd)

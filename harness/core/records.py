@@ -5,10 +5,11 @@ outcome of a case is a type of its own, so that no -1 or 1.0 ever stands for "it
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from harness.core.curve import Curve
 from harness.core.decode import DecodeError
+from harness.core.limits import Limit, Limited, Share, above_0
 from harness.core.machine_records import Environment, MachineState, Peaks, Sampling, Traffic
 from harness.core.metrics import Clock as Clock
 from harness.core.metrics import Metric as Metric
@@ -165,28 +166,22 @@ class Series:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(Limited):
     """Right in every call, and measured: the first series ranks. `bounded` names the series that the case's bound is a
     bound of; the first where it is empty. `rank_ends_us`: each rank's end after the first start (wall clock, medians).
     `curves`: one a run. `best`: the best value known from elsewhere. `bounds`: those of further series, by name.
     `own_kernels`: the claimed part of its time in its own kernels; `kernels`: in each. `traffic`: between GPUs."""
 
-    series: tuple[Series, ...]
+    series: Annotated[tuple[Series, ...], Limit(bool, "expected at least one")]
     bounded: str = ""
     rank_ends_us: tuple[float, ...] = ()
     curves: tuple[Curve, ...] = ()
     best: float | None = None
     bounds: dict[str, "Bound"] = field(default_factory=dict)
-    own_kernels: float | None = None
+    own_kernels: Share | None = None
     kernels: dict[str, float] = field(default_factory=dict)
     traffic: Traffic | None = None
     type: Literal["measured"] = "measured"
-
-    def __post_init__(self) -> None:
-        if not self.series:
-            raise DecodeError(".series", "expected at least one")
-        if self.own_kernels is not None and not 0 <= self.own_kernels <= 1:
-            raise DecodeError(".own_kernels", f"expected a share from 0 to 1, found {self.own_kernels}")
 
     @property
     def ranked(self) -> Series:
@@ -312,29 +307,21 @@ class Profile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound:
+class Bound(Limited):
     """What no submission can beat in a case, in the unit of the series that it bounds, and which term it comes from."""
 
-    value: float
+    value: Annotated[float, above_0("a bound")]
     by: str  # flops, hbm or link where it is a roofline
-
-    def __post_init__(self) -> None:
-        if self.value <= 0:
-            raise DecodeError(".value", f"expected a bound above 0, found {self.value}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Estimate(Limited):
     """A value with its 95 % confidence interval; None, and `why` says why, where too few samples were taken for one."""
 
-    value: float
+    value: Annotated[float, above_0("an estimate")]
     ci: tuple[float, float] | None
     why: str = ""
     launches: int = 1  # that the interval is over; of one, it does not cover what launches differ by
-
-    def __post_init__(self) -> None:
-        if self.value <= 0:
-            raise DecodeError(".value", f"expected an estimate above 0, found {self.value}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,18 +339,14 @@ class CaseFigures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class Score(Limited):
     """What ranks, as the contest itself computes it. `relative_by` names the rule (judging.scoring.SCORINGS) of a score
     that changes with others' results; it is empty for one that stands alone."""
 
-    value: float
+    value: Annotated[float, above_0("a score")]
     unit: str
     better: Literal["less", "more"]
     relative_by: str = ""
-
-    def __post_init__(self) -> None:
-        if self.value <= 0:
-            raise DecodeError(".value", f"expected a score above 0, found {self.value}")
 
     @property
     def text(self) -> str:

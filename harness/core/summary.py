@@ -1,22 +1,19 @@
 """What an evaluator that keeps its samples to itself tells of them."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from harness.core.decode import DecodeError
+from harness.core.limits import Limited, above_0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class Summary(Limited):
     """Statistics of `runs` calls in the metric's unit, from an evaluator that tells no samples. `err` is the standard
     error of the mean."""
 
     runs: int
-    mean: float
+    mean: Annotated[float, above_0("a mean")]
     std: float
     err: float
     best: float
     worst: float
-
-    def __post_init__(self) -> None:
-        if self.mean <= 0:
-            raise DecodeError(".mean", f"expected a mean above 0, found {self.mean}")

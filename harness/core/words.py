@@ -6,7 +6,10 @@ then neither style a terminal nor be mistaken for the harness's own words.
 
 import re
 import shlex
+from collections.abc import Callable
+from typing import TypeVar
 
+T = TypeVar("T")
 TAIL_CHARS = 4000  # of what a process printed, in an outcome
 SHOWN_CHARS = 16_384  # of what is printed, as KernelBot keeps
 EXCERPT_LINES = 24
@@ -96,7 +99,17 @@ def rate_text(value: float) -> str:
 
 def speedup_text(value: float | None) -> str:
     """A ratio, or `-` where there is none."""
-    return "-" if value is None else times_text(value)
+    return or_dash(times_text, value)
+
+
+def or_dash(text: Callable[[T], str], value: T | None) -> str:
+    """The value as that text, or `-` where there is none."""
+    return "-" if value is None else text(value)
+
+
+def interval_text(ends: tuple[float, float]) -> str:
+    """The ends of an interval to four digits: `0.981 to 1.07`."""
+    return f"{ends[0]:.4g} to {ends[1]:.4g}"
 
 
 def size_text(nbytes: float) -> str:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.core import files
 from harness.engine.base import EVENTS, NAME, RESULT, EngineError, Job, JobDone, State, Ticket
@@ -58,7 +59,13 @@ class JobFolders:
 
     def _has_result(self, ticket: Ticket) -> bool:
         """Whether it left a JSON object: a result of which only a part was written does not count."""
-        try:
-            return isinstance(json.loads(files.read_text(self._of(ticket) / RESULT)), dict)
-        except (OSError, ValueError, RecursionError):
-            return False
+        return read_object(self._of(ticket) / RESULT) is not None
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The file's JSON object; None where there is none, or only a part of it."""
+    try:
+        found = json.loads(files.read_text(path))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -17,22 +17,8 @@ from pathlib import Path
 from harness.core import files
 from harness.core.decode import encode
 from harness.core.processes import end_group, end_tree
-from harness.engine.base import (
-    ERR,
-    FOLDER,
-    OUT,
-    Cancelled,
-    End,
-    Exited,
-    Job,
-    JobDone,
-    Lost,
-    Overdue,
-    Running,
-    State,
-    Ticket,
-    Unwatched,
-)
+from harness.engine import base
+from harness.engine.base import End, Job, JobDone, State, Ticket
 from harness.engine.folders import JobFolders
 
 CHILD = Path(__file__).with_name("child.py")
@@ -79,12 +65,12 @@ class LocalEngine(JobFolders):
         if child is None:
             return self._from_before(ticket)
         if child.end is None and _has_ended(child.process):
-            child = self._ended(ticket, Exited(code=_reaped(child.process)))
+            child = self._ended(ticket, base.Exited(code=_reaped(child.process)))
         elif child.end is None and time.monotonic() > child.deadline_s:
             _end(child.process)
-            child = self._ended(ticket, Overdue())
+            child = self._ended(ticket, base.Overdue())
         if child.end is None:
-            return Running(events=self._events(ticket))
+            return base.Running(events=self._events(ticket))
         return JobDone(end=child.end, has_result=self._has_result(ticket))
 
     def cancel(self, ticket: Ticket) -> None:
@@ -95,7 +81,7 @@ class LocalEngine(JobFolders):
                 time.sleep(POLL_S)
         elif child.end is None:
             _end(child.process)
-            self._ended(ticket, Cancelled())
+            self._ended(ticket, base.Cancelled())
 
     def discard(self, ticket: Ticket) -> None:
         self.cancel(ticket)
@@ -103,9 +89,9 @@ class LocalEngine(JobFolders):
         files.remove(self._of(ticket))
 
     def _started(self, job: Job, folder: Path) -> "subprocess.Popen[bytes]":
-        command = [word.replace(FOLDER, str(folder)) for word in job.command]
+        command = [word.replace(base.FOLDER, str(folder)) for word in job.command]
         guarded = [sys.executable, "-I", "-S", str(CHILD), str(folder / LOCK), str(os.getpid()), *command]
-        with (folder / OUT).open("wb") as out, (folder / ERR).open("wb") as err:
+        with (folder / base.OUT).open("wb") as out, (folder / base.ERR).open("wb") as err:
             return subprocess.Popen(
                 guarded,
                 cwd=self._cwd,
@@ -125,10 +111,10 @@ class LocalEngine(JobFolders):
         """The state of a job that an earlier engine over the same folder started."""
         folder = self._of(ticket)
         if _holder(folder / LOCK) is not None:
-            return Running(events=self._events(ticket))
+            return base.Running(events=self._events(ticket))
         if self._has_result(ticket):
-            return JobDone(end=Unwatched(), has_result=True)
-        return Lost(why="its process is gone and left no result" if folder.exists() else "there is no such job")
+            return JobDone(end=base.Unwatched(), has_result=True)
+        return base.Lost(why="its process is gone and left no result" if folder.exists() else "there is no such job")
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------

@@ -15,10 +15,6 @@ FILE = "engine.yaml"  # in the checkout: of an engine that needs more than its n
 Make = Callable[[Path, Path, Mapping[str, str], Path, str], Engine]
 
 
-def _local(folder: Path, cwd: Path, environ: Mapping[str, str], root: Path, use: str) -> Engine:
-    return LocalEngine(folder, cwd, environ)
-
-
 def _slurm(folder: Path, cwd: Path, environ: Mapping[str, str], root: Path, use: str) -> Engine:
     settings = slurm_settings(root)
     return SlurmEngine(root / settings.folder / use, cwd, environ, settings)
@@ -40,7 +36,10 @@ def limit_s(root: Path) -> float:
     return slurm_settings(root).time_limit_min * 60.0
 
 
-ENGINES: dict[str, Make] = {LOCAL: _local, "slurm": _slurm}
+ENGINES: dict[str, Make] = {
+    LOCAL: lambda folder, cwd, environ, root, use: LocalEngine(folder, cwd, environ),
+    "slurm": _slurm,
+}
 
 
 def make(name: str, folder: Path, cwd: Path, environ: Mapping[str, str], root: Path, use: str) -> Engine:

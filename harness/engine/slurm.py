@@ -19,30 +19,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.core import files
-from harness.engine import node
-from harness.engine.base import (
-    ERR,
-    FOLDER,
-    OUT,
-    Cancelled,
-    End,
-    EngineError,
-    Exited,
-    Job,
-    JobDone,
-    Lost,
-    Overdue,
-    Running,
-    State,
-    Ticket,
-    UnavailableError,
-    Unwatched,
-    Waiting,
-)
-from harness.engine.folders import JobFolders
+from harness.engine import base, node
+from harness.engine.base import EngineError, Job, JobDone, Lost, Running, State, Ticket, Waiting
+from harness.engine.folders import JobFolders, read_object
 
 SLURM_ID = "slurm.json"  # in a job's folder: the number that Slurm gave it
 SLURM_OUT = "slurm.out"  # what node.py and Slurm printed
@@ -116,17 +98,17 @@ class SlurmEngine(JobFolders):
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            raise UnavailableError(f"{self._folder}: {error.strerror}; free space there") from None
+            raise base.UnavailableError(f"{self._folder}: {error.strerror}; free space there") from None
 
     def _submitted(self, job: Job) -> Ticket:
         folder = self._made(job)
         order = {
-            "command": [word.replace(FOLDER, str(folder)) for word in job.command],
+            "command": [word.replace(base.FOLDER, str(folder)) for word in job.command],
             "deadline_s": job.deadline_s,
             "cwd": str(self._cwd),
             "environ": self._environ,
-            "out": OUT,
-            "err": ERR,
+            "out": base.OUT,
+            "err": base.ERR,
         }
         try:
             files.replace_file(folder / node.ORDER, json.dumps(order).encode(), is_alone=True)
@@ -168,7 +150,7 @@ class SlurmEngine(JobFolders):
 
     def number(self, ticket: Ticket) -> str:
         """Slurm's number of the job; "" if that is not known."""
-        return str(_read(self._of(ticket) / SLURM_ID).get("job", ""))
+        return str((read_object(self._of(ticket) / SLURM_ID) or {}).get("job", ""))
 
     # ---- Slurm
 
@@ -181,7 +163,7 @@ class SlurmEngine(JobFolders):
         try:
             told = self._run("sbatch", *fixed, *options, *self._settings.sbatch(), stdin=script)
         except EngineError as error:
-            raise error if self._answers() else UnavailableError(str(error)) from None
+            raise error if self._answers() else base.UnavailableError(str(error)) from None
         return told.strip().partition(";")[0]
 
     def _answers(self) -> bool:
@@ -214,12 +196,12 @@ class SlurmEngine(JobFolders):
         now = time.monotonic()
         if (cancelled_s := self._cancelled.get(ticket.id)) is not None:
             is_gone = self._answered_s > cancelled_s
-            return JobDone(end=Cancelled(), has_result=self._has_result(ticket)) if is_gone else Running()
+            return JobDone(end=base.Cancelled(), has_result=self._has_result(ticket)) if is_gone else Running()
         if now - self._gone_s.setdefault(ticket.id, now) < SETTLE_S:
             has_begun = (self._of(ticket) / node.STARTED).exists()
             return Running(events=self._events(ticket)) if has_begun else Waiting()
         if self._has_result(ticket):
-            return JobDone(end=Unwatched(), has_result=True)
+            return JobDone(end=base.Unwatched(), has_result=True)
         seen = self._told_at_last(ticket)
         if seen is None:
             return Lost(why="Slurm does not know the job any more, and it left no result")
@@ -264,19 +246,19 @@ class SlurmEngine(JobFolders):
 
     def _end(self, ticket: Ticket) -> JobDone | None:
         """How the job ended, where node.py has told."""
-        told = _read(self._of(ticket) / node.END)
-        end: End
+        told = read_object(self._of(ticket) / node.END) or {}
+        end: base.End
         match told.get("type"):
             case None:
                 return None
             case _ if ticket.id in self._cancelled:
-                end = Cancelled()
+                end = base.Cancelled()
             case "overdue":
-                end = Overdue()
+                end = base.Overdue()
             case "failed":
-                end = Exited(code=127)
+                end = base.Exited(code=127)
             case _:
-                end = Exited(code=int(told["code"]))
+                end = base.Exited(code=int(told["code"]))
         return JobDone(end=end, has_result=self._has_result(ticket))
 
 
@@ -286,20 +268,11 @@ def _without_end(seen: _Seen, has_begun: bool) -> State:
         case "CANCELLED" if seen.nodes and not has_begun:  # by Slurm itself, where slurmd's disk is full
             return Lost(why=f"Slurm could not start job {seen.number} on {seen.nodes}; `sinfo -R` may say why")
         case "CANCELLED":
-            return JobDone(end=Exited(code=-signal.SIGTERM), has_result=False)
+            return JobDone(end=base.Exited(code=-signal.SIGTERM), has_result=False)
         case "TIMEOUT":
-            return JobDone(end=Overdue(), has_result=False)
+            return JobDone(end=base.Overdue(), has_result=False)
         case "FAILED" if seen.code == node.NO_ROOM and not has_begun:
             return Lost(why=f"the folder of job {seen.number} has no space left, as {seen.nodes} sees it; free some")
         case "FAILED" if seen.code > 0:  # node.py could not start
-            return JobDone(end=Exited(code=seen.code), has_result=False)
+            return JobDone(end=base.Exited(code=seen.code), has_result=False)
     return Lost(why=f"Slurm's job {seen.number} ended as {seen.state} on {seen.nodes or 'no node'} and left no result")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The file's JSON object; an empty one where there is none, or only a part of it."""
-    try:
-        found = json.loads(files.read_text(path))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -10,20 +10,8 @@ from harness.board.entries import Board
 from harness.board.places import MACHINES, noise_of
 from harness.core.errors import UsageError
 from harness.core.records import CaseResult, EvalReport, Measured, Param, Params, Warning
-from harness.evaluation.compare import (
-    CaseRow,
-    Comparison,
-    Difference,
-    Side,
-    by_references,
-    mean,
-    metric_of,
-    part_of_score,
-    ratio,
-    ratio_text,
-    same_text,
-    unpaired,
-)
+from harness.evaluation import compare
+from harness.evaluation.compare import CaseRow, Comparison, Difference, Side
 from harness.judging import verdict
 
 
@@ -62,7 +50,7 @@ def recorded(a: EvalReport, b: EvalReport, margin: float, board: Board | None = 
         warnings.append(Warning(code="shapes", values=counts))
     if apart := _apart(a, b):
         warnings.append(Warning(code="machines", values={"part": math.expm1(apart)}))
-    references = [unpaired(one.baseline, other.baseline, one.block) for _, one, other in pairs]
+    references = [compare.unpaired(one.baseline, other.baseline, one.block) for _, one, other in pairs]
     warnings += _drift(references, margin)
     machine_class = a.environment.machine_class if a.environment else ""
     rows = [
@@ -71,13 +59,13 @@ def recorded(a: EvalReport, b: EvalReport, margin: float, board: Board | None = 
             params=result.case.params,
             a=one.own,
             b=other.own,
-            difference=by_references(one, other),
+            difference=compare.by_references(one, other),
             drift=reference.log,
         )
         for (result, one, other), reference in zip(pairs, references, strict=True)
     ]
     return Comparison(
-        metric=metric_of(a),
+        metric=compare.metric_of(a),
         how="unpaired",
         problem=a.problem,
         suite=a.suite,
@@ -87,7 +75,7 @@ def recorded(a: EvalReport, b: EvalReport, margin: float, board: Board | None = 
         a=Side(name=a.submission.name, sha256=a.submission.sha256, run_id=a.run_id),
         b=Side(name=b.submission.name, sha256=b.submission.sha256, run_id=b.run_id),
         rows=tuple(rows),
-        warnings=(*warnings, *same_text(a.submission, b.submission), *part_of_score(a)),
+        warnings=(*warnings, *compare.same_text(a.submission, b.submission), *compare.part_of_score(a)),
         noise=noise_of(board or Board(), a.problem, machine_class, a.device),
         apart=apart,
     )
@@ -107,11 +95,11 @@ def _apart(a: EvalReport, b: EvalReport) -> float:
 
 def _drift(references: Sequence[Difference], margin: float) -> list[Warning]:
     """The warning that the reference itself differed between the runs, in a shape or over all of them."""
-    moved = [ratio(one, margin) for one in references]
-    if not any(one.word in ("BETTER", "WORSE") for one in (*moved, ratio(mean(references), margin))):
+    moved = [compare.ratio(one, margin) for one in references]
+    if not any(one.word in ("BETTER", "WORSE") for one in (*moved, compare.ratio(compare.mean(references), margin))):
         return []
     ends = (min(moved, key=lambda one: one.value), max(moved, key=lambda one: one.value))
-    return [Warning(code="drift", values={"ratio": " to ".join(dict.fromkeys(map(ratio_text, ends)))})]
+    return [Warning(code="drift", values={"ratio": " to ".join(dict.fromkeys(map(compare.ratio_text, ends)))})]
 
 
 def _key(params: Params) -> tuple[tuple[str, Param], ...]:

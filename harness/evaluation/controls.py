@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from harness.core.records import Case, CaseResult, Held, Measured
 from harness.core.stats import median
 from harness.evaluation.launches import LaunchFailed, one_more, with_outcome
-from harness.kinds.kind import Plan, Progress, Relaunching
+from harness.kinds.kind import Plan, Progress, Session
 
 CASES = 3  # that are looked at, those whose reference takes the least time: nothing is slowed down more cheaply
 SLOWER = math.log(1.05)  # from which on it is looked at again
@@ -60,7 +60,7 @@ def _key(case: Case) -> tuple[str, int]:
 
 def controlled(
     plan: Plan,
-    session: Relaunching,
+    session: Session,
     progress: Progress,
     results: Sequence[CaseResult],
     controls: Controls | None = None,
@@ -73,17 +73,18 @@ def controlled(
         return list(results)
     measured = sorted(measured, key=lambda one: median(one[1].ranked.baseline))[:CASES]
     places, cases = [at for at, _ in measured], [results[at].case for at, _ in measured]
-    beside: list[Measured] | LaunchFailed = [outcome for _, outcome in measured]
+    beside = [outcome for _, outcome in measured]
     if controls is not None and controls.suffice(cases, [outcome for _, outcome in measured]):
         return list(results)
     logs: list[float] = []
     for number in range(PAIRS):
-        if number:
-            beside = one_more(plan, session, progress, cases)
-        if isinstance(beside, LaunchFailed):
-            return with_outcome(results, places[beside.number], beside.outcome)
-        alone = one_more(plan, session, progress, cases, is_control=True)
-        if isinstance(alone, LaunchFailed):
+        try:
+            beside = one_more(plan, session, progress, cases) if number else beside
+        except LaunchFailed as failed:
+            return with_outcome(results, places[failed.number], failed.outcome)
+        try:
+            alone = one_more(plan, session, progress, cases, is_control=True)
+        except LaunchFailed:
             return list(results)  # the reference fails beside itself: nothing is known of the submission
         if controls is not None:
             controls.add(cases, alone)

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import cast, get_args
+from typing import get_args
 
 from harness.core.records import (
     Case,
@@ -19,12 +19,13 @@ from harness.core.records import (
     Profile,
     Raised,
     TimedOut,
+    Verdicts,
 )
 from harness.evaluation.controls import Controls, controlled
 from harness.evaluation.launches import launched
 from harness.judging import warnings
 from harness.judging.figures import figured
-from harness.kinds.kind import BROKE_ITS_JUDGE, Phase, Plan, Progress, Relaunching, Session, SessionPool
+from harness.kinds.kind import BROKE_ITS_JUDGE, Plan, Progress, Session, SessionPool, SubmissionFailed, Then
 from harness.kinds.registry import KINDS
 
 
@@ -37,16 +38,16 @@ def evaluate(
     progress.expect(plan)
     cases = [case for phase in plan.phases for case in phase.cases]
     with (pool or KINDS[plan.kind]).session(plan, progress) as session:
-        prepared = session.prepare()
-        results = (
-            list(_results(plan, session, progress))
-            if isinstance(prepared, Passed)
-            else [CaseResult(case=cases[0], outcome=prepared)]
-        )
+        try:
+            session.prepare()
+        except SubmissionFailed as failed:
+            results = [CaseResult(case=cases[0], outcome=failed.outcome)]
+        else:
+            results = list(_results(plan, session, progress))
         if plan.launches > 1:
-            results = launched(plan, cast("Relaunching", session), progress, results)
+            results = launched(plan, session, progress, results)
         if plan.has_controls:
-            results = controlled(plan, cast("Relaunching", session), progress, results, controls)
+            results = controlled(plan, session, progress, results, controls)
     results = [replace(result, logs=session.logs_of(result.case)) for result in results]
     results += [CaseResult(case=case, outcome=NotRun()) for case in cases[len(results) :]]
     results = [replace(result, bound=session.bound(result.case)) for result in results]  # by what is known in the end
@@ -61,21 +62,15 @@ def _results(plan: Plan, session: Session, progress: Progress) -> Iterator[CaseR
         with session.phase(phase):
             for index, case in enumerate(phase.cases):
                 progress.case(case.label, index, len(phase.cases))
-                checked = session.check(case)
-                found: Outcome | Profile = checked.outcome
-                if isinstance(found, Passed) and (phase.independent or not failed):
-                    found = _further(session, phase, case)
-                is_last = index + 1 == len(phase.cases)
-                if is_last and not _is_over(found) and not isinstance(closed := session.close(), Passed):
-                    found = closed
+                found, verdicts = _found(session, phase.then if phase.independent or not failed else "check", case)
+                if index + 1 == len(phase.cases) and not _is_over(found):
+                    try:
+                        session.close()
+                    except SubmissionFailed as failure:
+                        found = failure.outcome
                 profile = found if isinstance(found, Profile) else None
                 outcome = Passed() if isinstance(found, Profile) else found
-                yield CaseResult(
-                    case=case,
-                    outcome=outcome,
-                    verdicts=checked.verdicts,
-                    profile=profile,
-                )
+                yield CaseResult(case=case, outcome=outcome, verdicts=verdicts, profile=profile)
                 failed = failed or isinstance(outcome, get_args(Failure))
                 if _is_over(outcome):
                     return
@@ -90,11 +85,16 @@ def _is_over(found: Outcome | Profile) -> bool:
     )
 
 
-def _further(session: Session, phase: Phase, case: Case) -> Outcome | Profile:
-    """Measures or profiles a case that is right, as the phase says."""
-    if phase.then == "measure":
-        return session.measure(case)
-    return session.profile(case) if phase.then == "profile" else Passed()
+def _found(session: Session, then: Then, case: Case) -> tuple[Outcome | Profile, Verdicts | None]:
+    """Checks a case, and measures or profiles one that is right."""
+    verdicts = None
+    try:
+        verdicts = session.check(case)
+        if then == "measure":
+            return session.measure(case), verdicts
+        return session.profile(case) if then == "profile" else Passed(), verdicts
+    except SubmissionFailed as failed:
+        return failed.outcome, failed.verdicts or verdicts
 
 
 def new_run_id(started: datetime) -> str:
@@ -103,9 +103,7 @@ def new_run_id(started: datetime) -> str:
 
 
 def _report(plan: Plan, started: datetime, results: tuple[CaseResult, ...], session: Session) -> EvalReport:
-    found = session.account()
-    empty_us = next(iter(found.empty_call_samples_us.values()), ())  # of the clock that ranks
-    return EvalReport(
+    report = EvalReport(
         run_id=new_run_id(started),
         started_at=started.isoformat(timespec="seconds"),
         problem=plan.problem.name,
@@ -117,18 +115,15 @@ def _report(plan: Plan, started: datetime, results: tuple[CaseResult, ...], sess
         mode=plan.mode,
         ranking_by=plan.ranking_by,
         results=results,
-        empty_call_samples_us=dict(found.empty_call_samples_us),
-        peaks=found.peaks,
-        environment=found.environment,
-        device_model=found.device_model,
-        phases_s=found.phases_s,
+        empty_call_samples_us={},
+        peaks=None,
+        environment=None,
+        phases_s={},
         secret_seed=plan.secret,
-        warnings=(*warnings.warnings(results, empty_us), *found.warnings, *plan.notes),
-        machine_state=found.machine_state,
-        gpu_sampling=found.gpu_sampling,
-        peak_memory_bytes=found.peak_memory_bytes,
-        logs=found.logs,
         checker=plan.checker,
         confined=plan.confined,
-        data=plan.data,
+        data=plan.data_sha256,
     )
+    report = session.completed(report)
+    empty_us = next(iter(report.empty_call_samples_us.values()), ())  # of the clock that ranks
+    return replace(report, warnings=(*warnings.warnings(results, empty_us), *report.warnings, *plan.notes))

@@ -5,14 +5,14 @@ began. So the launch is the unit by which an evaluation knows its figure (core.s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
-from harness.core.records import Case, CaseResult, Failure, Measured, Passed
-from harness.kinds.kind import Plan, Progress, Relaunching
+from harness.core.records import Case, CaseResult, Failure, Measured, NotRun, Outcome
+from harness.kinds.kind import Plan, Progress, Session, SubmissionFailed
 
 
-def launched(plan: Plan, session: Relaunching, progress: Progress, results: Sequence[CaseResult]) -> list[CaseResult]:
+def launched(plan: Plan, session: Session, progress: Progress, results: Sequence[CaseResult]) -> list[CaseResult]:
     """The results with the samples of further launches, where all of the first were right. What fails in a later launch
     is the case's outcome, and the end."""
     found = list(results)
@@ -21,43 +21,41 @@ def launched(plan: Plan, session: Relaunching, progress: Progress, results: Sequ
     if not places or len(launches[0]) < len(places):
         return found
     for _ in range(1, plan.launches):
-        outcomes = one_more(plan, session, progress, [found[at].case for at in places])
-        if not isinstance(outcomes, list):
-            return with_outcome(found, places[outcomes.number], outcomes.outcome)
-        launches.append(outcomes)
+        try:
+            launches.append(one_more(plan, session, progress, [found[at].case for at in places]))
+        except LaunchFailed as failed:
+            return with_outcome(found, places[failed.number], failed.outcome)
     for at, measured in zip(places, zip(*launches, strict=True), strict=True):
         found[at] = replace(found[at], outcome=joined(measured))
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchFailed:
+class LaunchFailed(SubmissionFailed):
     """A launch that ended at case `number` of those that were to be measured."""
 
-    number: int
-    outcome: Failure
+    def __init__(self, number: int, outcome: Failure | NotRun) -> None:
+        super().__init__(outcome)
+        self.number = number
 
 
 def one_more(
-    plan: Plan, session: Relaunching, progress: Progress, cases: Sequence[Case], is_control: bool = False
-) -> list[Measured] | LaunchFailed:
-    """These cases in another launch, up to the first that fails."""
-    prepared = session.again(is_control)
-    if not isinstance(prepared, Passed):
-        return LaunchFailed(number=0, outcome=prepared)
-    [phase] = [phase for phase in plan.phases if phase.then == "measure"]
-    measured = []
-    with session.phase(phase):
-        for number, case in enumerate(cases):
-            progress.case(case.label, number, len(cases))
-            outcome = session.measure_again(case)
-            if not isinstance(outcome, Measured):
-                return LaunchFailed(number=number, outcome=outcome)
-            measured.append(outcome)
+    plan: Plan, session: Session, progress: Progress, cases: Sequence[Case], is_control: bool = False
+) -> list[Measured]:
+    """These cases in another launch. Raises LaunchFailed at the first that fails."""
+    measured: list[Measured] = []
+    try:
+        session.again(is_control)
+        [phase] = [phase for phase in plan.phases if phase.then == "measure"]
+        with session.phase(phase):
+            for number, case in enumerate(cases):
+                progress.case(case.label, number, len(cases))
+                measured.append(session.measure_again(case))
+    except SubmissionFailed as failed:
+        raise LaunchFailed(len(measured), failed.outcome) from None
     return measured
 
 
-def with_outcome(results: Sequence[CaseResult], at: int, outcome: Failure) -> list[CaseResult]:
+def with_outcome(results: Sequence[CaseResult], at: int, outcome: Outcome) -> list[CaseResult]:
     """The results with that outcome in one's place."""
     return [*results[:at], replace(results[at], outcome=outcome), *results[at + 1 :]]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.core.checkout import shown
-from harness.core.decode import DecodeError, decode
+from harness.core.decode import DecodeError, as_bad_file, decode
 from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_text
 from harness.core.mllog import parse
@@ -94,10 +94,8 @@ def _run(path: Path) -> LoggedRun:
 def _published(path: Path) -> float | None:
     if not path.exists():
         return None
-    try:
+    with as_bad_file(shown(path)):
         return decode(_Scaling, _loaded(path)).scaling_factor
-    except DecodeError as error:
-        raise BadFileError(f"{shown(path)}: {error}") from None
 
 
 def read_reference(path: Path) -> list[ReferenceRuns]:
@@ -113,15 +111,13 @@ def _reference(record: object, where: str) -> ReferenceRuns:
     key = next((key for key in COUNTS if key in record), None)
     if key is None:
         raise BadFileError(f"{where}: expected one of the keys {', '.join(map(repr, COUNTS))}")
-    try:
+    with as_bad_file(where):
         reference = ReferenceRuns(
             benchmark=decode(str, record.get("Benchmark"), "Benchmark"),
             batch=decode(int, record.get("BS"), "BS"),
             unit=COUNTS[key],
             runs=decode(tuple[float, ...], record[key], key),
         )
-    except DecodeError as error:
-        raise BadFileError(f"{where}: {error}") from None
     if len(reference.runs) < LEAST_RUNS or min(reference.runs) <= 0:
         raise BadFileError(f"{where}: {key}: expected at least {LEAST_RUNS} numbers above 0")
     return reference

@@ -33,6 +33,7 @@ from harness.board import judgements, places, runs
 from harness.board.digits import rounded
 from harness.board.entries import Board, Entry, Group, SettledFile, Settlement, short_file
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import BadSubmissionError, HarnessError, UsageError
 from harness.core.records import Submission
 from harness.core.stats import CONFIDENCE, LaunchNoise, student_t, students_range
@@ -397,19 +398,12 @@ def settlement(meeting: Contenders, found: Settled) -> Settlement:
     slowest = min(fitted.logs)
     entries = [meeting.entries[number] for number in found.numbers]
     files = (
-        SettledFile(
-            author=entries[place].author,
-            file=entries[place].file,
-            sha256=entries[place].sha256,
-            ratio=rounded(math.exp(fitted.logs[place] - slowest), DIGITS),
-        )
+        part(entries[place], SettledFile, ratio=rounded(math.exp(fitted.logs[place] - slowest), DIGITS))
         for place in fitted.order
     )
-    return Settlement(
-        problem=first.problem,
-        suite=first.suite,
-        machine_class=first.machine_class,
-        world_size=first.world_size,
+    return part(
+        first,
+        Settlement,
         machine=host.machine_id() or None,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         rounds=found.tally.rounds,

@@ -16,16 +16,18 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, encode
 from harness.core.errors import BadFileError, UsageError
 from harness.core.files import read_bytes, read_text
+from harness.core.limits import Limit, Limited, Seconds
 from harness.core.records import Case, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.gpumode import result_lines
 from harness.problems.problem import DEFAULT_BENCHMARK_S, MAX_INT, OFFICIAL, Problem, Suite
+from harness.problems.python_text import UNREADABLE, bound
 
 FILE = "task.yml"
 SUBMISSION = "@SUBMISSION@"  # the source of the user's own file
@@ -93,20 +95,16 @@ class CudaConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Validation:
+class Validation(Limited):
     """A program that validates ranked entries by an application of the kernel: its contract's version, and its file
     relative to task.yml."""
 
-    version: str | int
+    version: Annotated[str | int, Limit(bool, "expected a version, found {!r}")]
     script: str
-
-    def __post_init__(self) -> None:
-        if not self.version:
-            raise DecodeError(".version", f"expected a version, found {self.version!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskFile:
+class TaskFile(Limited):
     """The content of task.yml. Cases are as they stand there, with world_size and seed among their keys."""
 
     files: tuple[StagedFile, ...]
@@ -118,9 +116,9 @@ class TaskFile:
     validation: Validation | None = None
     tests: tuple[Params, ...] = ()
     benchmarks: tuple[Params, ...] = ()
-    test_timeout: float = TIMEOUT_S
-    benchmark_timeout: float = TIMEOUT_S
-    ranked_timeout: float = TIMEOUT_S
+    test_timeout: Seconds = TIMEOUT_S
+    benchmark_timeout: Seconds = TIMEOUT_S
+    ranked_timeout: Seconds = TIMEOUT_S
     ranking_by: Literal["last", "mean", "geom"] = "last"
     seed: int | None = None
     multi_gpu: bool = False
@@ -139,9 +137,7 @@ class TaskFile:
             raise DecodeError(f".config{error.path}", error.problem) from None
         if self.templates is not None:
             _check_templates(self.templates)
-        for name in ("test_timeout", "benchmark_timeout", "ranked_timeout"):
-            if getattr(self, name) <= 0:
-                raise DecodeError(f".{name}", f"expected seconds above 0, found {getattr(self, name)}")
+        super().__post_init__()
         for name in ("tests", "benchmarks"):
             if not getattr(self, name):
                 raise DecodeError(f".{name}", "the list is empty; write at least one case")
@@ -185,7 +181,7 @@ class TaskProblem(Problem):
         return found
 
     def own_task(self, suite: Suite) -> dict[str, Any]:
-        """The folder's task as KernelBot reads it, on as many ranks as the suite's cases have."""
+        """The keys of the folder's task as KernelBot reads it, on as many ranks as the suite's cases have."""
         task, staged, validation = self.task, self.staged(), self.task.validation
         ranks = {"world_size": suite.benchmarks[0].world_size}
         files = [
@@ -193,16 +189,9 @@ class TaskProblem(Problem):
             for one in task.files
         ]
         return {
-            "lang": task.lang,
             "files": dict(files),
-            "config": self.config,
-            "libraries": list(task.libraries),
             "tests": [encode(case | (ranks if "world_size" in case else {})) for case in task.tests],
             "benchmarks": [encode(case | (ranks if "world_size" in case else {})) for case in task.benchmarks],
-            "test_timeout": seconds(suite.test_timeout_s),
-            "benchmark_timeout": seconds(suite.benchmark_timeout_s),
-            "ranked_timeout": seconds(suite.ranked_timeout_s),
-            "ranking_by": task.ranking_by,
             "seed": task.seed,
             "multi_gpu": task.multi_gpu,
             "validation": validation
@@ -248,11 +237,6 @@ class AnyParams:
     def __init__(self, **params: Param) -> None: ...
 
     def check_world_size(self, world_size: int) -> None: ...
-
-
-def seconds(limit_s: float) -> float:
-    """A whole number where it is one, as KernelBot writes them."""
-    return int(limit_s) if limit_s == int(limit_s) else limit_s
 
 
 def read(folder: Path, checkout: Checkout) -> TaskProblem:
@@ -380,18 +364,7 @@ def _prepared(value: object) -> object:
 def _defined(path: Path) -> set[str] | None:
     """The names that a file binds at its top level; None if only running it would tell (`from x import *`)."""
     try:
-        tree = ast.parse(read_text(path))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        names = bound(ast.parse(read_text(path)))
+    except (OSError, *UNREADABLE) as error:
         raise BadFileError(f"{shown(path)}: Python cannot read it: {error}") from None
-    names: set[str] = set()
-    statements: list[ast.AST] = list(tree.body)
-    for node in statements:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-            continue  # what is in it is not at the top level
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        statements += ast.iter_child_nodes(node)
     return None if "*" in names else names

@@ -14,10 +14,10 @@ from harness.core.errors import BadSubmissionError, UsageError
 from harness.gpumode.plain_words import WORD, lines_with_word, without_word
 from harness.judging.scoring import GPU_MODE, SCORINGS
 from harness.problems.problem import Problem
-from harness.problems.submission import MAX_BYTES, directives
+from harness.problems.python_text import UNREADABLE, bound, called
+from harness.problems.submission import MAX_BYTES, SUFFIXES, directives
 
 SHOWN_LINES = 6
-ENDINGS = {"py": (".py",), "cu": (".cu", ".cuh", ".cpp")}  # of a file's name, by the problem's language
 HEADER = re.compile(r"#!POPCORN\s")
 NOTE = "# Merged: GPU MODE refuses files with a certain word, so names that contain it are written in two parts."
 OWN_QUEUE = "# It makes a GPU queue of its own beside the current one."
@@ -52,7 +52,7 @@ def findings(source: str, name: str, problem: Problem) -> tuple[Objection, ...]:
     if problem.lang == "py":
         try:
             tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        except UNREADABLE as error:
             return (Objection(line=getattr(error, "lineno", None), text=f"Python cannot read it: {error}"),)
         found += [*_entry_point(tree), *_imports(tree, problem), *_own_queue(source, tree)]
     return tuple(sorted(found, key=lambda one: (one.line or 0, one.text)))
@@ -60,8 +60,8 @@ def findings(source: str, name: str, problem: Problem) -> tuple[Objection, ...]:
 
 # ---- the checks ------------------------------------------------------------------------------------------------------
 def _file(source: str, name: str, lang: str) -> Iterator[Objection]:
-    if not name.endswith(ENDINGS[lang]):
-        yield Objection(text=f"its name does not end with {' or '.join(ENDINGS[lang])}; rename it")
+    if not name.endswith(SUFFIXES[lang]):
+        yield Objection(text=f"its name does not end with {' or '.join(SUFFIXES[lang])}; rename it")
     nbytes = len(source.encode())
     if not source:
         yield Objection(text="the file is empty")
@@ -72,7 +72,7 @@ def _file(source: str, name: str, lang: str) -> Iterator[Objection]:
 
 
 def _entry_point(tree: ast.Module) -> Iterator[Objection]:
-    if "custom_kernel" not in _top_level(tree):
+    if "custom_kernel" not in bound(tree):
         yield Objection(text="no custom_kernel at its top level; define `def custom_kernel(data)`")
 
 
@@ -159,52 +159,31 @@ def own_queue_lines(source: str, tree: ast.Module) -> list[int]:
     """Where a file makes a GPU queue of its own, also by getattr with the name in parts."""
     lines = [number for number, line in enumerate(source.split("\n"), start=1) if CREATES.search(line)]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _called(node.func) in MAKES_QUEUE:
+        if isinstance(node, ast.Call) and _called(node) in MAKES_QUEUE:
             lines.append(node.lineno)
     return sorted({*lines})
 
 
-def _called(function: ast.expr) -> object:
-    match function:
-        case ast.Attribute(attr=name) | ast.Name(id=name):
-            return name
+def _called(call: ast.Call) -> object:
+    match call.func:
         case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=value), *_]):
             return value
-    return None
+    return called(call)
 
 
 def importable(problem: Problem) -> Mapping[str, frozenset[str] | None]:
     """The names in each of the problem's files as GPU MODE stages them, by module; None where they are not known."""
-    found: dict[str, frozenset[str] | None] = {}
-    for file, data in problem.staged().items():
-        module, is_python = file.removesuffix(".py"), file.endswith(".py")
-        if is_python and module != "submission":
-            found[module] = _defined(data) if problem.is_upstream else None
+    here = {module: names for module, names in _here(problem).items() if module != "submission"}
+    found = here if problem.is_upstream else dict.fromkeys(here)
     return found | {module: frozenset(names) for module, names in problem.upstream.items()}
 
 
 def _defined(data: bytes) -> frozenset[str] | None:
     try:
-        names = _top_level(ast.parse(data))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        names = bound(ast.parse(data))
+    except UNREADABLE:
         return None
     return None if "*" in names else frozenset(names)
-
-
-def _top_level(tree: ast.Module) -> set[str]:
-    """The names that are bound outside of functions and classes."""
-    names: set[str] = set()
-    nodes: list[ast.AST] = list(tree.body)
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-            continue
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        nodes += ast.iter_child_nodes(node)
-    return names
 
 
 def _attempted(tree: ast.Module) -> set[ast.AST]:
@@ -234,7 +213,7 @@ def rewritten(source: str, problem: Problem) -> tuple[str, tuple[str, ...]]:
     cannot be read stays as it is."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return source, ()
     notes: list[str] = []
     text = _with_gpus(source, problem, notes)

@@ -20,6 +20,8 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from harness.problems.python_text import called
+
 WORD = "stream"
 FOUND = re.compile(WORD, re.IGNORECASE)
 ALONE = re.compile(rf"(?<![A-Za-z0-9_]){WORD}(s?)(?![A-Za-z0-9_])", re.IGNORECASE)
@@ -115,18 +117,18 @@ class _Names:
         known = {node.name for node in taking if isinstance(node, Function)}
         known |= {own for own in self.classes if name in self.taken_by(own)}
         calls = [node for node in nodes if isinstance(node, ast.Call)]
-        called = {id(call.func) for call in calls}
+        heads = {id(call.func) for call in calls}
         has_more_names = any(
             (isinstance(node, Function) and not all(map(_is_jit_decorator, node.decorator_list)))
-            or (isinstance(node, ast.Lambda) and id(node) not in called)
+            or (isinstance(node, ast.Lambda) and id(node) not in heads)
             for node in taking
         ) or any(
-            (isinstance(node, ast.Name) and node.id in known and not (_is_read(node) and id(node) in called))
-            or (isinstance(node, ast.Attribute) and node.attr in known and id(node) not in called)
+            (isinstance(node, ast.Name) and node.id in known and not (_is_read(node) and id(node) in heads))
+            or (isinstance(node, ast.Attribute) and node.attr in known and id(node) not in heads)
             for node in nodes
         )
         for call in calls:
-            takes = _spelled(call.func) in known
+            takes = called(call) in known
             if takes and any(keyword.arg is None for keyword in call.keywords):
                 return True
             gives = any(keyword.arg in (name, None) for keyword in call.keywords)
@@ -355,11 +357,3 @@ def _is_jit(node: Function) -> bool:
 
 def _is_jit_decorator(node: ast.expr) -> bool:
     return "jit" in ast.unparse(node)
-
-
-def _spelled(function: ast.expr) -> str | None:
-    """The name by which a call's function is called, where it is one."""
-    match function:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return None

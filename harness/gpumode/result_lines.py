@@ -12,20 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.core import records
 from harness.core.decode import DecodeError
 from harness.core.errors import HarnessError
-from harness.core.records import (
-    Case,
-    CaseResult,
-    EvalReport,
-    Kind,
-    Measured,
-    Mode,
-    Param,
-    Passed,
-    Profile,
-    Wrong,
-)
+from harness.core.records import Case, CaseResult, EvalReport, Kind, Mode, Param, Profile
 from harness.core.stats import times_of
 from harness.core.words import clean, cut
 from harness.judging import verdict
@@ -178,14 +168,14 @@ def key_of(name: Mode | Kind) -> Literal["test", "benchmark"]:
 
 def _outcome_pairs(result: CaseResult) -> Pairs:
     outcome, kind = result.outcome, result.case.kind
-    if isinstance(outcome, Measured):
+    if isinstance(outcome, records.Measured):
         return [(name, str(value)) for name, value in figures_ns(outcome).items()]
-    if isinstance(outcome, Passed) and kind == "test":
+    if isinstance(outcome, records.Passed) and kind == "test":
         verdicts = result.verdicts
         loose = "" if verdicts is None or verdicts.gpumode.passed else verdicts.gpumode.message
         told = [("message", f"right, but outside GPU MODE's published tolerance: {loose}")] if loose else []
         return [("status", "pass"), *told]
-    if isinstance(outcome, Passed) and result.profile is not None:
+    if isinstance(outcome, records.Passed) and result.profile is not None:
         return [("report", encoded_report(profile_table(result.profile)))]
     return failed_pairs(error_text(result), is_profile=kind == "profile")
 
@@ -202,7 +192,7 @@ def encoded_report(text: str) -> str:
     return base64.b64encode(clean(text).encode(), b"+*").decode()
 
 
-def figures_ns(measured: Measured) -> dict[str, float]:
+def figures_ns(measured: records.Measured) -> dict[str, float]:
     """KernelBot's statistics of a measured case, in nanoseconds: those that a folder's own evaluator told, or else of
     the clock that GPU MODE's evaluator uses, or else of the first clock."""
     series = measured.by_name.get("gpumode", times_of(measured) or measured.ranked)
@@ -223,7 +213,7 @@ def error_text(result: CaseResult) -> str:
     """Why a case has no result, with the rank's own message, on several lines."""
     outcome = result.outcome
     text = verdict.OUTCOMES[outcome.type].told.format_map(vars(outcome))
-    if isinstance(outcome, Wrong) and result.verdicts is not None and result.verdicts.gpumode.passed:
+    if isinstance(outcome, records.Wrong) and result.verdicts is not None and result.verdicts.gpumode.passed:
         text += " (on the published input GPU MODE's tolerance is met)"
     return "\n".join([text, *verdict.left(outcome)])
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import yaml
 
+from harness.core.decode import encode
 from harness.core.errors import UsageError
 from harness.core.records import Case
-from harness.gpumode.folder import FILE, SUBMISSION, seconds
+from harness.gpumode.folder import FILE, SUBMISSION
 from harness.judging.scoring import GPU_MODE, SCORINGS
 from harness.problems.problem import Problem, Suite
 from harness.problems.skeleton import submission_text
@@ -52,19 +53,19 @@ def task_of(problem: Problem, suite: Suite) -> dict[str, Any]:
     cases. Raises UsageError for a problem that cannot be such a task."""
     if why := unfit(problem):
         raise UsageError(f"{problem.name}: {why}")
+    task = {
+        "lang": problem.lang,
+        "config": problem.config,
+        "libraries": list(problem.libraries),
+        **_common(problem, suite),
+    }
     if (own := problem.own_task(suite)) is not None:
-        return own
+        return task | own
     staged = {name: data.decode() for name, data in problem.staged().items()}
     files = problem.staged_submission(SUBMISSION)
     texts = {name: data.decode() for name, data in files.items()} | staged
     texts[EVAL] = EVAL_TEXT.format(root=str(problem.root), python=sys.executable)
-    return {
-        "lang": problem.lang,
-        "files": texts | {FILE: _task_yml(problem, suite, [*texts, FILE])},
-        "config": {"main": EVAL},
-        "libraries": list(problem.libraries),
-        **_common(problem, suite),
-    }
+    return task | {"files": texts | {FILE: _task_yml(problem, suite, [*texts, FILE])}}
 
 
 def files_of(problem: Problem, suite: Suite) -> dict[str, str]:
@@ -92,9 +93,9 @@ def _common(problem: Problem, suite: Suite) -> dict[str, Any]:
     return {
         "tests": _cases(problem, suite.tests),
         "benchmarks": _cases(problem, suite.benchmarks),
-        "test_timeout": seconds(suite.test_timeout_s),
-        "benchmark_timeout": seconds(suite.benchmark_timeout_s),
-        "ranked_timeout": seconds(suite.ranked_timeout_s),
+        "test_timeout": _seconds(suite.test_timeout_s),
+        "benchmark_timeout": _seconds(suite.benchmark_timeout_s),
+        "ranked_timeout": _seconds(suite.ranked_timeout_s),
         "ranking_by": problem.ranking_by,
         "seed": None,
         "multi_gpu": problem.multi_gpu,
@@ -117,8 +118,11 @@ def _task_yml(problem: Problem, suite: Suite, names: Sequence[str]) -> str:
 
 def _cases(problem: Problem, cases: Sequence[Case]) -> list[dict[str, Any]]:
     return [
-        ({"world_size": case.world_size} if problem.multi_gpu else {})
-        | {key: list(value) if isinstance(value, tuple) else value for key, value in case.params.items()}
-        | {"seed": case.seed}
+        ({"world_size": case.world_size} if problem.multi_gpu else {}) | encode(case.params) | {"seed": case.seed}
         for case in cases
     ]
+
+
+def _seconds(limit_s: float) -> float:
+    """A whole number where it is one, as KernelBot writes them."""
+    return int(limit_s) if limit_s == int(limit_s) else limit_s

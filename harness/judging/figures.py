@@ -4,30 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from harness.core import records, stats
 from harness.core.metrics import UNITS, Unit
-from harness.core.records import (
-    Bound,
-    CaseFigures,
-    CaseResult,
-    Estimate,
-    EvalFigures,
-    EvalReport,
-    Measured,
-    Score,
-    Series,
-)
-from harness.core.stats import (
-    CONFIDENCE,
-    LaunchNoise,
-    estimate,
-    fractions_of,
-    geomean,
-    median,
-    ratio,
-    ratios_of,
-    spread,
-    student_t,
-)
+from harness.core.records import Bound, CaseFigures, CaseResult, Estimate, EvalReport, Measured, Series
+from harness.core.stats import LaunchNoise, estimate, geomean, median, ratios_of
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
 
@@ -72,7 +52,7 @@ def resolution(report: EvalReport) -> Resolution | None:
         return None
     freedom = found.launches - 1 + USUAL["cpu" if report.device == "cpu" else "gpu"].freedom
     half = math.log(found.ci[1] / found.ci[0]) / 2
-    at, with_power = (student_t(probability, freedom) for probability in ((1 + CONFIDENCE) / 2, POWER))
+    at, with_power = (stats.student_t(probability, freedom) for probability in ((1 + stats.CONFIDENCE) / 2, POWER))
     difference = math.sqrt(2) * half * (1 + with_power / at)
     return Resolution(difference=difference, launches=math.ceil(found.launches * (difference / ASKED) ** 2))
 
@@ -99,7 +79,7 @@ def series_figures(measured: Measured, name: str) -> SeriesFigures | None:
     return SeriesFigures(
         value=value,
         baseline=median(series.baseline) if series.baseline else None,
-        ratio=ratio(series) if series.baseline and series.paired else None,
+        ratio=stats.ratio(series) if series.baseline and series.paired else None,
         bound=bound,
         fraction=(bound / value) ** series.metric.sign if bound else None,
     )
@@ -150,7 +130,7 @@ def case_figures(measured: Measured, bound: Bound | None, usual: LaunchNoise | N
         metric=ranked.metric,
         value=value,
         baseline=median(ranked.baseline) if ranked.baseline else None,
-        spread=spread(ranked.own) if ranked.own else None,
+        spread=stats.spread(ranked.own) if ranked.own else None,
         ratio=estimate([ratios_of(ranked)], usual) if ranked.baseline and ranked.paired else None,
         fraction=_fraction([(bounded, bound.value)], usual) if bound and bounded.own else None,
     )
@@ -159,14 +139,14 @@ def case_figures(measured: Measured, bound: Bound | None, usual: LaunchNoise | N
 def _fraction(cases: Sequence[tuple[Series, float]], usual: LaunchNoise | None) -> Estimate:
     """The geometric mean over cases of the bound over the median: what the tables show of a case. The interval is of
     the samples' own fractions, whose median differs from that between the two middle ones of an even number."""
-    found = estimate([fractions_of(series, bound) for series, bound in cases], usual)
+    found = estimate([stats.fractions_of(series, bound) for series, bound in cases], usual)
     parts = [(bound / median(series.own)) ** series.metric.sign for series, bound in cases]
     value = geomean(parts)
     ci = (min(found.ci[0], value), max(found.ci[1], value)) if found.ci else None
     return replace(found, value=value, ci=ci)
 
 
-def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual: LaunchNoise) -> EvalFigures:
+def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual: LaunchNoise) -> records.EvalFigures:
     scoring = SCORINGS[ranking_by]
     own = [scoring.case(measured) for _, measured in cases]
     best = [min(value, one.best or value) for value, (_, one) in zip(own, cases, strict=True)]
@@ -174,8 +154,8 @@ def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual:
     bounded = [
         (one.against_bound, result.bound.value) for result, one in cases if result.bound and one.against_bound.own
     ]
-    return EvalFigures(
-        score=Score(
+    return records.EvalFigures(
+        score=records.Score(
             value=scoring.total(own, best),
             unit=scoring.unit,
             better=scoring.better,

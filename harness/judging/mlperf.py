@@ -101,11 +101,7 @@ def run_of(events: Sequence[LogEvent], file: str) -> LoggedRun:
         epoch=_number(counts.get("epoch_num", stop.metadata.get("epoch_num"))),
         quality=_number(last[-1].value) if last else None,
         seed=next((event.value for event in events if event.key == "seed" and _is_seed(event.value)), None),
-        benchmark=_stated(events, "submission_benchmark", str, file),
-        platform=_stated(events, "submission_platform", str, file),
-        org=_stated(events, "submission_org", str, file),
-        division=_stated(events, "submission_division", str, file),
-        batch=_stated(events, "global_batch_size", (int, float), file),
+        **{field: _stated(events, key, (int, float) if field == "batch" else str, file) for field, key in SAME.items()},
     )
 
 

@@ -1,37 +1,41 @@
 """The seam: what evaluations, boards and reports know of a kind of problem, and nothing more.
 
 A kind is registered in one line of kinds.registry. It reads a problem, plans an evaluation of one of its submissions,
-and opens a session, which is all that touches processes. evaluation.evaluate runs any session; kinds.replay is one
-that runs nothing.
+and opens a session, which is all that touches processes. evaluation.evaluate runs any session.
 """
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
-from harness.core.machine_records import Environment, MachineState, Peaks, Sampling
 from harness.core.records import (
     Bound,
     Case,
+    EvalReport,
     Failure,
     Held,
     Measured,
     Mode,
     NotRun,
-    Passed,
     Profile,
     Ranking,
     Submission,
     Verdicts,
     Warning,
 )
+from harness.machine import host
+from harness.machine.gpus import gpu_names
+from harness.problems import shape_file
 from harness.problems.problem import Problem, Suite
+from harness.problems.submission import read_submission
 
 Evaluator = Literal["ours", "theirs"]
+Then = Literal["check", "measure", "profile"]  # what becomes of a case: it is checked, and then measured or profiled
 BROKE_ITS_JUDGE = "broke its judge"  # of Held: a trusted process failed, and does not with the reference in its place
 TORCH = "torch"  # the profiler that our ranks have; the others are process.profilers.TOOLS
 
@@ -57,7 +61,7 @@ class Setting:
     file: Path | None = None  # the submission that was named
     is_cpu_asked: bool = False  # --device cpu, which is more than to have no GPU
     evaluator: Evaluator = "ours"
-    seed: int | None = None  # of the folder's own evaluator
+    evaluator_seed: int | None = None  # the secret of the folder's own evaluator
     tool: str = TORCH  # which profiler mode profile takes
     launch_count: int | None = None  # of a call, at most, that a tool profiles; None: as it does by itself
     confined: bool = True  # by the sandbox
@@ -78,7 +82,7 @@ class Phase:
     name: Literal["test", "benchmark", "profile"]
     cases: tuple[Case, ...]
     limit_s: float
-    then: Literal["check", "measure", "profile"]
+    then: Then
     case_s: float = 0.0
     independent: bool = False  # a case that fails leaves the others worth measuring
 
@@ -99,32 +103,21 @@ SECRET_BITS = 128  # of a run: more than any search covers
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The decisions that an evaluation is made by, before anything runs. Every kind adds what its sessions need.
-    `suite` already has the world size that will run; the run's fresh seeds come from `secret`; `notes` are warnings for
-    the report."""
+class Plan(Setting):
+    """The decisions that an evaluation is made by, before anything runs: the setting, the order's other fields and what
+    follows from them. Every kind adds what its sessions need. `launches` are those in which benchmarks are measured;
+    the run's fresh seeds come from `secret`."""
 
     kind: str
-    problem: Problem
-    suite: Suite
     submission: Submission
     mode: Mode
-    device: str
-    world_size: int
     author: str
     phases: tuple[Phase, ...]
     ranking_by: Ranking
     checker: str
     secret: int
     opponent: Submission | None = None
-    confined: bool = True
-    data: str = ""  # sha256 of the user's own data, if it runs on that
-    nodes: int = 1
-    notes: tuple[Warning, ...] = ()
-    fresh_caches: bool = False  # as in Setting, and so are the next two
-    import_s: float | None = None
-    idle_s: float | None = None
-    launches: int = 1  # in which benchmarks are measured, each with fresh processes
+    data_sha256: str = ""  # of the user's own data, if it runs on that
     has_controls: bool = False  # whether the reference is also timed beside itself
 
     @property
@@ -138,38 +131,20 @@ class Plan:
         return "the reference" if self.opponent is None else "A"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Account:
-    """What a session reports beside its cases."""
+class Progress:
+    """Receives progress events and ignores them; those of report.progress show them."""
 
-    phases_s: dict[str, float]
-    environment: Environment
-    device_model: str = ""
-    empty_call_samples_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    peaks: Peaks | None = None
-    machine_state: tuple[MachineState, ...] = ()
-    gpu_sampling: Sampling | None = None
-    peak_memory_bytes: dict[str, int] = field(default_factory=dict)
-    warnings: tuple[Warning, ...] = ()
-    logs: dict[str, str] = field(default_factory=dict)
+    def expect(self, plan: Plan) -> None:
+        """The events that follow belong to this plan's evaluation."""
 
+    def phase(self, name: str) -> None:
+        """The next phase begins."""
 
-@dataclass(frozen=True, kw_only=True)
-class Checked:
-    """The outcome of a case's checked calls, and the verdicts where outputs were judged. NotRun: an earlier failure of
-    the phase kept the session from running the case."""
+    def case(self, label: str, index: int, count: int) -> None:
+        """The case `index` (from 0) of the phase's `count` begins."""
 
-    outcome: Passed | Failure | NotRun
-    verdicts: Verdicts | None = None
-
-
-class Progress(Protocol):
-    """Receives progress events; report.progress shows them."""
-
-    def expect(self, plan: Plan) -> None: ...
-    def phase(self, name: str) -> None: ...
-    def case(self, label: str, index: int, count: int) -> None: ...
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        """A line for people, which stays."""
 
 
 class OpponentFailed(HarnessError):
@@ -180,95 +155,125 @@ class OpponentFailed(HarnessError):
         self.case, self.outcome = case, outcome
 
 
-class Session(Protocol):
-    """One evaluation's processes. Failures of the submission are returned; all others are raised as HarnessError. After
-    Raised, Crashed, TimedOut, or Held for a broken judge, nothing more can be asked of the session."""
+class SubmissionFailed(Exception):
+    """The submission failed in a case, with these verdicts where outputs were judged. NotRun: an earlier failure of the
+    phase kept the session from running the case."""
 
-    def prepare(self) -> Passed | Failure:
+    def __init__(self, outcome: Failure | NotRun, verdicts: Verdicts | None = None) -> None:
+        super().__init__(outcome)
+        self.outcome, self.verdicts = outcome, verdicts
+
+
+class Session:
+    """One evaluation's processes, by default without any. Failures of the submission are raised as SubmissionFailed,
+    all others as HarnessError. After Raised, Crashed, TimedOut, or Held for a broken judge, nothing more can be asked
+    of the session. `deadline` is of time.monotonic(), of the phase that is open."""
+
+    def __init__(self, plan: Plan, progress: Progress) -> None:
+        self.plan, self.progress = plan, progress
+        self.phases_s: dict[str, float] = {}
+        self.logs: dict[str, str] = {}
+        self.deadline = 0.0
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """A context in which what the session needs is there; whatever it started is gone when the `with` ends."""
+        yield
+
+    def prepare(self) -> None:
         """Everything before the first case: compiling, importing, the clock's resolution, the machine's peaks."""
-        ...
 
-    def phase(self, phase: Phase) -> contextlib.AbstractContextManager[None]:
-        """Opens a phase and starts its deadline."""
-        ...
+    @contextlib.contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Opens a phase, starts its deadline and counts its seconds."""
+        self.progress.phase(phase.name)
+        began = time.monotonic()
+        self.deadline = began + phase.limit_s
+        try:
+            yield
+        finally:
+            self.phases_s[phase.name] = time.monotonic() - began
 
-    def check(self, case: Case) -> Checked:
-        """Is the submission right in this case?"""
-        ...
+    def check(self, case: Case) -> Verdicts | None:
+        """Is the submission right in this case? Returns the verdicts where outputs were judged."""
+        raise NotImplementedError
 
-    def measure(self, case: Case) -> Measured | Failure:
+    def measure(self, case: Case) -> Measured:
         """Measures a case that was just checked, every output verified."""
-        ...
+        raise AssertionError("no phase of the plan measures")
 
-    def profile(self, case: Case) -> Profile | Failure:
+    def profile(self, case: Case) -> Profile:
         """Profiles a case that was just checked."""
-        ...
+        raise AssertionError("no phase of the plan profiles")
 
-    def close(self) -> Passed | Failure:
+    def close(self) -> None:
         """Ends a phase whose cases are done, while its deadline still holds."""
-        ...
+
+    def again(self, is_control: bool = False) -> None:
+        """Another launch: fresh processes, up to where benchmarks can be measured. `is_control`: the reference takes
+        the submission's place."""
+        raise AssertionError("the plan has one launch")
+
+    def measure_again(self, case: Case) -> Measured:
+        """The series that ranks, of a case that an earlier launch has measured; every output verified."""
+        raise AssertionError("the plan has one launch")
 
     def bound(self, case: Case) -> Bound | None:
         """The value that no submission can beat in this case on this machine; None where it is not known."""
-        ...
+        return None
 
     def logs_of(self, case: Case) -> tuple[str, ...]:
-        """The names of the account's logs that have what the submission printed in this case, one a rank."""
-        ...
+        """The names of the report's logs that have what the submission printed in this case, one a rank."""
+        return ()
 
-    def account(self) -> Account:
-        """What the report needs beside the cases, once the session is closed."""
-        ...
-
-
-class Relaunching(Session, Protocol):
-    """The session of a plan that may have several launches."""
-
-    def again(self, is_control: bool = False) -> Passed | Failure:
-        """Another launch: fresh processes, up to where benchmarks can be measured. `is_control`: the reference takes
-        the submission's place."""
-        ...
-
-    def measure_again(self, case: Case) -> Measured | Failure:
-        """The series that ranks, of a case that an earlier launch has measured; every output verified."""
-        ...
+    def completed(self, report: EvalReport) -> EvalReport:
+        """The report with what it needs beside the cases, once the session is closed: seconds of phases, this machine,
+        logs, and the session's own warnings."""
+        plan = self.plan
+        model = (gpu_names() or ("",))[0] if plan.device != "cpu" else ""
+        environment = host.environment(model, plan.world_size)
+        return replace(report, phases_s=self.phases_s, environment=environment, device_model=model, logs=self.logs)
 
 
 class SessionPool(Protocol):
-    """A context that keeps processes between the evaluations of one problem and ends them at its end."""
+    """What opens sessions: a kind, or a context that keeps processes between the evaluations of one problem."""
 
     def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:
-        """A session of the pool's kind, one at a time. Nothing that a submission did is left for the next one to
-        meet."""
+        """A session, one at a time. Nothing that a submission did is left for the next one to meet."""
         ...
 
 
-class Kind(Protocol):
-    """A kind of problem. `checkers`: the rules that a shape file may name for it; a kind that no shape file may name
-    has none. `takes_tools`: whether a vendor's profiler can be put around a call of a submission. `is_pooled`: whether
-    op.pool keeps zygotes between its evaluations."""
+class Kind:
+    """A kind of problem, by default one of shape files that name it. `checkers`: the rules that a shape file may name
+    for it; a kind that no shape file may name has none. `takes_tools`: whether a vendor's profiler can be put around a
+    call of a submission. `is_pooled`: whether op.pool keeps zygotes between its evaluations."""
 
-    checkers: tuple[str, ...]
-    takes_tools: bool
-    is_pooled: bool
+    session_type: ClassVar[type[Session]]
+    checkers: tuple[str, ...] = ()
+    takes_tools = False
+    is_pooled = False
 
     def claims(self, place: Path) -> bool:
-        """Whether a folder holds a problem of this kind."""
-        ...
+        """Whether a folder holds a problem of this kind. By default none does: kind `op` reads folders of a checkout,
+        and the shape file names the kind."""
+        return False
 
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem in that folder, for use in that checkout. Raises BadFileError, with the place of the mistake."""
-        ...
+        return shape_file.find(place.name, checkout)
 
     def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
         """The submission at that path, or the problem's default one. Raises UsageError where there is none,
         BadSubmissionError for what cannot be one."""
-        ...
+        return read_submission(path or problem.default_submission(), checkout.root, problem.lang)
 
     def plan(self, order: Order) -> Plan:
         """The plan of an evaluation on this machine. Raises UsageError where it cannot be done here."""
-        ...
+        raise NotImplementedError
 
-    def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:
+    @contextlib.contextmanager
+    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
         """Starts what the plan needs; whatever it started is gone when the `with` ends."""
-        ...
+        session = self.session_type(plan, progress)
+        with session.running():
+            yield session

@@ -1,11 +1,16 @@
-"""What the plans of most kinds have in common: what was asked for, and the phases of each mode."""
+"""What the plans of most kinds have in common: what was asked for, the phases of each mode, and what is said of an
+evaluation before it runs."""
 
+import contextlib
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
-from harness.core.records import Mode
-from harness.kinds.kind import Order, Phase, Plan
+from harness.core.errors import BadSubmissionError
+from harness.core.records import Mode, Submission, Warning
+from harness.gpumode.folder import TaskProblem
+from harness.kinds.kind import Order, Phase, Plan, Setting
 from harness.problems.problem import Suite
+from harness.problems.submission import directives
 
 P = TypeVar("P", bound=Plan)
 PHASES: dict[Mode, tuple[Literal["test", "benchmark", "profile"], ...]] = {
@@ -33,21 +38,28 @@ def phases(suite: Suite, mode: Mode) -> tuple[Phase, ...]:
 def planned(plan_type: type[P], order: Order, **more: Any) -> P:
     """A plan of that type for the order; `more` are the fields that the kind adds or decides otherwise."""
     setting, problem = order.setting, order.setting.problem
-    asked: dict[str, Any] = {
+    decided: dict[str, Any] = {
         "kind": problem.kind,
-        "problem": problem,
-        "suite": setting.suite,
-        "submission": order.submission,
-        "mode": order.mode,
-        "device": setting.device,
-        "world_size": setting.world_size,
-        "author": order.author,
         "phases": phases(more.get("suite", setting.suite), order.mode),
         "ranking_by": problem.ranking_by,
         "checker": problem.checker,
-        "opponent": order.opponent,
-        "confined": setting.confined,
-        "nodes": setting.nodes,
-        "notes": setting.notes,
+        "launches": 1,
     }
-    return plan_type(**(asked | more))
+    asked = {name: value for name, value in vars(order).items() if name != "setting"}
+    return plan_type(**(vars(setting) | asked | decided | more))
+
+
+def conditions(setting: Setting, submission: Submission) -> tuple[bool, tuple[Warning, ...]]:
+    """Whether the CPU stands in for "cuda" where this submission is evaluated by our ranks, or by a folder's own
+    evaluator, and what the report has to say of it all."""
+    problem, notes = setting.problem, setting.notes
+    if not isinstance(problem, TaskProblem):  # whose names at GPU MODE are not in their folders
+        with contextlib.suppress(BadSubmissionError):  # lines that nobody follows hurt nobody
+            named = directives(submission.source, submission.name).leaderboard
+            if named is not None and not problem.is_named(named):
+                notes += (Warning(code="other_problem", values={"named": named, "problem": problem.name}),)
+        return False, notes
+    if not setting.is_cpu_asked:
+        return False, notes
+    is_cuda = problem.mentions("cuda", submission.source)
+    return is_cuda, (*notes, Warning(code="cuda_is_cpu")) if is_cuda else notes

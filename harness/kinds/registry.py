@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout, shown
@@ -18,13 +17,12 @@ from harness.kinds.external.kind import ExternalKind
 from harness.kinds.folder.kind import FolderKind
 from harness.kinds.folder.known import recalled, remember
 from harness.kinds.kernelbench.kind import KernelBenchKind
-from harness.kinds.kind import TORCH, Kind, Order, Plan, Progress, Session, SessionPool, Setting
+from harness.kinds.kind import TORCH, Kind, Order, Plan, SessionPool, Setting
 from harness.kinds.model.kind import ModelKind
 from harness.kinds.op.kind import OpKind
 from harness.kinds.op.pool import OpPool
 from harness.kinds.parallelkernelbench.kind import ParallelKernelBenchKind
 from harness.kinds.program.kind import ProgramKind
-from harness.kinds.replay import ReplayKind
 from harness.kinds.trace.kind import TraceKind
 from harness.kinds.train.kind import TrainKind
 from harness.kinds.vendor_tool.kind import VendorKind
@@ -37,7 +35,6 @@ KINDS: dict[str, Kind] = {
     "op": OpKind(),
     "folder": FolderKind(),
     "external": ExternalKind(),
-    "replay": ReplayKind(),
     "vendor": VendorKind(),
     "program": ProgramKind(),
     "train": TrainKind(),
@@ -60,7 +57,7 @@ def find(name: str, checkout: Checkout) -> Problem:
     folded = {known.lower().replace("-", "_") for known in problem_names(checkout)}
     is_path = os.sep in name or name in (".", "..")
     may_be_path = is_path or name.lower().replace("-", "_") not in folded  # what is no problem's name
-    claimed = next((kind for kind in KINDS.values() if kind.claims(path)), None)
+    claimed = _claiming(path)
     if claimed is not None and may_be_path:
         return _read(claimed, path, checkout)
     if may_be_path and (folder := _recalled(name, checkout)) is not None:
@@ -80,7 +77,11 @@ def find(name: str, checkout: Checkout) -> Problem:
 
 def is_problem(path: Path) -> bool:
     """Whether that file or folder is a problem of some kind."""
-    return any(kind.claims(path) for kind in KINDS.values())
+    return _claiming(path) is not None
+
+
+def _claiming(path: Path) -> Kind | None:
+    return next((kind for kind in KINDS.values() if kind.claims(path)), None)
 
 
 def _read(kind: Kind, path: Path, checkout: Checkout) -> Problem:
@@ -94,7 +95,7 @@ def _read(kind: Kind, path: Path, checkout: Checkout) -> Problem:
 
 def _recalled(name: str, checkout: Checkout) -> Problem | None:
     folder = recalled(name, checkout)
-    claimed = next((kind for kind in KINDS.values() if kind.claims(folder)), None) if folder else None
+    claimed = _claiming(folder) if folder else None
     return claimed.read(folder, checkout) if claimed and folder else None
 
 
@@ -154,33 +155,16 @@ def kind_of(setting: Setting) -> Kind:
     return KINDS["external"] if setting.evaluator == "theirs" else own
 
 
-class EachAlone:
-    """The pool of a kind that keeps nothing: every session starts and ends all that it needs."""
-
-    def __init__(self, kind: Kind) -> None:
-        self._kind = kind
-
-    def __enter__(self) -> "EachAlone":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """There is nothing to end."""
-
-    def session(self, plan: Plan, progress: Progress) -> contextlib.AbstractContextManager[Session]:
-        return self._kind.session(plan, progress)
-
-
 def pool_of(setting: Setting) -> contextlib.AbstractContextManager[SessionPool]:
-    """The pool for many evaluations in that setting. Raises what `kind_of` does."""
+    """The pool for many evaluations in that setting: the kind itself where nothing is kept between them. Raises what
+    `kind_of` does."""
     kind = kind_of(setting)
-    return OpPool() if kind.is_pooled else EachAlone(kind)
+    return OpPool() if kind.is_pooled else contextlib.nullcontext(kind)
 
 
 def plan_of(order: Order) -> Plan:
     """The plan of an evaluation, by the kind that evaluates it. Raises what that kind's `plan` does."""
-    setting = order.setting
-    plan = kind_of(setting).plan(order)
-    return replace(plan, fresh_caches=setting.fresh_caches, import_s=setting.import_s, idle_s=setting.idle_s)
+    return kind_of(order.setting).plan(order)
 
 
 def read_submission(problem: Problem, path: Path | None, checkout: Checkout) -> Submission:

@@ -110,7 +110,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         file=file,
         is_cpu_asked=asked.device == "cpu",
         evaluator=evaluator,
-        seed=asked.seed,
+        evaluator_seed=asked.seed,
         tool=asked.tool,
         launch_count=asked.launch_count,
         confined=asked.confined,

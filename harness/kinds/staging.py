@@ -1,18 +1,16 @@
-"""What kinds of problem share that run submissions in processes: staged files, folders, variables, the account."""
+"""What kinds of problem share that run submissions in processes: staged files, folders, variables."""
 
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from harness.core.checkout import SHIPPED, Checkout, shown
 from harness.core.files import lock_of, remove, replace_file
 from harness.core.records import Submission
 from harness.core.unseen import unseen
-from harness.kinds.kind import Account, Plan
-from harness.machine import host
-from harness.machine.gpus import gpu_names
+from harness.kinds.kind import Plan
 from harness.problems.problem import Problem
 from harness.process import compile_cache, sandbox
 from harness.process.child import search_path
@@ -28,14 +26,6 @@ def files_of(problem: Problem, submission: Submission) -> dict[str, bytes]:
     for module in submission.modules:
         files[module.name.replace(".", "/") + ".py"] = module.source.encode()
     return files
-
-
-def write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Writes them into the folder, which is made where it is missing."""
-    for name, data in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
 
 
 def hidden(root: Path, *more: Path) -> tuple[Path, ...]:
@@ -78,14 +68,3 @@ def environ_of(cache: Path) -> dict[str, str]:
     """The user's variables, without what a submission has no business to know, and with the cache for compilers."""
     caches = {name: str(cache / sub) for name, sub in sandbox.CACHES.items()}
     return sandbox.environment(os.environ) | caches | {"PATH": search_path()}
-
-
-def account(plan: Plan, phases_s: dict[str, float], logs: dict[str, str]) -> Account:
-    """The account of a run without ranks."""
-    model = (gpu_names() or ("",))[0] if plan.device != "cpu" else ""
-    return Account(
-        phases_s=phases_s,
-        environment=host.environment(model, plan.world_size),
-        device_model=model,
-        logs=logs,
-    )

@@ -59,8 +59,7 @@ class Finding:
 
 def doctor(found: Readings) -> tuple[Finding, ...]:
     """Every check's finding, always all of them and in the same order."""
-    results = ((name, check(found)) for name, check in CHECKS)
-    return tuple(Finding(check=name, status=one.status, found=one.found, fix=one.fix) for name, one in results)
+    return tuple(Finding(check=name, **vars(check(found))) for name, check in CHECKS)
 
 
 def short(findings: Sequence[Finding]) -> tuple[MachineState, ...]:

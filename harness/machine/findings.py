@@ -5,14 +5,14 @@ unknown: the reading could not be made, so nothing is said.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
-from harness.machine.readings import Gpu, Gpus, Unread
+from harness.machine.readings import Gpu, Gpus, Readings, Unread
 
 GIB = 1 << 30
-MOST_WORDS = 6
+T = TypeVar("T")
 Status = Literal["pass", "warn", "fail", "unknown"]
 ORDER: tuple[Status, ...] = ("fail", "warn", "unknown", "pass")  # the worst first
 
@@ -29,32 +29,29 @@ class CheckResult:
 NO_GPU = CheckResult("unknown", "no GPU")
 
 
+def warned(is_bad: bool, text: str, fix: str, status: Status = "warn") -> CheckResult:
+    """A warning with the fix, or what else `status` says, where something is bad; otherwise a pass."""
+    return CheckResult(status, text, fix) if is_bad else CheckResult("pass", text)
+
+
+def of_reading(
+    pick: Callable[[Readings], T | Unread],
+) -> Callable[[Callable[[T, Readings], CheckResult]], Callable[[Readings], CheckResult]]:
+    """Makes a check of one reading a check of all: where that reading could not be made, the result is unknown."""
+
+    def made(check: Callable[[T, Readings], CheckResult]) -> Callable[[Readings], CheckResult]:
+        def checked(found: Readings) -> CheckResult:
+            value = pick(found)
+            return CheckResult("unknown", value.why) if isinstance(value, Unread) else check(value, found)
+
+        return checked
+
+    return made
+
+
 def used_gpus(found: Gpus | Unread | None) -> list[Gpu]:
     """The GPUs that torch may use."""
     return [found.gpus[index] for index in found.visible] if isinstance(found, Gpus) else []
-
-
-# ---- words -------------------------------------------------------------------------------------------------------
-def span(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.0f}", f"{max(values):.0f}"
-    return low if low == high else f"{low} to {high}"
-
-
-def gpu_list(indices: Sequence[int]) -> str:
-    """`GPU 3`, `GPUs 0-2, 5`"""
-    runs: list[list[int]] = []
-    for index in sorted(indices):
-        if runs and runs[-1][-1] == index - 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    words = ", ".join(f"{one[0]}" if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in runs)
-    return f"GPU{'' if len(indices) == 1 else 's'} {words}"
-
-
-def some_of(words: Sequence[str]) -> str:
-    more = len(words) - MOST_WORDS
-    return ", ".join(words[:MOST_WORDS]) + (f" and {more} more" if more > 0 else "")
 
 
 def version_numbers(version: str) -> tuple[int, int]:

@@ -1,21 +1,10 @@
 """Checks of the GPUs: pure functions over `Readings`, a result each. No fix is ever carried out."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from harness.machine.findings import (
-    GIB,
-    NO_GPU,
-    ORDER,
-    CheckResult,
-    Status,
-    gpu_list,
-    some_of,
-    span,
-    used_gpus,
-    version_numbers,
-)
+from harness.machine.findings import GIB, NO_GPU, ORDER, CheckResult, Status, of_reading, used_gpus, version_numbers
 from harness.machine.readings import NOT_THROTTLING, Clocks, Ecc, Gpu, Gpus, Heat, Pcie, Power, Readings, Unread, Usage
 
 NEAR_SLOWDOWN_C = 10  # degrees below the slowdown from which on a GPU is called hot
@@ -25,7 +14,14 @@ FULL_POWER = 0.95  # of the limit
 FOREIGN_BYTES = 2 * GIB  # a driver keeps up to about 1 GiB of a GPU's memory for itself
 FOREIGN_BUSY_PERCENT = 5
 HARD_THROTTLING = ("hardware slowdown", "hardware thermal slowdown", "power brake")
+MOST_WORDS = 6
 T = TypeVar("T")
+
+
+def _asked(found: Readings) -> Gpus | Unread:
+    if isinstance(found.gpus, Gpus):
+        return found.gpus
+    return Unread(why=NO_GPU.found if found.gpus is None else "no GPU can be asked")
 
 
 def _each(
@@ -77,13 +73,12 @@ def check_count(found: Readings) -> CheckResult:
     return CheckResult("pass", text)
 
 
-def check_driver(found: Readings) -> CheckResult:
-    if not isinstance(found.gpus, Gpus):
-        return NO_GPU if found.gpus is None else CheckResult("unknown", "no GPU can be asked")
-    runtime, built = found.gpus.driver_runtime, found.software.torch_cuda
-    is_amd = any(gpu.vendor == "amd" for gpu in found.gpus.gpus)
+@of_reading(_asked)
+def check_driver(gpus: Gpus, found: Readings) -> CheckResult:
+    runtime, built = gpus.driver_runtime, found.software.torch_cuda
+    is_amd = any(gpu.vendor == "amd" for gpu in gpus.gpus)
     name = "ROCm" if is_amd else "CUDA"
-    text = f"driver {found.gpus.driver}" + (f", up to {name} {runtime}" if runtime else "")
+    text = f"driver {gpus.driver}" + (f", up to {name} {runtime}" if runtime else "")
     if not is_amd and built and runtime and version_numbers(built)[0] > version_numbers(runtime)[0]:
         fix = f"update the driver, or install a torch built for CUDA {version_numbers(runtime)[0]}"
         return CheckResult("fail", f"{text}; torch was built for CUDA {built}", fix)
@@ -215,13 +210,12 @@ def check_gpu_processes(found: Readings) -> CheckResult:
     return _each(found, lambda gpu: gpu.usage, rate, describe)
 
 
-def check_p2p(found: Readings) -> CheckResult:
-    if not isinstance(found.gpus, Gpus):
-        return NO_GPU if found.gpus is None else CheckResult("unknown", "no GPU can be asked")
-    pairs = found.gpus.pairs
+@of_reading(_asked)
+def check_p2p(gpus: Gpus, found: Readings) -> CheckResult:
+    pairs = gpus.pairs
     if isinstance(pairs, Unread):
         return CheckResult("unknown", f"cannot be read: {pairs.why}")
-    pairs = tuple(pair for pair in pairs if {pair.a, pair.b} <= set(found.gpus.visible))
+    pairs = tuple(pair for pair in pairs if {pair.a, pair.b} <= set(gpus.visible))
     if not pairs:
         return CheckResult("pass", "one GPU has no peer")
     apart = [f"{pair.a}-{pair.b}" for pair in pairs if not pair.reaches]
@@ -232,10 +226,9 @@ def check_p2p(found: Readings) -> CheckResult:
     return CheckResult("pass", f"all {len(pairs)} pairs reach each other, {atomics or 'none'} with atomics")
 
 
-def check_links(found: Readings) -> CheckResult:
-    if not isinstance(found.gpus, Gpus):
-        return NO_GPU if found.gpus is None else CheckResult("unknown", "no GPU can be asked")
-    used, pairs = used_gpus(found.gpus), found.gpus.pairs
+@of_reading(_asked)
+def check_links(gpus: Gpus, found: Readings) -> CheckResult:
+    used, pairs = used_gpus(gpus), gpus.pairs
     known = [(gpu.index, gpu.nvlinks) for gpu in used if not isinstance(gpu.nvlinks, Unread)]
     links = [one for _, one in known if one.present]
     down = [index for index, one in known if one.active < one.present]
@@ -248,7 +241,7 @@ def check_links(found: Readings) -> CheckResult:
         return CheckResult("warn", text, "check fabric manager and `nvidia-smi nvlink -s`")
     if isinstance(pairs, Unread):
         return CheckResult("pass", nvlink) if nvlink else CheckResult("unknown", f"cannot be read: {pairs.why}")
-    pairs = tuple(pair for pair in pairs if {pair.a, pair.b} <= set(found.gpus.visible))
+    pairs = tuple(pair for pair in pairs if {pair.a, pair.b} <= set(gpus.visible))
     paths = Counter(pair.path for pair in pairs)
     between = ", ".join(f"{count} pairs by {path}" for path, count in paths.most_common())
     text = "; ".join(part for part in (nvlink, between) if part) or "one GPU has no peer"
@@ -270,3 +263,26 @@ def check_pcie(found: Readings) -> CheckResult:
         return f"{span(widths)} of {span(most)} lanes, up to generation {span([p.max_generation for p in all_pcie])}"
 
     return _each(found, lambda gpu: gpu.pcie, rate, describe)
+
+
+# ---- words -------------------------------------------------------------------------------------------------------
+def span(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.0f}", f"{max(values):.0f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def gpu_list(indices: Sequence[int]) -> str:
+    """`GPU 3`, `GPUs 0-2, 5`"""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and runs[-1][-1] == index - 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    words = ", ".join(f"{one[0]}" if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in runs)
+    return f"GPU{'' if len(indices) == 1 else 's'} {words}"
+
+
+def some_of(words: Sequence[str]) -> str:
+    more = len(words) - MOST_WORDS
+    return ", ".join(words[:MOST_WORDS]) + (f" and {more} more" if more > 0 else "")

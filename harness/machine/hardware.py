@@ -6,10 +6,11 @@ the device's name, and measures the peaks where `match` has none.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from harness.core.decode import DecodeError, did_you_mean
+from harness.core.decode import did_you_mean
 from harness.core.errors import UsageError
+from harness.core.limits import Limit, Limited, above_0
 from harness.core.machine_records import Peaks, class_of_gpus
 from harness.core.records import Bound, Cost
 from harness.core.yaml_file import read_yaml
@@ -18,24 +19,20 @@ TABLE = Path(__file__).resolve().parent / "hardware.yaml"
 Term = Literal["flops", "hbm", "link"]
 
 
+Rate = Annotated[float, above_0("a rate")]
+Named = Annotated[str, Limit(bool, "is empty; name the figure's source and date")]
+
+
 @dataclass(frozen=True, kw_only=True)
-class _Row:
+class _Row(Limited):
     """One GPU of the table; rates are per GPU, the link's per direction to all peers in the node together."""
 
     device_names: tuple[str, ...]
-    flops_per_s: float
-    hbm_bytes_per_s: float
-    link_bytes_per_s: float
-    source: str
-    date: str
-
-    def __post_init__(self) -> None:
-        for name in ("flops_per_s", "hbm_bytes_per_s", "link_bytes_per_s"):
-            if getattr(self, name) <= 0:
-                raise DecodeError(f".{name}", f"expected a rate above 0, found {getattr(self, name)}")
-        for name in ("source", "date"):
-            if not getattr(self, name):
-                raise DecodeError(f".{name}", "is empty; name the figure's source and date")
+    flops_per_s: Rate
+    hbm_bytes_per_s: Rate
+    link_bytes_per_s: Rate
+    source: Named
+    date: Named
 
     def peaks(self) -> Peaks:
         return Peaks(

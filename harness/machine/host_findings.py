@@ -1,8 +1,9 @@
 """Checks of the host, its software and its collectives: pure functions over `Readings`, a result each. No fix is ever
 carried out."""
 
-from harness.core.words import size_text
-from harness.machine.findings import GIB, CheckResult, used_gpus, version_numbers
+from harness.core.words import count_text, size_text
+from harness.machine import readings
+from harness.machine.findings import GIB, CheckResult, of_reading, used_gpus, version_numbers, warned
 from harness.machine.readings import UNLIMITED, Readings, SmokeFailed, Unread
 
 TORCH_TESTED = ((2, 11), (2, 13))  # what the harness is tested with, first and last
@@ -51,127 +52,88 @@ def check_collectives(found: Readings) -> CheckResult:
     if ran.backend == "gloo" or expected is None or ran.world_size == 1:
         return CheckResult("pass", text)
     text += f" (links: {expected / 1e9:.0f})"
-    if ran.all_gather_bytes_per_s < SLOW_LINKS * expected:
-        return CheckResult(
-            "warn", text, "under a quarter of the links' rate: see p2p and links above; try NCCL_DEBUG=INFO"
-        )
-    return CheckResult("pass", text)
+    fix = "under a quarter of the links' rate: see p2p and links above; try NCCL_DEBUG=INFO"
+    return warned(ran.all_gather_bytes_per_s < SLOW_LINKS * expected, text, fix)
 
 
-def check_cores(found: Readings) -> CheckResult:
-    if isinstance(found.cpus, Unread):
-        return CheckResult("unknown", found.cpus.why)
-    cpus, gpus_used = found.cpus, len(used_gpus(found.gpus))
+@of_reading(lambda found: found.cpus)
+def check_cores(cpus: readings.Cpus, found: Readings) -> CheckResult:
     text = f"{cpus.allowed} of {cpus.present} cores, {cpus.model}"
-    if cpus.allowed < CORES_A_GPU * gpus_used:
-        fix = f"{CORES_A_GPU} cores a GPU keep launches from waiting: widen the affinity, or use fewer GPUs"
-        return CheckResult("warn", text, fix)
-    return CheckResult("pass", text)
+    fix = f"{CORES_A_GPU} cores a GPU keep launches from waiting: widen the affinity, or use fewer GPUs"
+    return warned(cpus.allowed < CORES_A_GPU * len(used_gpus(found.gpus)), text, fix)
 
 
-def check_quota(found: Readings) -> CheckResult:
-    if isinstance(found.cpus, Unread):
-        return CheckResult("unknown", found.cpus.why)
-    quota = found.cpus.quota_cores
-    if quota is None:
+@of_reading(lambda found: found.cpus)
+def check_quota(cpus: readings.Cpus, found: Readings) -> CheckResult:
+    if (quota := cpus.quota_cores) is None:
         return CheckResult("pass", "none")
-    text = f"{quota:g} cores' worth of time on {found.cpus.allowed} cores"
-    if quota < found.cpus.allowed:
-        fix = "ranks are stopped when the share is used up: give the container whole cores (--cpuset-cpus)"
-        return CheckResult("warn", text, fix)
-    return CheckResult("pass", text)
+    text = f"{quota:g} cores' worth of time on {cpus.allowed} cores"
+    fix = "ranks are stopped when the share is used up: give the container whole cores (--cpuset-cpus)"
+    return warned(quota < cpus.allowed, text, fix)
 
 
-def check_governor(found: Readings) -> CheckResult:
-    if isinstance(found.governors, Unread):
-        return CheckResult("unknown", found.governors.why)
-    text = ", ".join(found.governors)
-    if found.governors == ("performance",):
-        return CheckResult("pass", text)
-    return CheckResult("warn", text, "cpupower frequency-set -g performance: cores take time to speed up after a wait")
+@of_reading(lambda found: found.governors)
+def check_governor(governors: tuple[str, ...], found: Readings) -> CheckResult:
+    fix = "cpupower frequency-set -g performance: cores take time to speed up after a wait"
+    return warned(governors != ("performance",), ", ".join(governors), fix)
 
 
-def check_load(found: Readings) -> CheckResult:
-    if isinstance(found.load, Unread):
-        return CheckResult("unknown", found.load.why)
+@of_reading(lambda found: found.load)
+def check_load(load: float, found: Readings) -> CheckResult:
     count = found.cpus.allowed if not isinstance(found.cpus, Unread) else 1
-    text = f"{found.load:.2f} over the last minute, on {count} cores"
-    if found.load > BUSY_LOAD * count:
-        return CheckResult("warn", text, "other processes use these cores: wait until they end (`top` lists them)")
-    return CheckResult("pass", text)
+    text = f"{load:.2f} over the last minute, on {count} cores"
+    return warned(
+        load > BUSY_LOAD * count, text, "other processes use these cores: wait until they end (`top` lists them)"
+    )
 
 
-def check_memory(found: Readings) -> CheckResult:
-    if isinstance(found.memory, Unread):
-        return CheckResult("unknown", found.memory.why)
-    memory, used = found.memory, len(used_gpus(found.gpus))
-    needed = max(CPU_RANKS_GIB, 2 * RANK_GIB * used) * GIB
-    text = f"{memory.available_bytes / GIB:.1f} of {memory.total_bytes / GIB:.1f} GiB available"
-    if memory.available_bytes < needed:
-        fix = f"three groups of ranks take about {needed / GIB:.0f} GiB: free memory, or use fewer ranks (--ranks)"
-        return CheckResult("fail" if memory.available_bytes < needed / 4 else "warn", text, fix)
-    return CheckResult("pass", text)
+@of_reading(lambda found: found.memory)
+def check_memory(memory: readings.Memory, found: Readings) -> CheckResult:
+    available, needed = memory.available_bytes, max(CPU_RANKS_GIB, 2 * RANK_GIB * len(used_gpus(found.gpus))) * GIB
+    text = f"{available / GIB:.1f} of {memory.total_bytes / GIB:.1f} GiB available"
+    fix = f"three groups of ranks take about {needed / GIB:.0f} GiB: free memory, or use fewer ranks (--ranks)"
+    return warned(available < needed, text, fix, "fail" if available < needed / 4 else "warn")
 
 
-def check_shm(found: Readings) -> CheckResult:
-    if isinstance(found.shm, Unread):
-        return CheckResult("unknown", found.shm.why)
-    text = f"{size_text(found.shm.free_bytes)} of {size_text(found.shm.total_bytes)} free"
-    if found.shm.free_bytes < SHM_BYTES:
-        return CheckResult(
-            "warn", text, "give the container more (docker run --shm-size=8g), or remove what lies there"
-        )
-    return CheckResult("pass", text)
+@of_reading(lambda found: found.shm)
+def check_shm(shm: readings.Shm, found: Readings) -> CheckResult:
+    text = f"{size_text(shm.free_bytes)} of {size_text(shm.total_bytes)} free"
+    fix = "give the container more (docker run --shm-size=8g), or remove what lies there"
+    return warned(shm.free_bytes < SHM_BYTES, text, fix)
 
 
-def check_disk(found: Readings) -> CheckResult:
-    if isinstance(found.disk, Unread):
-        return CheckResult("unknown", found.disk.why)
-    disk = found.disk
+@of_reading(lambda found: found.disk)
+def check_disk(disk: readings.Disk, found: Readings) -> CheckResult:
     text = (
         f"runs take {size_text(disk.runs_bytes)}, compile caches {size_text(disk.caches_bytes)}, the service's queue "
         f"{size_text(disk.queue_bytes)}; {size_text(disk.free_bytes)} are free"
     )
-    if disk.free_bytes < FREE_BYTES or disk.runs_bytes + disk.queue_bytes > KEPT_BYTES:
-        return CheckResult("warn", text, "python -m harness prune shows what nothing needs; --apply deletes it")
-    return CheckResult("pass", text)
+    is_full = disk.free_bytes < FREE_BYTES or disk.runs_bytes + disk.queue_bytes > KEPT_BYTES
+    return warned(is_full, text, "python -m harness prune shows what nothing needs; --apply deletes it")
 
 
-def check_numa(found: Readings) -> CheckResult:
-    if isinstance(found.numa, Unread):
-        return CheckResult("unknown", found.numa.why)
-    nodes = f"{found.numa.nodes} node" + ("" if found.numa.nodes == 1 else "s")
-    if found.numa.balancing and found.numa.nodes > 1:
-        fix = "sysctl kernel.numa_balancing=0: the kernel stops to move pages while ranks run"
-        return CheckResult("warn", f"on, {nodes}", fix)
-    return CheckResult("pass", f"{'on' if found.numa.balancing else 'off'}, {nodes}")
+@of_reading(lambda found: found.numa)
+def check_numa(numa: readings.Numa, found: Readings) -> CheckResult:
+    text = f"{'on' if numa.balancing else 'off'}, {count_text(numa.nodes, 'node')}"
+    fix = "sysctl kernel.numa_balancing=0: the kernel stops to move pages while ranks run"
+    return warned(numa.balancing and numa.nodes > 1, text, fix)
 
 
-def check_huge_pages(found: Readings) -> CheckResult:
-    if isinstance(found.huge_pages, Unread):
-        return CheckResult("unknown", found.huge_pages.why)
-    if found.huge_pages == "always":
-        fix = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: first touches vary less"
-        return CheckResult("warn", "always", fix)
-    return CheckResult("pass", found.huge_pages)
+@of_reading(lambda found: found.huge_pages)
+def check_huge_pages(huge_pages: str, found: Readings) -> CheckResult:
+    fix = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled: first touches vary less"
+    return warned(huge_pages == "always", huge_pages, fix)
 
 
-def check_aslr(found: Readings) -> CheckResult:
-    if isinstance(found.aslr, Unread):
-        return CheckResult("unknown", found.aslr.why)
-    words = {0: "off", 1: "partial", 2: "full"}.get(found.aslr, str(found.aslr))
-    if found.aslr != 2:
-        fix = "sysctl kernel.randomize_va_space=2: else every run has the same layout, and the spread looks too small"
-        return CheckResult("warn", words, fix)
-    return CheckResult("pass", words)
+@of_reading(lambda found: found.aslr)
+def check_aslr(aslr: int, found: Readings) -> CheckResult:
+    words = {0: "off", 1: "partial", 2: "full"}.get(aslr, str(aslr))
+    fix = "sysctl kernel.randomize_va_space=2: else every run has the same layout, and the spread looks too small"
+    return warned(aslr != 2, words, fix)
 
 
-def check_open_files(found: Readings) -> CheckResult:
-    if isinstance(found.open_files, Unread):
-        return CheckResult("unknown", found.open_files.why)
-    soft, hard = found.open_files.soft, found.open_files.hard
-    text = "no limit" if soft >= UNLIMITED else f"up to {soft}"
-    if soft < FILES_ENOUGH:
-        fix = f"ulimit -n {min(hard, 4 * FILES_ENOUGH)}: a group of 8 ranks needs a few hundred"
-        return CheckResult("fail" if soft < FILES_LEAST else "warn", text, fix)
-    return CheckResult("pass", text)
+@of_reading(lambda found: found.open_files)
+def check_open_files(limits: readings.OpenFiles, found: Readings) -> CheckResult:
+    text = "no limit" if limits.soft >= UNLIMITED else f"up to {limits.soft}"
+    fix = f"ulimit -n {min(limits.hard, 4 * FILES_ENOUGH)}: a group of 8 ranks needs a few hundred"
+    return warned(limits.soft < FILES_ENOUGH, text, fix, "fail" if limits.soft < FILES_LEAST else "warn")

@@ -6,6 +6,7 @@ reason, in place of the record. So nothing here raises, in whatever container it
 """
 
 import ast
+import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -15,7 +16,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import psutil
 
@@ -24,6 +25,7 @@ from harness.machine import host
 from harness.machine.host import cores
 
 NOT_THROTTLING = ("idle", "display clock")  # reasons for low clocks that take nothing from a busy GPU
+P = ParamSpec("P")
 T = TypeVar("T")
 UNLIMITED = 1 << 62
 
@@ -258,6 +260,11 @@ def attempt(reader: Callable[[], T]) -> T | Unread:
         return Unread(why=printable(str(error)) or type(error).__name__)
 
 
+def tried(reader: Callable[P, T]) -> Callable[P, T | Unread]:
+    """The reader, which returns why there is no reading in place of raising."""
+    return functools.wraps(reader)(lambda *args, **kwargs: attempt(lambda: reader(*args, **kwargs)))
+
+
 def module(name: str) -> Any:
     """A package that may be missing or not load, or an Unread. Any, because none of these has types."""
     found = attempt(lambda: importlib.import_module(name))
@@ -272,7 +279,7 @@ def printable(text: str) -> str:
 # ---- software and host -------------------------------------------------------------------------------------------
 def read_software() -> Software:
     """Versions from what is installed, without importing any of it."""
-    built = attempt(_torch_built_for)
+    built = _torch_built_for()
     cuda, hip = (None, None) if isinstance(built, Unread) else built
     return Software(
         python=platform.python_version(),
@@ -283,6 +290,7 @@ def read_software() -> Software:
     )
 
 
+@tried
 def _torch_built_for() -> tuple[str | None, str | None]:
     """CUDA and HIP version in torch/version.py, which is read as text."""
     spec = importlib.util.find_spec("torch")
@@ -302,14 +310,11 @@ def _version(package: str) -> str | None:
     return None if isinstance(found, Unread) else found
 
 
-def read_shm(root: Path = Path("/")) -> Shm | Unread:
+@tried
+def read_shm(root: Path = Path("/")) -> Shm:
     """The size of shared memory."""
-
-    def read() -> Shm:
-        found = os.statvfs(root / "dev/shm")
-        return Shm(free_bytes=found.f_bavail * found.f_frsize, total_bytes=found.f_blocks * found.f_frsize)
-
-    return attempt(read)
+    found = os.statvfs(root / "dev/shm")
+    return Shm(free_bytes=found.f_bavail * found.f_frsize, total_bytes=found.f_blocks * found.f_frsize)
 
 
 def read_governors(root: Path = Path("/")) -> tuple[str, ...] | Unread:
@@ -319,46 +324,37 @@ def read_governors(root: Path = Path("/")) -> tuple[str, ...] | Unread:
     return found or Unread(why="this kernel shows none (a virtual machine or container, mostly)")
 
 
-def read_numa(root: Path = Path("/")) -> Numa | Unread:
+@tried
+def read_numa(root: Path = Path("/")) -> Numa:
     """How many memory nodes there are, and whether the kernel moves pages between them on its own."""
-
-    def read() -> Numa:
-        nodes = len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or 1
-        switch = root / "proc/sys/kernel/numa_balancing"
-        return Numa(nodes=nodes, balancing=switch.exists() and switch.read_text().strip() != "0")
-
-    return attempt(read)
+    nodes = len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or 1
+    switch = root / "proc/sys/kernel/numa_balancing"
+    return Numa(nodes=nodes, balancing=switch.exists() and switch.read_text().strip() != "0")
 
 
-def read_huge_pages(root: Path = Path("/")) -> str | Unread:
+@tried
+def read_huge_pages(root: Path = Path("/")) -> str:
     """always, madvise or never: the word in brackets."""
-
-    def read() -> str:
-        return (root / "sys/kernel/mm/transparent_hugepage/enabled").read_text().split("[")[1].split("]")[0]
-
-    return attempt(read)
+    return (root / "sys/kernel/mm/transparent_hugepage/enabled").read_text().split("[")[1].split("]")[0]
 
 
-def read_aslr(root: Path = Path("/")) -> int | Unread:
+@tried
+def read_aslr(root: Path = Path("/")) -> int:
     """0 off, 1 partial, 2 full."""
-    return attempt(lambda: int((root / "proc/sys/kernel/randomize_va_space").read_text()))
+    return int((root / "proc/sys/kernel/randomize_va_space").read_text())
 
 
-def read_load() -> float | Unread:
+@tried
+def read_load() -> float:
     """Runnable processes, averaged over the last minute."""
-    return attempt(lambda: float(psutil.getloadavg()[0]))
+    return float(psutil.getloadavg()[0])
 
 
-def read_cpus(root: Path = Path("/")) -> Cpus | Unread:
+@tried
+def read_cpus(root: Path = Path("/")) -> Cpus:
     """Cores there are, cores this process may run on, and the cgroups' share of time."""
-    return attempt(
-        lambda: Cpus(
-            model=printable(host.cpu_model()),
-            present=os.cpu_count() or cores(),
-            allowed=cores(),
-            quota_cores=_quota_cores(root),
-        )
-    )
+    model, present = printable(host.cpu_model()), os.cpu_count() or cores()
+    return Cpus(model=model, present=present, allowed=cores(), quota_cores=_quota_cores(root))
 
 
 def _quota_cores(root: Path) -> float | None:
@@ -372,12 +368,12 @@ def _quota_cores(root: Path) -> float | None:
         top = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
         folder = top / path.lstrip("/")
         for group in (folder, *(parent for parent in folder.parents if parent.is_relative_to(top))):
-            quota = attempt(lambda group=group: _quota(group))  # type: ignore[misc]
-            if isinstance(quota, float):
+            if isinstance(quota := _quota(group), float):
                 found.append(quota)
     return min(found, default=None)
 
 
+@tried
 def _quota(group: Path) -> float | None:
     if (group / "cpu.max").exists():  # cgroup v2: "max 100000" or "150000 100000", in us
         quota, period = (group / "cpu.max").read_text().split()
@@ -386,36 +382,27 @@ def _quota(group: Path) -> float | None:
     return quota_us / int((group / "cpu.cfs_period_us").read_text()) if quota_us > 0 else None
 
 
-def read_memory() -> Memory | Unread:
+@tried
+def read_memory() -> Memory:
     """The host's memory, and what of it can still be taken here."""
-    return attempt(
-        lambda: Memory(available_bytes=host.available_bytes(), total_bytes=int(psutil.virtual_memory().total))
+    return Memory(available_bytes=host.available_bytes(), total_bytes=int(psutil.virtual_memory().total))
+
+
+@tried
+def read_disk(root: Path) -> Disk:
+    """What the checkout at `root` keeps."""
+    queue = taken_bytes(root / "runs" / "serve")
+    return Disk(
+        runs_bytes=taken_bytes(root / "runs", set()) - queue,
+        caches_bytes=taken_bytes(root / ".cache"),
+        queue_bytes=queue,
+        free_bytes=shutil.disk_usage(root).free,
     )
 
 
-def read_disk(root: Path) -> Disk | Unread:
-    """What the checkout at `root` keeps."""
-
-    def read() -> Disk:
-        queue = taken_bytes(root / "runs" / "serve")
-        return Disk(
-            runs_bytes=taken_bytes(root / "runs", set()) - queue,
-            caches_bytes=taken_bytes(root / ".cache"),
-            queue_bytes=queue,
-            free_bytes=shutil.disk_usage(root).free,
-        )
-
-    return attempt(read)
-
-
-def read_open_files() -> OpenFiles | Unread:
+@tried
+def read_open_files() -> OpenFiles:
     """How many files one process may hold open."""
-
-    def read() -> OpenFiles:
-        soft, hard = (
-            UNLIMITED if limit == resource.RLIM_INFINITY else limit
-            for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
-        )
-        return OpenFiles(soft=soft, hard=hard)
-
-    return attempt(read)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = (UNLIMITED if limit == resource.RLIM_INFINITY else limit for limit in limits)
+    return OpenFiles(soft=soft, hard=hard)

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from harness.core.machine_records import GpuTrack, NotSampled, Sampled, Sampling
-from harness.machine.nvml import CLOCK_SM, throttle_reasons
-from harness.machine.readings import NOT_THROTTLING, Unread, attempt, module
+from harness.machine.nvml import CLOCK_SM, opened, throttle_reasons
+from harness.machine.readings import NOT_THROTTLING, Unread, attempt
 
 INTERVAL_S = 0.05
 
@@ -37,9 +37,11 @@ class GpuSampler:
 
     def __init__(self, indices: Sequence[int] | None = None, interval_s: float = INTERVAL_S, nvml: Any = None) -> None:
         self._interval_s = interval_s
-        self._nvml = module("pynvml") if nvml is None else nvml
-        self._why = "start() was never called"
-        self._handles: dict[int, Any] = {}
+        self._nvml, found = opened(nvml, indices)
+        self._handles: dict[int, Any] = {} if isinstance(found, Unread) else found
+        self._why = "start() was never called" if self._handles else "no GPU"
+        if isinstance(found, Unread):
+            self._why = found.why
         self._samples: dict[int, list[_Sample]] = {}
         self._energy_mj: dict[int, int] = {}
         self._started_mj: dict[int, int] = {}
@@ -47,16 +49,6 @@ class GpuSampler:
         self._lock = threading.Lock()  # holds: a round of samples, so that stop() returns after the last one
         self._running, self._closed = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        opened = self._nvml if isinstance(self._nvml, Unread) else attempt(lambda: self._open(indices))
-        if isinstance(opened, Unread):
-            self._why, self._handles = opened.why, {}
-        elif not self._handles:
-            self._why = "no GPU"
-
-    def _open(self, indices: Sequence[int] | None) -> None:
-        self._nvml.nvmlInit()
-        wanted = range(self._nvml.nvmlDeviceGetCount()) if indices is None else indices
-        self._handles = {index: self._nvml.nvmlDeviceGetHandleByIndex(index) for index in wanted}
 
     def __enter__(self) -> "GpuSampler":
         return self

@@ -41,17 +41,9 @@ def smoke(device: str, world_size: int, deadline_s: float = DEADLINE_S) -> Colle
     nbytes -= nbytes % (4 * world_size)  # whole float32 shards
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="smoke-") as folder:
-        command = [
-            sys.executable,
-            "-P",  # its folder has modules whose names others may use
-            str(PROGRAM),
-            device,
-            str(world_size),
-            str(nbytes),
-            str(deadline_s),
-        ]
+        arguments = (device, str(world_size), str(nbytes), str(deadline_s), f"{folder}/meet")
         with subprocess.Popen(
-            [*command, f"{folder}/meet"],
+            [sys.executable, "-P", str(PROGRAM), *arguments],  # -P: modules beside it have names that others may use
             env={**os.environ, **WITHOUT_MULTICAST, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

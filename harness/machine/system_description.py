@@ -23,6 +23,7 @@ FIELDS = (
     *("framework", "other_software_stack", "operating_system", "sw_notes"),
 )
 CPU = "sys/devices/system/cpu"
+FREQUENCY = f"{CPU}/cpu0/cpufreq/cpuinfo_max_freq"  # kHz
 
 
 def of_report(environment: Environment, device_model: str, world_size: int, author: str) -> dict[str, str]:
@@ -47,11 +48,17 @@ def of_report(environment: Environment, device_model: str, world_size: int, auth
 
 def of_this_machine(root: Path = Path("/")) -> dict[str, str]:
     """The fields that can be read on this machine and that a report does not have. `root` has proc and sys."""
+    cpus = sorted((root / CPU).glob("cpu[0-9]*"))
+    ids = attempt(
+        lambda: [(_text(cpu / "topology/physical_package_id"), _text(cpu / "topology/core_id")) for cpu in cpus]
+    )
+    cores = set() if isinstance(ids, Unread) else set(ids)  # each with its processor
+    packages = len({package for package, _ in cores})
     readers: Mapping[str, Callable[[], str]] = {
-        "host_processors_per_node": lambda: str(len(_packages(root)) or ""),
-        "host_processor_core_count": lambda: _count_of(_cores(root), len(_packages(root))),
-        "host_processor_vcpu_count": lambda: str(len(_present(root)) or ""),
-        "host_processor_frequency": lambda: _mhz(root),
+        "host_processors_per_node": lambda: str(packages or ""),
+        "host_processor_core_count": lambda: str(len(cores) // packages),
+        "host_processor_vcpu_count": lambda: str(len(cpus) or ""),
+        "host_processor_frequency": lambda: f"{int(_text(root / FREQUENCY)) // 1000} MHz at most",
         "host_processor_caches": lambda: _caches(root),
     }
     found = {name: attempt(reader) for name, reader in readers.items()}
@@ -75,29 +82,6 @@ def _gpus() -> dict[str, str]:
     if not isinstance(first.nvlinks, Unread) and first.nvlinks.active:
         known["accelerator_interconnect"] = f"NVLink {first.nvlinks.version}, {first.nvlinks.active} links"
     return known
-
-
-def _present(root: Path) -> list[Path]:
-    return sorted((root / CPU).glob("cpu[0-9]*"))
-
-
-def _packages(root: Path) -> set[str]:
-    return {_text(cpu / "topology/physical_package_id") for cpu in _present(root)}
-
-
-def _cores(root: Path) -> set[tuple[str, str]]:
-    topology = [cpu / "topology" for cpu in _present(root)]
-    return {(_text(one / "physical_package_id"), _text(one / "core_id")) for one in topology}
-
-
-def _count_of(cores: set[tuple[str, str]], packages: int) -> str:
-    """The cores of one processor."""
-    return str(len(cores) // packages) if packages else ""
-
-
-def _mhz(root: Path) -> str:
-    khz = _text(root / CPU / "cpu0/cpufreq/cpuinfo_max_freq")
-    return f"{int(khz) // 1000} MHz at most"
 
 
 def _caches(root: Path) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.core.decode import DecodeError, decode, encode
-from harness.core.errors import HarnessError, UsageError
+from harness.core.errors import HarnessError, UsageError, os_error_as
 from harness.core.files import locked, read_text, replace_file
 from harness.machine.readings import printable
 
@@ -224,7 +224,7 @@ def _change(root: Path, changes: Sequence[Value], earlier: Mapping[str, str]) ->
                 failed.append(str(refused))
         if failed:
             raise HarnessError(f"{error}; not taken back: {'; '.join(failed)}; try tune --restore") from error
-        _forget(root, earlier)
+        _store(root, earlier)
         if isinstance(error, OSError):
             raise HarnessError(f"{error}; what had been changed was taken back") from None
         raise
@@ -235,27 +235,23 @@ def restore(root: Path) -> list[Value]:
     a file could not be written: the others are restored and the snapshot stays. UsageError where nothing was
     applied."""
     with _alone(root):
-        return _restored(root)
-
-
-def _restored(root: Path) -> list[Value]:
-    found = load_snapshot(root)
-    if found is None:
-        (root / SNAPSHOT).unlink(missing_ok=True)  # of an earlier start of the machine
-        raise UsageError("nothing has been applied since this machine started, so there is nothing to restore")
-    done, failed = [], []
-    for name, value in reversed(found.values.items()):
-        try:
-            now = _word(read_text(root / name))
-            if now != value:
-                _write(root / name, value)
-                done.append(Value(path=name, now=now, wanted=value))
-        except OSError as error:
-            failed.append(str(error))
-    if failed:
-        raise HarnessError(f"{len(done)} files were restored, these were not: {'; '.join(failed)}; try again")
-    (root / SNAPSHOT).unlink()
-    return done
+        found = load_snapshot(root)
+        if found is None:
+            (root / SNAPSHOT).unlink(missing_ok=True)  # of an earlier start of the machine
+            raise UsageError("nothing has been applied since this machine started, so there is nothing to restore")
+        done, failed = [], []
+        for name, value in reversed(found.values.items()):
+            try:
+                now = _word(read_text(root / name))
+                if now != value:
+                    _write(root / name, value)
+                    done.append(Value(path=name, now=now, wanted=value))
+            except OSError as error:
+                failed.append(str(error))
+        if failed:
+            raise HarnessError(f"{len(done)} files were restored, these were not: {'; '.join(failed)}; try again")
+        (root / SNAPSHOT).unlink()
+        return done
 
 
 @contextlib.contextmanager
@@ -271,22 +267,15 @@ def _alone(root: Path) -> Iterator[None]:
 
 
 def _store(root: Path, values: Mapping[str, str]) -> None:
-    """On the disk before it returns."""
+    """Makes these the snapshot, on the disk before it returns; no values: there is none."""
     path = root / SNAPSHOT
-    try:
+    if not values:
+        path.unlink(missing_ok=True)
+        return
+    with os_error_as(HarnessError, f"nothing was changed: {path} cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(encode(Snapshot(boot_id=_boot_id(root), values=dict(values))), indent=2)
         replace_file(path, text.encode() + b"\n")
-    except OSError as error:
-        raise HarnessError(f"nothing was changed: {path} cannot be written: {error.strerror}") from None
-
-
-def _forget(root: Path, earlier: Mapping[str, str]) -> None:
-    """The snapshot as it was before an `apply` that was taken back."""
-    if earlier:
-        _store(root, earlier)
-    else:
-        (root / SNAPSHOT).unlink(missing_ok=True)
 
 
 def _write(path: Path, value: str) -> None:

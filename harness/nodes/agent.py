@@ -15,7 +15,6 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from harness.core.decode import decode
 from harness.core.errors import HarnessError
@@ -26,7 +25,7 @@ from harness.process import sandbox
 from harness.process.link import INTERFACE, interface_of
 from harness.ranks import wire
 from harness.ranks.barrier import Barrier, make_barrier
-from harness.ranks.zygote_messages import MAX_MESSAGE_BYTES, Confined, ZygoteOrder
+from harness.ranks.zygote_messages import MAX_MESSAGE_BYTES, Confined, order_of
 from harness.ranks.zygotes import GROUPS, Zygotes
 
 ADDRESSES = "10.77.0.{}"  # in each group's own network, which nobody else is in: node 0 has 1
@@ -55,7 +54,7 @@ class Agent(Relay):
         elif frame.kind == FrameKind.FOLDER:
             self.unpacked = frame.data  # the order follows at once
         else:
-            order = decode(cast("type[ZygoteOrder]", ZygoteOrder), json.loads(frame.data))
+            order = order_of(frame.data)
             if isinstance(order, wire.RankOrder):
                 self._start(order)
             else:

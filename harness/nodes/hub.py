@@ -14,25 +14,15 @@ import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
-from harness.core.decode import decode, encode
+from harness.core.decode import encode
 from harness.core.files import remove
 from harness.nodes.frames import Frame, FrameKind, Peer, PeerGoneError
 from harness.nodes.relay import Relay, number_of
 from harness.process.sandbox import hide
-from harness.ranks import wire
+from harness.ranks import wire, zygote_messages
 from harness.ranks.barrier import Barrier
-from harness.ranks.zygote_messages import (
-    FDS,
-    MAX_MESSAGE_BYTES,
-    GroupFrozen,
-    NodeLost,
-    RankExited,
-    Started,
-    ZygoteMessage,
-    ZygoteOrder,
-)
+from harness.ranks.zygote_messages import FDS, MAX_MESSAGE_BYTES, ZygoteMessage
 
 PID_BITS = 22  # of a process id: PID_MAX_LIMIT, linux/threads.h
 NODE_AT = 19  # in an IPv4 packet: the last byte of its destination, which is the node's number from 1
@@ -44,16 +34,15 @@ class Hub(Relay):
     def __init__(self, control: socket.socket, sockets: list[socket.socket]) -> None:
         super().__init__(sockets)
         self.control = control
-        self.frozen: dict[
-            tuple[wire.GroupName, int], list[GroupFrozen]
-        ] = {}  # what nodes answered to each Freeze so far
+        # What nodes answered to each Freeze so far.
+        self.frozen: dict[tuple[wire.GroupName, int], list[zygote_messages.GroupFrozen]] = {}
         self.watch_read(control, self._on_control)
 
     def _on_control(self) -> None:
         message, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE_BYTES, len(FDS))
         if not message:
             raise EOFError
-        order = decode(cast("type[ZygoteOrder]", ZygoteOrder), json.loads(message))
+        order = zygote_messages.order_of(message)
         if not isinstance(order, wire.RankOrder):
             for peer in self.peers:
                 peer.send(FrameKind.CONTROL, 0, message)
@@ -78,10 +67,10 @@ class Hub(Relay):
             if 0 <= node < len(self.peers) and not self.peers[node].is_full:  # IP's packets may be lost
                 self.peers[node].send(FrameKind.PACKET, frame.number, frame.data)
             return
-        message = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(frame.data))
-        if isinstance(message, Started | RankExited):  # two nodes may have the same process ids
+        message = zygote_messages.message_of(frame.data)
+        if isinstance(message, zygote_messages.Started | zygote_messages.RankExited):  # nodes may have the same pids
             message = replace(message, pid=self.peers.index(peer) << PID_BITS | message.pid)
-        if isinstance(message, GroupFrozen):
+        if isinstance(message, zygote_messages.GroupFrozen):
             answers = self.frozen.setdefault((message.group, message.number), [])
             answers.append(message)
             if len(answers) < len(self.peers):
@@ -95,11 +84,11 @@ class Hub(Relay):
         """Sends the message to the parent."""
         self.control.send(json.dumps(encode(message)).encode())
 
-    def lost(self) -> NodeLost:
+    def lost(self) -> zygote_messages.NodeLost:
         """The error that names the node whose connection has ended."""
         gone = [node for node, peer in enumerate(self.peers) if _is_gone(peer)]
         which = f"node {gone[0]}" if gone else "a node"
-        return NodeLost(
+        return zygote_messages.NodeLost(
             why=f"{which} was lost in the middle of the evaluation: its agent ended, or the network between did; "
             "what the agent printed there says more. Nothing is recorded; evaluate again"
         )

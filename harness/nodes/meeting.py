@@ -12,7 +12,7 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
 
@@ -67,22 +67,14 @@ class Refused:
     type: Literal["refused"] = "refused"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Come:
-    """An agent that has said hello."""
-
-    sock: socket.socket
-    hello: Hello
-
-
 def gathered(
     listener: socket.socket, count: int, token: str, confined: bool, look: Callable[[], None], wait_s: float = WAIT_S
 ) -> tuple[socket.socket, ...]:
     """The connections to `count` nodes' agents, by node. `look` is called again and again, and may raise. Raises
     HarnessError where not all come in `wait_s`, UsageError where a node is not like this one."""
     until = time.monotonic() + wait_s
-    come: dict[int, _Come] = {}
-    try:
+    come: dict[int, tuple[socket.socket, Hello]] = {}
+    with contextlib.ExitStack() as closing:
         while len(come) < count:
             look()
             if time.monotonic() > until:
@@ -92,51 +84,48 @@ def gathered(
                     "run, and does it reach this machine's port?"
                 )
             if (one := _accepted(listener, token)) is not None:
-                _check(one, come, count, token, confined)
-                come[one.hello.node] = one
-    except BaseException:
-        for one in come.values():
-            one.sock.close()
-        raise
-    master = come[0].sock.getpeername()[0]
-    for one in come.values():
-        one.sock.sendall(frame(Welcome(answer=_answer(token, "parent", one.hello.number), master=master)))
-    return tuple(come[node].sock for node in range(count))
+                sock, hello = one
+                closing.callback(sock.close)
+                _check(sock, hello, come, count, token, confined)
+                come[hello.node] = one
+        master = come[0][0].getpeername()[0]
+        for sock, hello in come.values():
+            sock.sendall(frame(Welcome(answer=_answer(token, "parent", hello.number), master=master)))
+        closing.pop_all()
+    return tuple(come[node][0] for node in range(count))
 
 
-def _accepted(listener: socket.socket, token: str) -> _Come | None:
-    """The next agent that knows the token; None if nobody has come for a moment, or somebody else."""
+def _accepted(listener: socket.socket, token: str) -> tuple[socket.socket, Hello] | None:
+    """The next agent that knows the token, and what it says; None if nobody has come for a moment, or somebody else."""
     listener.settimeout(RETRY_S)
-    with contextlib.suppress(OSError, EOFError, DecodeError, ValueError):
+    with contextlib.suppress(OSError, EOFError, DecodeError, ValueError), contextlib.ExitStack() as closing:
         sock, _ = listener.accept()
-        with contextlib.ExitStack() as closing:
-            closing.callback(sock.close)
-            sock.settimeout(SAY_S)
-            number = secrets.token_hex(16)
-            sock.sendall(frame(Challenge(number=number)))
-            hello = received(sock, Hello)
-            if hmac.compare_digest(hello.answer, _answer(token, "agent", number)):
-                closing.pop_all()
-                return _Come(sock=sock, hello=hello)
+        closing.callback(sock.close)
+        sock.settimeout(SAY_S)
+        number = secrets.token_hex(16)
+        sock.sendall(frame(Challenge(number=number)))
+        hello = received(sock, Hello)
+        if hmac.compare_digest(hello.answer, _answer(token, "agent", number)):
+            closing.pop_all()
+            return sock, hello
     return None
 
 
-def _check(one: _Come, come: dict[int, _Come], count: int, token: str, confined: bool) -> None:
+def _check(sock: socket.socket, hello: Hello, come: Collection[int], count: int, token: str, confined: bool) -> None:
     """Raises UsageError, after it has told the agent, where this node cannot take part."""
-    node, why = one.hello.node, ""
+    node, why = hello.node, ""
     if not 0 <= node < count or node in come:
         why = f"node {node} came, but {f'node {node} is there already' if node in come else f'there are {count}'}"
-    elif differs := difference(traits(), one.hello.traits):
+    elif differs := difference(traits(), hello.traits):
         why = f"node {node} is not like this one, and figures of both together would mean nothing: {differs}"
-    elif confined and not one.hello.has_link:
+    elif confined and not hello.has_link:
         why = (
             f"node {node} cannot give the submission a network of its own between nodes, which takes user namespaces "
             "and /dev/net/tun; --unconfined leaves the sandbox out"
         )
     if why:
         with contextlib.suppress(OSError):
-            one.sock.sendall(frame(Refused(answer=_answer(token, "parent", one.hello.number), why=why)))
-        one.sock.close()
+            sock.sendall(frame(Refused(answer=_answer(token, "parent", hello.number), why=why)))
         raise UsageError(why)
 
 
@@ -159,9 +148,7 @@ def agreed(sock: socket.socket, node: int, token: str, has_link: bool, wait_s: f
     try:
         challenge = received(sock, Challenge)
         answer = _answer(token, "agent", challenge.number)
-        sock.sendall(
-            frame(Hello(node=node, answer=answer, number=number, traits=traits(), has_link=has_link)),
-        )
+        sock.sendall(frame(Hello(node=node, answer=answer, number=number, traits=traits(), has_link=has_link)))
         sock.settimeout(wait_s)
         told = received(sock, cast("type[Welcome | Refused]", Welcome | Refused))
     except (OSError, EOFError, DecodeError, ValueError) as error:

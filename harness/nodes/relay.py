@@ -132,7 +132,7 @@ class Relay:
 
     def __init__(self, sockets: Sequence[socket.socket]) -> None:
         self.selector = selectors.DefaultSelector()
-        self.peers = [Peer(sock, self._watch_peer) for sock in sockets]
+        self.peers = [Peer(sock, lambda peer, wants: self._modify(peer.sock, wants)) for sock in sockets]
         self.ends: dict[int, RankEnd] = {}
         self.pages: dict[wire.GroupName, BarrierPage] = {}
         for peer in self.peers:
@@ -171,9 +171,6 @@ class Relay:
         bell = barrier.bell
         self.pages[group] = BarrierPage(barrier, self.peers)
         self.watch_read(bell, lambda: self._on_bell(group, bell))
-
-    def _watch_peer(self, peer: Peer, wants_write: bool) -> None:
-        self._modify(peer.sock, wants_write)
 
     def _watch_channel(self, writer: ChannelWriter, wants_write: bool) -> None:
         with contextlib.suppress(KeyError):  # closed meanwhile

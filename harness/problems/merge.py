@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from harness.core.decode import did_you_mean
 from harness.core.errors import BadSubmissionError
 from harness.core.records import Submission
+from harness.problems.python_text import Import, imported
 from harness.problems.submission import directives, leading
 
 MAX_COLUMNS = 120
 DIRECTIVE = "#!POPCORN"  # GPU MODE's service reads these lines in the comment that a file begins with
-Import = ast.Import | ast.ImportFrom
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,16 +155,10 @@ def _lines_of(statement: ast.stmt) -> range:
 
 def _meanings(statement: Import, where: str) -> Iterator[tuple[str, str]]:
     """The names that an import binds, and the dotted name of what each is then."""
-    for alias in statement.names:
-        if alias.name == "*":
-            what = ast.unparse(statement)
-            raise BadSubmissionError(f"{where}: {what}: nobody can tell which names this brings; import them by name")
-        if isinstance(statement, ast.ImportFrom):
-            yield alias.asname or alias.name, f"{'.' * statement.level}{statement.module or ''}.{alias.name}"
-        elif alias.asname:
-            yield alias.asname, alias.name
-        else:
-            yield (alias.name.partition(".")[0],) * 2  # `import a.b` binds a
+    if any(alias.name == "*" for alias in statement.names):
+        what = ast.unparse(statement)
+        raise BadSubmissionError(f"{where}: {what}: nobody can tell which names this brings; import them by name")
+    return imported(statement)
 
 
 def _table(statement: ast.stmt, where: str) -> symtable.SymbolTable:
@@ -242,11 +236,11 @@ def _merged(imports: Iterable[Import]) -> list[str]:
     may depend on an earlier one."""
     merged: dict[str, set[str]] = {}  # by "import a" or "from a import", which is followed by these
     for node in imports:
-        for imported in map(ast.unparse, node.names):
+        for named in map(ast.unparse, node.names):
             if isinstance(node, ast.Import):
-                merged[f"import {imported}"] = set()
+                merged[f"import {named}"] = set()
             else:
-                merged.setdefault(f"from {node.module} import", set()).add(imported)
+                merged.setdefault(f"from {node.module} import", set()).add(named)
     groups: dict[str, list[str]] = {"future": [], "python": [], "others": []}
     for start, names in merged.items():
         module = start.split()[1].partition(".")[0]

@@ -59,48 +59,53 @@ class Marks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
-    """A problem, read and checked. `leaderboard` is GPU MODE's name for it. `cost_of` is None where its files do not
-    say what a call costs: then it has no bound. `short` has the parameters' short names. `gpus` are the GPU names that
-    GPU MODE's leaderboard takes; empty if they are not known. `upstream` has the names that GPU MODE's own staged files
-    define, by module, where they differ from the files here. `communication` says how that is shown: by `delay`,
-    as a rank that depends on a delayed one cannot finish first, and by `data`, as a right result needs data that only
-    other ranks have; empty where the problem does not say. `is_upstream`: the files are GPU MODE's own, and
-    `leaderboard` is only their folder's name. `device`: what it runs on whatever the machine has, where that is so.
-    `near_of` draws a shape near another one (problems.drawn).
-    `data` are patterns of files in its folder that its cases are made of; `shares` are problems whose modules are
-    staged beside its own. `in_place`: a call may write its result into its input. `takes_data`: a user's own data
-    can take the place of what it makes (--data)."""
+class Declared:
+    """The part of a problem that its shape file says as it is. `leaderboard` is GPU MODE's name for it. `short` has the
+    parameters' short names. `gpus` are the GPU names that GPU MODE's leaderboard takes; empty if they are not known.
+    `upstream` has the names that GPU MODE's own staged files define, by module, where they differ from the files here.
+    `communication` says how that is shown: by `delay`, as a rank that depends on a delayed one cannot finish first, and
+    by `data`, as a right result needs data that only other ranks have; empty where the problem does not say. `device`:
+    what it runs on whatever the machine has, where that is so. `data` are patterns of files in its folder that its
+    cases are made of; `shares` are problems whose modules are staged beside its own. `in_place`: a call may write its
+    result into its input. `takes_data`: a user's own data can take the place of what it makes (--data)."""
+
+    leaderboard: str
+    ranking_by: Ranking
+    short: dict[str, str] = field(default_factory=dict)
+    communication: tuple[Shown, ...] = ()
+    marks: Marks | None = None
+    gpus: tuple[str, ...] = ()
+    upstream: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    kind: str = "op"  # of kinds.registry, which knows the names
+    checker: str = "strict"  # by which rule outputs are judged
+    device: Literal["cpu"] | None = None
+    data: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
+    in_place: bool = False
+    takes_data: bool = False
+    submission_file: str = "submission.py"  # of the folder of submissions, evaluated if none is named
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem(Declared):
+    """A problem, read and checked. `cost_of` is None where its files do not say what a call costs: then it has no
+    bound. `near_of` draws a shape near another one (problems.drawn). `is_upstream`: the files are GPU MODE's own, and
+    `leaderboard` is only their folder's name."""
 
     name: str
-    leaderboard: str
     description: str
     root: Path
     folder: Path
     shapes_path: Path
     submissions_folder: Path
-    ranking_by: Ranking
     suites: dict[str, Suite]
     params_type: type[Any]
     cost_of: Callable[[Any, int], Cost] | None
     depends_of: DependsOf | None = None
     near_of: NearOf | None = None
     multi_gpu: bool = True  # else it runs on one rank
-    short: dict[str, str] = field(default_factory=dict)
-    communication: tuple[Shown, ...] = ()
     published: Published | None = None
-    marks: Marks | None = None
-    gpus: tuple[str, ...] = ()
-    upstream: dict[str, tuple[str, ...]] = field(default_factory=dict)
     is_upstream: bool = False
-    checker: str = "strict"  # by which rule outputs are judged
-    kind: str = "op"  # of kinds.registry
-    device: str | None = None
-    data: tuple[str, ...] = ()
-    shares: tuple[str, ...] = ()
-    in_place: bool = False
-    takes_data: bool = False
-    submission_file: str = "submission.py"  # of the folder of submissions, evaluated if none is named
     lang: Literal["py", "cu"] = "py"  # of a submission
     is_one_file: bool = False  # `folder` is a file that needs no other
     only_theirs: str = ""  # why nothing but a folder's own evaluator can run it, where that is so
@@ -144,7 +149,7 @@ class Problem:
         return ""
 
     def own_task(self, suite: Suite) -> dict[str, Any] | None:
-        """The task as KernelBot keeps it, for a problem that is a task of KernelBot's; None for any other."""
+        """What its task has as KernelBot keeps it, for a problem that is a task of KernelBot's; None for any other."""
         return None
 
     @property

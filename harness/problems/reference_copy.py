@@ -7,6 +7,7 @@ submission runs. A file that is the reference in another way is not recognised.
 import ast
 from collections.abc import Iterator
 
+from harness.problems.python_text import UNREADABLE, imported
 from harness.problems.same_code import ENTRY, same_code
 
 KERNEL = "ref_kernel"
@@ -21,7 +22,7 @@ def is_reference(source: str, reference: str) -> bool:
         submission, original = ast.parse(source), ast.parse(reference)
         own = _essence(submission, ENTRY, strict=True)
         return _calls_it(submission) or (own is not None and own == _essence(original, KERNEL))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return False
 
 
@@ -82,7 +83,7 @@ def _essence(tree: ast.Module, entry: str, strict: bool = False) -> str | None:
 
 def _binds(node: ast.stmt) -> Iterator[str]:
     if isinstance(node, ast.Import | ast.ImportFrom):
-        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        yield from (name for name, _ in imported(node))
     elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.Assign | ast.AnnAssign):

@@ -19,8 +19,10 @@ Legend: E num_experts, k experts_per_token, M max_num_tokens, W world_size, T a 
 import functools
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 from harness.core.decode import DecodeError, did_you_mean
+from harness.core.limits import Limited, at_least
 
 ROUTINGS = ("zipf", "single", "spare", "empty")
 MOST = {"num_experts": 1 << 14, "max_num_tokens": 1 << 18}  # beyond, what `cost` sums up would take it minutes
@@ -29,19 +31,17 @@ POINTS = 64  # of the integral over time; with 64 chances are off by less than 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoutedParams:
+class RoutedParams(Limited):
     """The arguments of generate_input without rank, world_size and seed. A problem's params.py has them as Params."""
 
-    num_experts: int
-    experts_per_token: int
-    hidden_dim: int
+    num_experts: Annotated[int, at_least(1)]
+    experts_per_token: Annotated[int, at_least(1)]
+    hidden_dim: Annotated[int, at_least(1)]
     max_num_tokens: int
     routing: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("num_experts", "experts_per_token", "hidden_dim"):
-            if getattr(self, name) < 1:
-                raise DecodeError(f".{name}", f"expected 1 or more, found {getattr(self, name)}")
+        super().__post_init__()
         for name, most in MOST.items():
             if getattr(self, name) > most:
                 raise DecodeError(f".{name}", f"expected at most {most}, found {getattr(self, name)}")

@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from harness.core.records import Module
+from harness.problems.python_text import UNREADABLE, imported
 
 DIGITS = 16
 ENTRY = "custom_kernel"  # used from outside, so that it counts what it was imported as
@@ -38,7 +39,7 @@ def _text(source: str, local: Mapping[str, str]) -> str:
         scope = _Scope(tree.body, None, local)
         words = " ".join(_all(tree.body, scope, {}))
         return f"{words} {scope.word(ENTRY)}" if words else ast.dump(tree)  # imports alone: they are all that it does
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return _plain(source)
 
 
@@ -69,7 +70,7 @@ class _Scope:
             if isinstance(node, ast.Global | ast.Nonlocal):
                 elsewhere.update(node.names)
             elif isinstance(node, ast.Import | ast.ImportFrom):
-                self.imported.update(_imported(node, local))
+                self.imported.update(imported(node, local))
             else:
                 self.bound.update(_bound(node))
             if isinstance(node, FUNCTIONS):
@@ -131,18 +132,6 @@ def _bound(node: ast.AST) -> Iterator[str]:
         yield node.rest
 
 
-def _imported(node: ast.Import | ast.ImportFrom, local: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The names that an import binds, with what they stand for."""
-    for alias in node.names:
-        if isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            yield alias.asname or alias.name, f"{local.get(module, module)}.{alias.name}"
-        elif alias.asname:
-            yield alias.asname, alias.name
-        else:
-            yield alias.name.partition(".")[0], alias.name.partition(".")[0]
-
-
 def _arguments(node: ast.arguments) -> list[ast.arg]:
     variable = [one for one in (node.vararg, node.kwarg) if one is not None]
     return [*node.posonlyargs, *node.args, *node.kwonlyargs, *variable]
@@ -155,7 +144,7 @@ def _params(node: ast.arguments) -> Params:
 def _words(node: ast.AST, scope: _Scope, params: Params) -> Iterator[str]:
     """The node's words, in order. `params` are those of a function that strings and keywords here may name."""
     if isinstance(node, ast.Import | ast.ImportFrom):
-        kept = [(name, what) for name, what in _imported(node, scope.local) if name == "*" or name in scope.bound]
+        kept = [(name, what) for name, what in imported(node, scope.local) if name == "*" or name in scope.bound]
         yield from (f"import {what} {scope.word(name)}" for name, what in kept)
         return
     if isinstance(node, ast.Pass | ast.Global | ast.Nonlocal):

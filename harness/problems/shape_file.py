@@ -4,7 +4,6 @@ Of reference/<name>/ only params.py is imported here; it has no tensors. Every m
 place and what to write instead.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -12,26 +11,26 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, UsageError
-from harness.core.records import Case, Cost, Kind, Param, Params, Ranking
+from harness.core.limits import Limit, Limited, Seconds, at_least
+from harness.core.records import Case, Cost, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.problems.problem import (
     DEFAULT_BENCHMARK_S,
     MAX_INT,
     OFFICIAL,
+    Declared,
     DependsOf,
-    Marks,
     NearOf,
     Problem,
     Published,
-    Shown,
     Suite,
     check_ranks,
     folded,
@@ -73,54 +72,32 @@ def find(name: str, checkout: Checkout) -> Problem:
     raise UsageError(f"no problem '{name}'{hint} (known: {', '.join(names) or f'none in {checkout.root}'}){unreadable}")
 
 
+NOT_EMPTY = Limit(bool, "the list is empty; write at least one case")
+
+
 @dataclass(frozen=True, kw_only=True)
-class _SuiteFile:
+class _SuiteFile(Limited):
     """A suite as it stands in the file. Cases become records of the problem's own Params in `_file_type`."""
 
     description: str
-    test_timeout: float
-    benchmark_timeout: float
-    ranked_timeout: float
+    test_timeout: Seconds
+    benchmark_timeout: Seconds
+    ranked_timeout: Seconds
     tests: tuple[Any, ...]
     benchmarks: tuple[Any, ...]
-    benchmark_seconds: float = DEFAULT_BENCHMARK_S
-    drawn: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("test_timeout", "benchmark_timeout", "ranked_timeout", "benchmark_seconds"):
-            if getattr(self, name) <= 0:
-                raise DecodeError(f".{name}", f"expected seconds above 0, found {getattr(self, name)}")
-        for name in ("tests", "benchmarks"):
-            if not getattr(self, name):
-                raise DecodeError(f".{name}", "the list is empty; write at least one case")
-        if self.drawn < 0:
-            raise DecodeError(".drawn", f"expected 0 or more shapes, found {self.drawn}")
+    benchmark_seconds: Seconds = DEFAULT_BENCHMARK_S
+    drawn: Annotated[int, at_least(0, " shapes")] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ProblemFile(_SuiteFile):
+class _ProblemFile(Declared, _SuiteFile):
     """A shape file: the official suite under KernelBot's task.yml keys, and the others under `suites`."""
 
     problem: str
-    leaderboard: str
     multi_gpu: bool
-    ranking_by: Ranking
-    communication: tuple[Shown, ...] = ()
-    short: dict[str, str] = field(default_factory=dict)
     published_us: tuple[float, ...] = ()
     published_on: str | None = None
     published_by: str | None = None
-    marks: Marks | None = None
-    gpus: tuple[str, ...] = ()
-    upstream: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    kind: str = "op"  # of kinds.registry, which knows the names
-    checker: str = "strict"
-    device: Literal["cpu"] | None = None
-    data: tuple[str, ...] = ()
-    shares: tuple[str, ...] = ()
-    in_place: bool = False
-    takes_data: bool = False
-    submission_file: str = "submission.py"
     suites: dict[str, _SuiteFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -151,7 +128,8 @@ def _file_type(params_type: type[Any]) -> type[_ProblemFile]:
     # Whether a case needs a world_size is for multi_gpu to say, which is in the same file.
     fields: list[Any] = [("world_size", int | None, field(default=None)), ("seed", int)]
     case = make_dataclass("CaseInFile", fields, bases=(params_type,), frozen=True, kw_only=True)
-    list_of_cases = types.GenericAlias(tuple, (case, ...))
+    several: Any = types.GenericAlias(tuple, (case, ...))
+    list_of_cases: Any = Annotated[several, NOT_EMPTY]
     cases: list[tuple[str, Any]] = [("tests", list_of_cases), ("benchmarks", list_of_cases)]
     suite = make_dataclass("SuiteFile", cases, bases=(_SuiteFile,), frozen=True, kw_only=True)
     suites: tuple[str, Any, Any] = ("suites", types.GenericAlias(dict, (str, suite)), field(default_factory=dict))
@@ -164,7 +142,10 @@ def read_problem(name: str, root: Path) -> Problem:
         if not path.is_file():
             needs = f"reference/{name}/ with {', '.join(FOLDER_FILES)}, and shapes/{name}.yaml"
             raise BadFileError(f"{shown(path, root)}: no such file; a problem needs {needs}")
-    return _read_problem(name, root, _content(folder / "params.py"), _content(shapes_path))
+    try:
+        return _read_problem(name, root, _content(folder / "params.py"), _content(shapes_path))
+    except DecodeError as error:
+        raise BadFileError(f"{shown(shapes_path, root)}: {error}") from None
 
 
 def _content(path: Path) -> bytes:
@@ -176,81 +157,68 @@ def _content(path: Path) -> bytes:
 
 @functools.lru_cache(maxsize=64)  # pages, servers and searches by leaderboard name read every problem again and again
 def _read_problem(name: str, root: Path, params: bytes, shapes: bytes) -> Problem:
-    """`params` and `shapes` are what the two files hold now: a changed file is read anew."""
+    """`params` and `shapes` are what the two files hold now: a changed file is read anew. Raises DecodeError with the
+    place in the shape file."""
     folder, shapes_path = root / "reference" / name, root / "shapes" / f"{name}.yaml"
     params_type, cost_of, depends_of, near_of = _load_params(folder / "params.py", root)
     file = read_yaml(_file_type(params_type), shapes_path, root)
-    with _as_bad_file(shapes_path, root):
-        if file.problem != name:
-            raise DecodeError("$.problem", f"expected '{name}' as the file's name says, found '{file.problem}'")
-        if file.multi_gpu and not callable(getattr(params_type, "check_world_size", None)):
-            raise BadFileError(f"{shown(folder / 'params.py', root)}: {NO_CHECK}")
-        if "delay" in file.communication and depends_of is None:
+    if file.problem != name:
+        raise DecodeError("$.problem", f"expected '{name}' as the file's name says, found '{file.problem}'")
+    if file.multi_gpu and not callable(getattr(params_type, "check_world_size", None)):
+        raise BadFileError(f"{shown(folder / 'params.py', root)}: {NO_CHECK}")
+    if "delay" in file.communication and depends_of is None:
+        where = shown(folder / "params.py", root)
+        raise DecodeError("$.communication", f"'delay' needs depends_on() in {where}, which is missing")
+    for suite_name, suite in {OFFICIAL: file, **file.suites}.items():
+        if suite.drawn and near_of is None:
             where = shown(folder / "params.py", root)
-            raise DecodeError("$.communication", f"'delay' needs depends_on() in {where}, which is missing")
-        for suite_name, suite in {OFFICIAL: file, **file.suites}.items():
-            if suite.drawn and near_of is None:
-                where = shown(folder / "params.py", root)
-                raise DecodeError(f"{suite_path(suite_name)}.drawn", f"needs near() in {where}, which is missing")
-        _check_short(file.short, params_type)
-        published = _published(file)
-        official = _suite(OFFICIAL, file, file, params_type)
-        limits = file.published_us or (None,) * len(official.benchmarks)
-        benchmarks = zip(official.benchmarks, limits, strict=True)
-        official = replace(official, benchmarks=tuple(replace(case, published_us=us) for case, us in benchmarks))
-        others = {suite_name: _suite(suite_name, suite, file, params_type) for suite_name, suite in file.suites.items()}
+            raise DecodeError(f"{suite_path(suite_name)}.drawn", f"needs near() in {where}, which is missing")
+    _check_short(file.short, params_type)
+    official = _suite(OFFICIAL, file, file, params_type)
+    limits = file.published_us or (None,) * len(official.benchmarks)
+    benchmarks = zip(official.benchmarks, limits, strict=True)
+    official = replace(official, benchmarks=tuple(replace(case, published_us=us) for case, us in benchmarks))
+    others = {suite_name: _suite(suite_name, suite, file, params_type) for suite_name, suite in file.suites.items()}
     return Problem(
         name=name,
-        leaderboard=file.leaderboard,
         description=file.description,
         root=root,
         folder=folder,
         shapes_path=shapes_path,
         submissions_folder=root / "submissions" / name,
-        ranking_by=file.ranking_by,
         suites={OFFICIAL: official, **others},
         params_type=params_type,
         cost_of=cost_of,
         depends_of=depends_of,
         near_of=near_of,
         multi_gpu=file.multi_gpu,
-        short=file.short,
-        communication=file.communication,
-        published=published,
-        marks=file.marks,
-        gpus=file.gpus,
-        upstream=file.upstream,
-        kind=file.kind,
-        checker=file.checker,
-        device=file.device,
-        data=file.data,
-        takes_data=file.takes_data,
-        shares=file.shares,
-        in_place=file.in_place,
-        submission_file=file.submission_file,
+        published=_published(file),
+        **{item.name: getattr(file, item.name) for item in dataclasses.fields(Declared)},
     )
 
 
-def short_names(name: str, checkout: Checkout) -> dict[str, str]:
-    """The short names of a problem's parameters, by its present shape file. Empty if there is no such problem, or it
-    cannot be read."""
+def declared(name: str, checkout: Checkout) -> Problem | None:
+    """The problem of that name out of a report, by its present files; None if there is no such problem, or it cannot be
+    read."""
     if name not in problem_names(checkout):  # a name out of a report may be any text, a path among them
-        return {}
+        return None
     try:
-        return read_problem(name, checkout.root).short
+        return read_problem(name, checkout.root)
     except BadFileError:
-        return {}
+        return None
+
+
+def short_names(name: str, checkout: Checkout) -> dict[str, str]:
+    """The short names of a problem's parameters; empty if there is no such problem now."""
+    problem = declared(name, checkout)
+    return problem.short if problem else {}
 
 
 def communication_words(name: str, checkout: Checkout) -> str:
-    """How communication is shown for a problem, as text: `delay, data`. Empty if there is no such problem, it cannot be
-    read, or it does not say."""
-    if name not in problem_names(checkout):  # a name out of a report may be any text, a path among them
-        return ""
-    try:
-        return ", ".join(read_problem(name, checkout.root).communication)
-    except BadFileError:
-        return ""
+    """How communication is shown for a problem, as text: `delay, data`. Empty if there is no such problem now, or it
+    does not say."""
+    problem = declared(name, checkout)
+    return ", ".join(problem.communication) if problem else ""
 
 
 def _check_short(short: dict[str, str], params_type: type[Any]) -> None:
@@ -358,11 +326,3 @@ def _wrong_with(module: types.ModuleType) -> str:
         if hasattr(module, name) and not callable(getattr(module, name)):
             return f"{name} is no function; leave it out, or write `def {name}(...)`"
     return ""
-
-
-@contextlib.contextmanager
-def _as_bad_file(path: Path, root: Path) -> Iterator[None]:
-    try:
-        yield
-    except DecodeError as error:
-        raise BadFileError(f"{shown(path, root)}: {error}") from None

@@ -7,7 +7,7 @@ which tests evaluate. Writes nothing.
 import re
 
 from harness.core.checkout import Checkout, shown
-from harness.core.errors import BadFileError, UsageError
+from harness.core.errors import BadFileError, UsageError, os_error_as
 from harness.core.files import read_text
 from harness.problems.problem import Problem
 
@@ -42,10 +42,8 @@ def problem_files(name: str, checkout: Checkout) -> dict[str, str]:
     if not NAME.fullmatch(name):
         raise UsageError(f"'{name}': a problem's name is lower-case letters, digits and _, and begins with a letter")
     page = checkout.root / PAGE
-    try:
+    with os_error_as(BadFileError, f"{PAGE}: cannot be read", f"`git checkout {PAGE}`"):
         shown = dict(SHOWN.findall(read_text(page)))
-    except OSError as error:
-        raise BadFileError(f"{PAGE}: cannot be read: {error.strerror}; `git checkout {PAGE}`") from None
     files = {path: text for path, text in shown.items() if re.search(rf"(^|/){EXAMPLE}(/|\.yaml$)", path)}
     if len(files) < 5:
         raise BadFileError(f"{PAGE}: its example {EXAMPLE} is not complete; `git checkout {PAGE}`")

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Literal
 
 from harness.core.decode import did_you_mean
-from harness.core.errors import BadSubmissionError, UsageError
+from harness.core.errors import BadSubmissionError, UsageError, os_error_as
 from harness.core.files import open_ordinary
 from harness.core.records import Module, Submission
+from harness.problems.python_text import called
 
 MAX_BYTES = 1_000_000  # GPU MODE's service takes no larger file
 SUFFIXES = {"py": (".py",), "cu": (".cu", ".cuh", ".cpp")}  # of a submission's file, by its language
@@ -197,11 +198,8 @@ class LocalModules:
 
 
 def _text(path: Path, shown: str) -> str:
-    try:
-        with open_ordinary(path) as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{shown} cannot be read: {error.strerror}; check its rights") from None
+    with os_error_as(UsageError, f"{shown} cannot be read", "check its rights"), open_ordinary(path) as file:
+        data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise BadSubmissionError(
             f"{shown}: {path.stat().st_size} bytes; a submission has at most {MAX_BYTES}: compute its data instead of "
@@ -236,16 +234,10 @@ def _targets(node: ast.AST) -> list[str]:
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
         return ["." * node.level + (node.module or "")]
-    if isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
+    if isinstance(node, ast.Call) and called(node) in ("import_module", "__import__"):
         names = [item.value for item in node.args[:1] if isinstance(item, ast.Constant)]
         return [name for name in names if isinstance(name, str) and not name.startswith(".")]
     return []
-
-
-def _called(node: ast.Call) -> str:
-    """`f` in f(...) and in a.b.f(...)."""
-    function = node.func
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _checked(node: ast.AST, above: Collection[ast.AST]) -> ast.ImportFrom:

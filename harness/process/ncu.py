@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from harness.core.errors import HarnessError
-from harness.process.profiler_tool import Dispatch
+from harness.process.profiler_tool import Dispatch, Tool
 
 EXPORT_S = 120.0
 US_PER = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3, "s": 1e6, "second": 1e6}
@@ -26,16 +26,16 @@ PERCENTS = {
 }
 
 
-class Ncu:
+class Ncu(Tool):
     """NVIDIA Nsight Compute. It runs each kernel many times, one kernel at a time."""
 
     program = "ncu"
-    devices: tuple[str, ...] = ("cuda",)
-    most_ranks: int | None = 1  # a kernel that waits for another rank would wait for ever
+    devices = ("cuda",)
+    most_ranks = 1  # a kernel that waits for another rank would wait for ever
     starts = True
-    launch_count: int | None = 100  # each is run dozens of times, with the memory that it writes to restored
-    places: tuple[str, ...] = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute/*")
-    complaints: tuple[tuple[str, str], ...] = (
+    launch_count = 100  # each is run dozens of times, with the memory that it writes to restored
+    places = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute/*")
+    complaints = (
         (
             "ERR_NVGPUCTRPERM",
             "this user may not read the GPU's counters: run it as root, or load the driver with "

@@ -4,7 +4,6 @@ lists those that there are."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 RANGE = "custom_kernel"  # the range around the call
 
@@ -18,7 +17,7 @@ class Dispatch:
     percents: Mapping[str, float] = field(default_factory=dict)
 
 
-class Tool(Protocol):
+class Tool:
     """A profiler. `devices` are the kinds of device that it knows, `most_ranks` is how many it can profile at a time
     (None: any number), `starts` whether it waits for cudaProfilerStart. A tool that runs each kernel many times
     profiles the first `launch_count` launches of a call unless told otherwise (None: it profiles all). `places` are
@@ -27,17 +26,17 @@ class Tool(Protocol):
 
     program: str
     devices: tuple[str, ...]
-    most_ranks: int | None
-    starts: bool
-    launch_count: int | None
+    most_ranks: int | None = None
+    starts = False
+    launch_count: int | None = None
     places: tuple[str, ...]
-    complaints: tuple[tuple[str, str], ...]
+    complaints: tuple[tuple[str, str], ...] = ()
 
     def command(self, program: str, folder: Path, inner: Sequence[str], launch_count: int | None) -> list[str]:
         """The command that runs `inner` and leaves its report in the folder: of the first so many launches of the
         marked call, or of all."""
-        ...
+        raise NotImplementedError
 
     def dispatches(self, program: str, folder: Path) -> list[Dispatch]:
         """The kernels of the call that counts, from the report in the folder. Raises HarnessError if there is none."""
-        ...
+        raise NotImplementedError

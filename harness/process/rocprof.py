@@ -14,19 +14,15 @@ from pathlib import Path
 
 from harness.core.errors import HarnessError
 from harness.core.files import read_text
-from harness.process.profiler_tool import RANGE, Dispatch
+from harness.process.profiler_tool import RANGE, Dispatch, Tool
 
 
-class Rocprof:
+class Rocprof(Tool):
     """AMD's rocprofv3: times of kernels."""
 
     program = "rocprofv3"
-    devices: tuple[str, ...] = ("rocm",)
-    most_ranks: int | None = None
-    starts = False
-    launch_count: int | None = None
-    places: tuple[str, ...] = ("/opt/rocm/bin", "/opt/rocm-*/bin")
-    complaints: tuple[tuple[str, str], ...] = ()
+    devices = ("rocm",)
+    places = ("/opt/rocm/bin", "/opt/rocm-*/bin")
 
     def command(self, program: str, folder: Path, inner: Sequence[str], launch_count: int | None) -> list[str]:
         # A file for each process, or one that a compiler starts would overwrite ours.

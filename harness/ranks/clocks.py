@@ -15,10 +15,11 @@ from harness.core.records import Clock, Measured, Series
 from harness.ranks.device_witness import DeviceWitness, is_sharp
 from harness.ranks.stepped import Seen
 from harness.ranks.wire import CallSample
-from harness.ranks.witness import Bursts, EachCall, Turn, Witness, wall_us
+from harness.ranks.witness import Bursts, EachCall, Turn, wall_us
 
 WARM_CALLS = 3  # that a burst begins with: how long a host's times fell on the host of 2x H200
 MIN_SAMPLES = 16  # of a case in one launch
+UNSURE_TIMES = 4  # as long as else a case may be measured while it is not clear what its calls count
 MOST_BLUNT = 3  # pairs that are left out for one that is kept
 LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
 
@@ -69,7 +70,7 @@ class Samples:
     ) -> None:
         self.block, self.ranked, self.device = block, clocks[0], device
         witness = Bursts if in_pairs else EachCall
-        self.witnesses: dict[Clock, Witness] = {
+        self.witnesses: dict[Clock, EachCall] = {
             clock: witness(claim=SAMPLE_US[clock], is_trusted=is_trusted) for clock in clocks if clock != "device"
         }
         self.own_us: dict[Clock, list[float]] = {clock: [] for clock in clocks}
@@ -136,8 +137,9 @@ class Samples:
         return self.witnesses[clock].counted_us(own_us, ref_us) if clock in self.witnesses else (own_us, ref_us)
 
     def doubt(self, baseline: str, is_baseline: bool = False) -> str:
-        """Why the claims of either side on the host's clock cannot be believed at all, or ""."""
-        return self.witnesses["wall"].doubt(baseline, is_baseline) if "wall" in self.witnesses else ""
+        """Why the claims of either side on the host's clock cannot be believed at all, or "". Where another clock ranks
+        a lie on the host's gains nothing, and a busy machine may look like one: what was observed is shown instead."""
+        return self.witnesses["wall"].doubt(baseline, is_baseline) if self.ranked == "wall" else ""
 
     def measured(self) -> Measured:
         """The record of it: the first clock ranks, and the device's, where there is one, is held against the bound."""
@@ -188,7 +190,8 @@ def enough(budget: Budget, series: Samples, elapsed_s: float) -> bool:
     count = series.count(series.ranked)
     if count < budget.min_samples:
         return False
-    if count >= budget.max_samples or elapsed_s >= budget.seconds:
+    is_unsure = series.device is not None and series.device.is_unsure
+    if count >= budget.max_samples or elapsed_s >= budget.seconds * (UNSURE_TIMES if is_unsure else 1):
         return True
     together = budget.block if budget.burst and series.device is None else 1
     return relative_error(*series.counted_us(), together) < budget.target_error

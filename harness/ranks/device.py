@@ -14,7 +14,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -31,13 +31,13 @@ KEPT_SHARE = 8  # a rank keeps at most an eighth of its device for later calls
 INFINITY_CACHE_BYTES = 256 << 20  # MI300X, above its L2s, which is all that torch tells of; AMD CDNA 3 white paper
 
 
-class Device(Protocol):
-    """One rank's device. `kind` is torch's name for its type, `backend` the backend of torch.distributed that connects
-    such devices."""
+class Device:
+    """One rank's device; what a host does where nothing else is said. `kind` is torch's name for its type, `backend`
+    the backend of torch.distributed that connects such devices."""
 
     kind: str
     backend: str
-    id: torch.device | None  # for init_process_group's device_id
+    id: torch.device | None = None  # for init_process_group's device_id
     has_files: bool  # whether inputs and outputs travel in files of their own, and not in shared buffers
 
     def prepare(self) -> None:
@@ -49,13 +49,16 @@ class Device(Protocol):
 
     def name(self) -> str:
         """The device's model, by which rooflines are looked up; empty if the device is the host itself."""
+        return ""
 
     def synchronize(self) -> None:
-        """Returns once all work that was submitted to the device is done."""
+        """Returns once all work that was submitted to the device is done: torch's CPU kernels are when they return."""
 
     def flush_caches(self) -> None:
         """Evicts what earlier calls left in a GPU's caches. Those of CPU cores are left as they are: a core's own could
         be evicted by the rank that runs there alone, and a submission that left it out would have the faster calls."""
+        self.forget_caches()
+        self.evict()
 
     def await_clearing(self) -> None:
         """Waits until the driver must have cleared what any process has given back since the last time."""
@@ -67,14 +70,18 @@ class Device(Protocol):
         """The part of `flush_caches` that is queued on the device."""
 
     def spare_bytes(self) -> int:
-        """How much of the device's memory is free."""
+        """How much of the device's memory is free. The host's is checked before ranks start, and buffers take none
+        before they are written to."""
+        return sys.maxsize
 
     def kept_bytes(self) -> int:
-        """How much memory the allocator holds for later calls."""
+        """How much memory the allocator holds for later calls. The C library's shares the host's well enough."""
+        return 0
 
-    def release(self) -> int:
-        """Gives back what the allocator holds and nobody uses, where it is much, and says how many bytes that were.
-        Returns when no call feels it any more."""
+    def release(self, everything: bool = False) -> int:
+        """Gives back what the allocator holds and nobody uses, where it is much or `everything` is to go, which is not
+        regained, and says how many bytes that were. Returns when no call feels it any more."""
+        return 0
 
     def regain(self) -> None:
         """Takes as much again, so that no timed call has to ask the device for memory. After a release, or nothing
@@ -82,87 +89,46 @@ class Device(Protocol):
 
     def peak_bytes(self) -> int:
         """The most memory that this process has had: of the device, or resident in the host's."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
     def watch_memory(self) -> None:
         """Forgets how much memory was in use so far."""
 
     def watched_bytes(self) -> int:
-        """The most device memory that was in use since, without what is the harness's; 0 where that is not known."""
+        """The most device memory that was in use since, without what is the harness's; 0 where that is not known: what
+        is resident on a host counts pages of libraries and of freed memory, and is no measure of a call."""
+        return 0
 
     def buffer(self, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
         """A buffer through which tensors pass between processes: `nbytes` of new device memory, or the memory that
         `handle` names."""
+        raise NotImplementedError("ranks on CPU cores share sealed files")
 
     def stepped(self, call: Callable[[], T], epoch: int) -> T:
         """Queues a call behind the first step, and behind the call the word that the second step is done. Returns what
         the call returns, which may not be computed yet."""
+        raise NotImplementedError("a CPU has no queue")
 
     def between(self, step: int, work: Callable[[], None], epoch: int) -> None:
         """Queues work between the words of a step."""
+        raise NotImplementedError("a CPU has no queue")
 
     def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
         """Waits for the barrier's epoch, then calls and times the call by the device's own clock. Returns what `keep`
         makes of the result, which runs behind the call in its stream, and the call's microseconds."""
+        raise NotImplementedError("a CPU has no clock but the host's")
 
 
-class Cpu:
+class Cpu(Device):
     """CPU cores, connected by gloo."""
 
     kind, backend, has_files = "cpu", "gloo", True
 
     def __init__(self, threads: int) -> None:
-        self.id: torch.device | None = None
         self.threads = threads
 
     def prepare(self) -> None:
         torch.set_num_threads(self.threads)
-
-    def save_memory(self) -> None: ...
-
-    def name(self) -> str:
-        return ""
-
-    def synchronize(self) -> None:
-        pass  # torch's CPU kernels are done when they return
-
-    def flush_caches(self) -> None: ...
-
-    def await_clearing(self) -> None: ...
-
-    def forget_caches(self) -> None: ...
-
-    def evict(self) -> None: ...
-
-    def spare_bytes(self) -> int:
-        return sys.maxsize  # the host's is checked before ranks start, and buffers take none before they are written to
-
-    def kept_bytes(self) -> int:
-        return 0  # the C library's allocator shares the host's memory well enough
-
-    def release(self) -> int:
-        return 0
-
-    def regain(self) -> None: ...
-
-    def peak_bytes(self) -> int:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-
-    def watch_memory(self) -> None: ...
-
-    def watched_bytes(self) -> int:
-        return 0  # what is resident counts pages of libraries and of freed memory: no measure of a call
-
-    def buffer(self, nbytes: int, handle: str) -> shared_buffer.SharedBuffer:
-        raise NotImplementedError("ranks on CPU cores share sealed files")
-
-    def stepped(self, call: Callable[[], T], epoch: int) -> T:
-        raise NotImplementedError("a CPU has no queue")
-
-    def between(self, step: int, work: Callable[[], None], epoch: int) -> None:
-        raise NotImplementedError("a CPU has no queue")
-
-    def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
-        raise NotImplementedError("a CPU has no clock but the host's")
 
 
 def flush_scratch(properties: Any, device: torch.device | str | None) -> torch.Tensor:
@@ -176,7 +142,7 @@ def holding_options(warp_size: int, hip: bool) -> dict[str, int]:
     return {"num_warps": HOLDING_THREADS // warp_size} | ({} if hip else {"maxnreg": 32})
 
 
-class GpuDevice:
+class GpuDevice(Device):
     """One GPU, CUDA or ROCm."""
 
     kind, backend, has_files = "cuda", "nccl", False
@@ -185,7 +151,7 @@ class GpuDevice:
         self, rank: int, local_rank: int, world_size: int, barrier: Barrier, kept_bytes: int = wire.KEPT_BYTES
     ) -> None:
         """`kept_bytes`: what it may keep when it releases memory, at most KEPT_SHARE of the device."""
-        self.id: torch.device | None = torch.device("cuda", local_rank)
+        self.id = torch.device("cuda", local_rank)
         self.most_kept_bytes = kept_bytes
         self.rank, self.world_size = rank, world_size
         self.barrier = barrier
@@ -221,10 +187,6 @@ class GpuDevice:
     def synchronize(self) -> None:
         driver.synchronize()
 
-    def flush_caches(self) -> None:
-        self.forget_caches()
-        self.evict()
-
     def await_clearing(self) -> None:
         before, self.free_bytes = self.free_bytes, torch.cuda.mem_get_info(self.id)[0]
         if (freed := self.free_bytes - before) > FELT_BYTES:
@@ -243,10 +205,10 @@ class GpuDevice:
     def kept_bytes(self) -> int:
         return torch.cuda.memory_reserved(self.id)
 
-    def release(self) -> int:
-        if (held := self.kept_bytes()) <= self.most_kept_bytes:
+    def release(self, everything: bool = False) -> int:
+        if (held := self.kept_bytes()) <= self.most_kept_bytes and not everything:
             return 0
-        self.released = max(self.released, held)
+        self.released = 0 if everything else max(self.released, held)
         torch.cuda.empty_cache()
         freed = held - self.kept_bytes()
         time.sleep(CLEARING_S + freed / CLEARED_BYTES_PER_S)

@@ -7,6 +7,7 @@ more passes around the submission's calls than around the baseline's. Otherwise 
 passes around the baseline's.
 """
 
+import bisect
 import math
 import operator
 import statistics
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harness.ranks.stepped import Seen
+from harness.ranks.witness import error_of, log_ratio
 
 SLACK_US, SLACK_PART = 1.0, 0.02  # by which more may pass around calls, whichever is more;
 ERRORS, MOST_PART = 3.0, 0.1  # also so many standard errors, but at most this part of a call
@@ -21,6 +23,7 @@ MEDIANS = 1.25  # the standard error of a median, in that of a mean
 GAP_US, GAP_PART = 4.0, 0.01  # by which a stamp may be wrong, in us or as a part of the call
 LEAST_PART = 0.1  # of an empty call, that every call counts
 FEWEST_ALIKE = 4  # calls of the baseline that are queued as the submission's are, to know what passes around these
+NEIGHBOURS = 5  # of them that a call is compared with
 
 
 @dataclass(kw_only=True)
@@ -52,40 +55,59 @@ class DeviceWitness:
 
     def counted_us(self) -> tuple[list[float], list[float]]:
         """The times that count of the calls of submission and baseline, in us."""
-        own_us, ref_us = self.claims_us(self.own), self.claims_us(self.ref)
-        counted = self._counted(self.own, own_us, self.ref, ref_us)
-        return counted, ref_us if self.is_trusted else self._counted(self.ref, ref_us, self.own, own_us)
+        own, ref = self._counted()
+        return own[0], ref[0]
 
-    def _counted(
+    @property
+    def is_unsure(self) -> bool:
+        """Whether claims do not count though what passes around calls differs by too much to tell: more calls will."""
+        return any(is_unsure for _, is_unsure in self._counted())
+
+    def _counted(self) -> tuple[tuple[list[float], bool], tuple[list[float], bool]]:
+        """Of submission and baseline, the times that count, and whether that is unsure."""
+        own_us, ref_us = self.claims_us(self.own), self.claims_us(self.ref)
+        own = self._counted_beside(self.own, own_us, self.ref, ref_us)
+        return own, (ref_us, False) if self.is_trusted else self._counted_beside(self.ref, ref_us, self.own, own_us)
+
+    def _counted_beside(
         self, calls: Sequence[Seen], claims_us: list[float], others: Sequence[Seen], others_us: list[float]
-    ) -> list[float]:
+    ) -> tuple[list[float], bool]:
         if not calls:
-            return claims_us
-        alike = {is_ahead: self._around_us(others, is_ahead) for is_ahead in (True, False)}
-        more_us = [one.around_us - statistics.median(alike[one.is_ahead]) for one in calls]
+            return claims_us, False
+        beside_us = self._beside_us(calls, others)
+        more_us = [one.around_us - beside for one, beside in zip(calls, beside_us, strict=True)]
         claimed_us = statistics.median(claims_us)
         call_us = max(claimed_us, statistics.median(map(operator.add, claims_us, more_us)))
         within_us = [min(max(us, -call_us), call_us) for us in more_us]  # no single call stands for more than itself
-        beside_us = alike[sum(one.is_ahead for one in calls) * 2 > len(calls)]
-        error_us = MEDIANS * math.hypot(_error_us(within_us), _error_us(beside_us))
-        slack_us = max(SLACK_US, SLACK_PART * call_us, min(ERRORS * error_us, MOST_PART * call_us))
+        among = others[: len(calls)]
+        others_more_us = [one.around_us - us for one, us in zip(among, self._beside_us(among, others), strict=True)]
+        error_us = MEDIANS * math.hypot(error_of(within_us), error_of(others_more_us))
+        most_us = MOST_PART * call_us
+        slack_us = max(SLACK_US, SLACK_PART * call_us, min(ERRORS * error_us, most_us))
         seen_us = [claim + more for claim, more in zip(claims_us, within_us, strict=True)]
         is_borne_out = (
             statistics.fmean(within_us) <= slack_us
             and statistics.median(seen_us) - claimed_us <= slack_us
-            and _log_ratio(others_us, claims_us) - _log_ratio(others_us, _positive(seen_us, call_us))
+            and log_ratio(others_us, claims_us) - log_ratio(others_us, _positive(seen_us, call_us))
             <= math.log1p(slack_us / call_us)
         )
         if is_borne_out:
-            return claims_us
-        return _positive(seen_us, call_us)
+            return claims_us, False
+        return _positive(seen_us, call_us), ERRORS * error_us > most_us
 
-    def _around_us(self, others: Sequence[Seen], is_ahead: bool) -> list[float]:
-        """The times around the baseline's calls that were queued ahead, or that were not, in us."""
-        alike = [one.around_us for one in others if one.is_ahead == is_ahead]
-        if len(alike) < FEWEST_ALIKE:
-            alike = [one.around_us for one in self.copies] or [one.around_us for one in others]
-        return alike
+    def _beside_us(self, calls: Sequence[Seen], others: Sequence[Seen]) -> list[float]:
+        """What passes around the baseline's calls at the time of each of these, in us: the median of those nearest to
+        its place, since that drifts, among those that were queued ahead as well, or were not."""
+        places = {ahead: [at for at, one in enumerate(others) if one.is_ahead == ahead] for ahead in (True, False)}
+        any_us = statistics.median(one.around_us for one in self.copies or others)
+        found = []
+        for place, one in enumerate(calls):
+            alike = places[one.is_ahead]
+            first = min(bisect.bisect_left(alike, place) - NEIGHBOURS // 2, len(alike) - NEIGHBOURS)
+            nearest = alike[max(0, first) :][:NEIGHBOURS]
+            is_known = len(alike) >= FEWEST_ALIKE
+            found.append(statistics.median(others[at].around_us for at in nearest) if is_known else any_us)
+        return found
 
 
 def is_sharp(one: Seen) -> bool:
@@ -96,13 +118,3 @@ def is_sharp(one: Seen) -> bool:
 
 def _positive(times_us: Sequence[float], call_us: float) -> list[float]:
     return [max(us, LEAST_PART * call_us) for us in times_us]
-
-
-def _error_us(values: Sequence[float]) -> float:
-    """The standard error of their mean, of which a single value says nothing."""
-    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
-
-
-def _log_ratio(other_us: Sequence[float], own_us: Sequence[float]) -> float:
-    """How many times as fast as the other side, as core.stats.ratio has it."""
-    return statistics.median(math.log(other / own) for other, own in zip(other_us, own_us, strict=True))

@@ -5,7 +5,7 @@ import functools
 import json
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -15,8 +15,9 @@ from harness.ranks.channel import Channel
 from harness.ranks.device import Device
 from harness.ranks.output_bounds import MAX_RANK
 from harness.ranks.shared_buffer import (
-    BufferView,
+    DeviceBuffer,
     FileBuffer,
+    Flat,
     LeftInPlace,
     LoadedFile,
     SharedBuffer,
@@ -98,7 +99,7 @@ class Exchange:
 
     def map_input(self, made: wire.Input, masked: Masked) -> Any:
         """The input of a stepped call, whose tensors lie in the buffer itself."""
-        return payload.read_input(BufferView(self.input_buffer), made)
+        return payload.read_input(Flat(cast(DeviceBuffer, self.input_buffer).memory.bytes), made)
 
     # ---- outputs
 

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from harness.core.records import Clock
 from harness.process import usage
@@ -44,42 +44,65 @@ class Gates:
         return [self.files[rank]] if self.files else ()
 
 
-class Group(Protocol):
-    """The interface of a group of ranks; tests have a fake.
+class Group:
+    """One group of running ranks, on so many nodes.
 
     `kept_bytes`: the device memory that a rank reports to hold for later calls. About the last call: `opened_ns` is
     when the parent let it begin (CLOCK_MONOTONIC), and `early` are the ranks that had finished before the late rank was
     let in. `told_ns` is as in Turn, for calls on masked inputs.
     """
 
-    kept_bytes: int
-    opened_ns: int
-    told_ns: Sequence[int]
-    early: Collection[int]
+    def __init__(self, processes: Processes, role: wire.Role, barrier: Barrier, nodes: int = 1) -> None:
+        self.processes, self.role, self.barrier = processes, role, barrier
+        self.nodes = nodes
+        self.members = processes.ranks[role]
+        self.watch = RanksWatch(processes, role)
+        self.epoch = 0
+        self.kept_bytes = 0
+        self.opened_ns = 0
+        self.told_ns: Sequence[int] = ()
+        self.early: Collection[int] = ()
 
     def send(self, commands: wire.Command | Sequence[wire.Command], files: Sequence[Sequence[int]] = ()) -> None:
         """Sends the command (one for all, or one for each rank), with each rank's files. Ranks carry out their commands
         in the order sent. A frozen group goes on."""
+        each = commands if isinstance(commands, Sequence) else [commands] * len(self.members)
+        self._send(zip(self.members, each, files or [()] * len(self.members), strict=True))
 
-    def gather(self, reply: type[R], deadline: float) -> list[R]:
-        """Every rank's next reply, by rank. Raises RankFailure when a rank of any group raises or ends, or when
-        `deadline` (of time.monotonic()) passes."""
+    def _send(self, commands: Iterable[tuple[Rank, wire.Command, Sequence[int]]]) -> None:
+        self.processes.thaw(self.role)
+        for rank, command, files in commands:
+            with rank.sending():
+                if files:
+                    channel.send_files(rank.sock, files)
+                rank.sock.sendall(channel.frame(command))
 
     def ask(self, commands: wire.Command | Sequence[wire.Command], reply: type[R], deadline: float) -> list[R]:
         """Sends the commands, then gathers a reply of each rank. Raises what `gather` does."""
+        self.send(commands)
+        return self.gather(reply, deadline)
 
     def take_files(self, count: int) -> list[list[int]]:
         """The files that each rank has sent with its last reply, by rank; they are the caller's to close. Raises
         RankFailure where a rank has sent another number of them."""
+        taken = [rank.take_files() for rank in self.members]
+        for rank, files in zip(self.members, taken, strict=True):
+            if len(files) != count:
+                close(taken)
+                raise failure.crashed(rank, f"sent {len(files)} files where {count} were due")
+        return taken
 
     def resident_bytes(self) -> list[int]:
         """The most memory that each rank's process has had resident, by rank, as this machine's kernel counts it."""
+        return [usage.peak_resident(rank.pid) for rank in self.members]
 
     def sealed_ns(self) -> int:
         """When all these files had come and could not be changed any more."""
+        return max(rank.sealed_ns for rank in self.members)
 
     def freeze(self) -> None:
         """None of the group's processes gets a core any more until the next `send`."""
+        self.processes.freeze(self.role)
 
     def call(
         self,
@@ -95,65 +118,6 @@ class Group(Protocol):
         except a late one. `lead_s` passes between the arrival of the last rank and the first release: hosts need that
         time to submit work that waits on the devices. `keys` has a key for each masked input, which ranks get when all
         are done with the call before. Returns each call's samples by rank."""
-
-
-class RankGroup:
-    """One group of running ranks, on so many nodes; see Group."""
-
-    def __init__(self, processes: Processes, role: wire.Role, barrier: Barrier, nodes: int = 1) -> None:
-        self.processes, self.role, self.barrier = processes, role, barrier
-        self.nodes = nodes
-        self.members = processes.ranks[role]
-        self.watch = RanksWatch(processes, role)
-        self.epoch = 0
-        self.kept_bytes = 0
-        self.opened_ns = 0
-        self.told_ns: Sequence[int] = ()
-        self.early: Collection[int] = ()
-
-    def send(self, commands: wire.Command | Sequence[wire.Command], files: Sequence[Sequence[int]] = ()) -> None:
-        each = commands if isinstance(commands, Sequence) else [commands] * len(self.members)
-        self._send(zip(self.members, each, files or [()] * len(self.members), strict=True))
-
-    def _send(self, commands: Iterable[tuple[Rank, wire.Command, Sequence[int]]]) -> None:
-        self.processes.thaw(self.role)
-        for rank, command, files in commands:
-            with rank.sending():
-                if files:
-                    channel.send_files(rank.sock, files)
-                rank.sock.sendall(channel.frame(command))
-
-    def ask(self, commands: wire.Command | Sequence[wire.Command], reply: type[R], deadline: float) -> list[R]:
-        self.send(commands)
-        return self.gather(reply, deadline)
-
-    def take_files(self, count: int) -> list[list[int]]:
-        taken = [rank.take_files() for rank in self.members]
-        for rank, files in zip(self.members, taken, strict=True):
-            if len(files) != count:
-                close(taken)
-                raise failure.crashed(rank, f"sent {len(files)} files where {count} were due")
-        return taken
-
-    def resident_bytes(self) -> list[int]:
-        return [usage.peak_resident(rank.pid) for rank in self.members]
-
-    def sealed_ns(self) -> int:
-        return max(rank.sealed_ns for rank in self.members)
-
-    def freeze(self) -> None:
-        self.processes.freeze(self.role)
-
-    def call(
-        self,
-        indices: Sequence[int],
-        clock: Clock,
-        deadline: float,
-        lead_s: float = 0.0,
-        keys: Sequence[int] = (),
-        gates: Gates | None = None,
-        late: Late | None = None,
-    ) -> list[list[wire.CallSample]]:
         self.processes.wait_frozen(deadline)
         close(rank.take_files() for rank in self.members)  # that nobody asked for
         epoch = self.epoch + 1
@@ -249,11 +213,7 @@ class RankGroup:
     def _hold(self, late: Late, epoch: int, deadline: float) -> int:
         """Waits while the late rank is kept out; returns when it may be let in (CLOCK_MONOTONIC)."""
         others = self._all_but(late)
-        until = time.monotonic() + late.hold_s
-        while (now := time.monotonic()) < until:
-            self.watch.begin()  # they wait for the late one, as they should
-            self.watch.check_all(deadline, others)
-            self.processes.poll(until - now)
+        self.watch.wait(late.hold_s, deadline, others)
         self.early = {*self.barrier.finished(epoch), *(rank.rank for rank in others if rank.inbox)}
         return time.monotonic_ns()
 
@@ -276,6 +236,8 @@ class RankGroup:
         return [list(samples) for samples in zip(*(reply.samples for reply in called), strict=True)]
 
     def gather(self, reply: type[R], deadline: float) -> list[R]:
+        """Every rank's next reply, by rank. Raises RankFailure when a rank of any group raises or ends, or when
+        `deadline` (of time.monotonic()) passes."""
         return self.watch.gather(self.members, reply, deadline)
 
 

@@ -6,7 +6,6 @@ process below it. Never imports torch.
 """
 
 import contextlib
-import json
 import os
 import secrets
 import selectors
@@ -16,28 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import cast
 
-from harness.core.decode import decode
 from harness.core.errors import HarnessError
 from harness.process import cgroup, sandbox
-from harness.ranks import failure, wire
+from harness.ranks import failure, wire, zygote_messages
 from harness.ranks.barrier import Barrier, make_barrier
-from harness.ranks.group import Group, RankGroup
+from harness.ranks.group import Group
 from harness.ranks.rank import Rank
 from harness.ranks.watch import RanksWatch
-from harness.ranks.zygote_messages import (
-    MAX_MESSAGE_BYTES,
-    Confined,
-    Freeze,
-    GroupFrozen,
-    NodeLost,
-    RankExited,
-    ShowStacks,
-    Thaw,
-    ZygoteMessage,
-)
 from harness.ranks.zygotes import GROUPS, ROLES, Zygotes
 
 START_S = 120.0  # for ranks to start, from a cold disk, and for each further step before the first case
@@ -62,7 +47,8 @@ class Launch:
     `folder` is theirs: each starts in `group/rank` below it. `names` says which group has which role; outputs of the
     roles in `judged` are, by trusted ranks that run `judge`. `caches` are for what compilers make, where a role has one
     that outlives the run. `hidden`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder; `judges` are
-    folders that trusted ranks see and no others. `idle_s` is as in watch.Processes. `nodes` has a connection to the
+    folders that trusted ranks see and no others. `idle_s`: for how long the
+    candidate's ranks, waited for, may do nothing at all; None: until the deadline. `nodes` has a connection to the
     agent of each node that runs ranks; without, all run here."""
 
     world_size: int
@@ -166,21 +152,39 @@ class Ranks:
 
     def __enter__(self) -> "Ranks":
         with contextlib.ExitStack() as started:
-            started.callback(self._end)
+            started.callback(self.end)
             self._start()
             started.pop_all()
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end()
 
     def end(self, keep_zygotes: bool = False) -> None:
         """Ends every process below the zygotes, if that was not done yet, and the zygotes too unless they are kept.
         Raises HarnessError where kept ones do not answer."""
-        if not self.is_over:
-            self._end(keep_zygotes)
+        if self.is_over:
+            return
+        self.is_over = True
+        read = partial(self.poll, 0.01)  # on, so that nobody is stuck in a write
+        is_kept = keep_zygotes and self.zygotes.end_groups(lambda: self.exited >= set(self.by_pid), read)
+        if not is_kept:
+            self.zygotes.end(self._can_go, read)
+        for group in self.groups.values():
+            group.end()
+        sandbox.hide(False)
+        self.selector.close()
+        if not is_kept:
+            self.zygotes.close()
+        for bell in self.bells.values():
+            os.close(bell)
+        for close in [*(one.close for one in self.barriers), *(rank.close for rank in self.all_ranks())]:
+            close()
+        if keep_zygotes and not is_kept:
+            raise HarnessError(f"{NO_ANSWER}. {ASKS}")
 
     def all_ranks(self) -> list[Rank]:
+        """The ranks of all groups."""
         return [rank for role in ROLES for rank in self.ranks[role]]
 
     def pids(self) -> list[int]:
@@ -194,19 +198,25 @@ class Ranks:
         return {log_name(rank.role, rank.rank): rank.log.text() for rank in self.all_ranks() if rank.log.tail}
 
     def freeze(self, role: wire.Role) -> None:
+        """Has all processes of the group stopped."""
         if role not in self.frozen:
             self.freezes += 1
             self.frozen[role] = self.freezing[role] = self.freezes
-            self.zygotes.tell(Freeze(group=self.launch.names[role], number=self.freezes))
+            self._tell(role, "freeze", self.freezes)
 
     def thaw(self, role: wire.Role) -> None:
+        """Continues the processes of that role's group."""
         if role in self.frozen:
             del self.frozen[role]
             self.freezing.pop(role, None)
-            self.zygotes.tell(Thaw(group=self.launch.names[role]))
+            self._tell(role, "thaw")
 
     def show_stacks(self, role: wire.Role) -> None:
-        self.zygotes.tell(ShowStacks(group=self.launch.names[role]))
+        """Has each of its ranks write its Python stack into its log."""
+        self._tell(role, "show_stacks")
+
+    def _tell(self, role: wire.Role, what: zygote_messages.What, number: int = 0) -> None:
+        self.zygotes.tell(zygote_messages.GroupOrder(group=self.launch.names[role], what=what, number=number))
 
     def check_zygotes(self) -> None:
         """Raises HarnessError if a process that ranks are forked from was stopped or has ended: no rank is to blame."""
@@ -216,6 +226,7 @@ class Ranks:
             raise HarnessError(f"{NO_ANSWER}. {ASKS}")
 
     def wait_frozen(self, deadline: float) -> None:
+        """Returns when all have stopped that are to."""
         until = min(deadline, time.monotonic() + FROZEN_S)
         while self.freezing and not any(rank.gone for rank in self.all_ranks()):
             if time.monotonic() > until:
@@ -238,7 +249,7 @@ class Ranks:
 
     def _read_control(self, control: socket.socket) -> bool:
         try:
-            data = control.recv(MAX_MESSAGE_BYTES)
+            data = control.recv(zygote_messages.MAX_MESSAGE_BYTES)
         except ConnectionError:
             data = b""
         if not data:
@@ -246,12 +257,12 @@ class Ranks:
             for rank in self.all_ranks():
                 rank.gone = rank.gone or ENDED
             return False
-        message: ZygoteMessage = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))
-        if isinstance(message, NodeLost):
+        message = zygote_messages.message_of(data)
+        if isinstance(message, zygote_messages.NodeLost):
             raise HarnessError(message.why)
-        if isinstance(message, Confined):
+        if isinstance(message, zygote_messages.Confined):
             self.lacking += [text for text in message.lacking if text not in self.lacking]
-        elif isinstance(message, GroupFrozen):
+        elif isinstance(message, zygote_messages.GroupFrozen):
             role = self.roles[message.group]
             rank = self.ranks[role][0]
             if message.running:
@@ -260,7 +271,7 @@ class Ranks:
                 rank.gone = rank.gone or f"ran while not on turn: the {role} {message.ran} while it was stopped"
             if self.freezing.get(role) == message.number:
                 del self.freezing[role]
-        elif isinstance(message, RankExited):
+        elif isinstance(message, zygote_messages.RankExited):
             self.by_pid[message.pid].exited(message.code)
             self.exited.add(message.pid)
         else:
@@ -282,12 +293,12 @@ class Ranks:
             self.groups = {role: cgroup.make(sandbox.most()) for role in self.roles.values() if role != "trusted"}
         for rank in (rank for role in self.roles.values() for rank in self.ranks[role]):
             self._order(rank, barriers[rank.role])
-        groups = {role: self._group(role, barriers[role]) for role in ROLES}
-        for fd in barriers.values():
+        groups: dict[wire.Role, Group] = {}
+        for role, fd in barriers.items():
+            self.barriers.append(Barrier(fd, launch.world_size, launch.spin, self.bells.get(role)))
+            groups[role] = Group(self, role, self.barriers[-1], max(1, len(launch.nodes)))
             os.close(fd)
-        self.trusted: Group = groups["trusted"]
-        self.baseline: Group = groups["baseline"]
-        self.candidate: Group = groups["candidate"]
+        self.trusted, self.baseline, self.candidate = (groups[role] for role in ROLES)
         deadline = time.monotonic() + START_S
         for group in groups.values():
             try:
@@ -301,37 +312,12 @@ class Ranks:
                     "If --unconfined helps, the sandbox is in the way (docs/trust.md)."
                 ) from None
 
-    def _group(self, role: wire.Role, barrier: int) -> RankGroup:
-        shared = Barrier(barrier, self.launch.world_size, self.launch.spin, self.bells.get(role))
-        self.barriers.append(shared)
-        return RankGroup(self, role, shared, max(1, len(self.launch.nodes)))
-
     def _order(self, rank: Rank, barrier: int) -> None:
-        bell = [self.bells[rank.role]] if self.bells else []
-        group = self.groups.get(rank.role)
+        bell, group = [self.bells[rank.role]] if self.bells else [], self.groups.get(rank.role)
         order = self.launch.order(rank.role, rank.rank, group.places if group else ())
         self.zygotes.tell(order, [rank.their_sock.fileno(), rank.log.write_fd, barrier, *bell])
         rank.their_sock.close()
         os.close(rank.log.write_fd)
-
-    def _end(self, keep_zygotes: bool = False) -> None:
-        self.is_over = True
-        read = partial(self.poll, 0.01)  # on, so that nobody is stuck in a write
-        is_kept = keep_zygotes and self.zygotes.end_groups(lambda: self.exited >= set(self.by_pid), read)
-        if not is_kept:
-            self.zygotes.end(self._can_go, read)
-        for group in self.groups.values():
-            group.end()
-        sandbox.hide(False)
-        self.selector.close()
-        if not is_kept:
-            self.zygotes.close()
-        for bell in self.bells.values():
-            os.close(bell)
-        for close in [*(one.close for one in self.barriers), *(rank.close for rank in self.all_ranks())]:
-            close()
-        if keep_zygotes and not is_kept:
-            raise HarnessError(f"{NO_ANSWER}. {ASKS}")
 
     def _can_go(self) -> bool:
         """Whether the zygotes will soon see that they are to go: none is stopped, nor still importing torch."""

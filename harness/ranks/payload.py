@@ -15,7 +15,7 @@ import hashlib
 import io
 import math
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -201,26 +201,32 @@ def read_input(buffer: Source, made: Input | None, masked: list[tuple[torch.Tens
     tensors that are still to be unmasked, with their places. A file says all but that (`made` may be None)."""
 
     tree = buffer.appended() if isinstance(buffer, LoadedFile) else base64.b64decode(made.tree if made else "")
-    return _TreeReading(tree, buffer, masked if made and made.masked else None).load()
+    is_masked = made is not None and made.masked
+
+    def tensor(pid: Any) -> torch.Tensor:
+        dtype, shape, offset, order, device, gaps, traits = pid
+        kind = DTYPES[dtype]
+        data = buffer.read(offset, math.prod(shape) * kind.itemsize)
+        if data is None:
+            raise EOFError(f"no input at {offset}")
+        found = data.view(kind).view(shape)
+        if masked is not None and is_masked and device == buffer.kind:
+            masked.append((found, offset))
+        return _restored(found.cpu() if device == "cpu" else found, order, gaps, traits)
+
+    return _TreeReading(tree, tensor).load()
 
 
 class _TreeReading(pickle.Unpickler):
-    """Reads a tree, with new tensors out of the buffer."""
+    """Reads a tree, whose tensors `tensor` makes of what _Layout says of them. Neither is part of a reference cycle,
+    which would keep the tensors, GiB of a device, until Python collects its garbage."""
 
-    def __init__(self, tree: bytes, buffer: Source, masked: list[tuple[torch.Tensor, int]] | None) -> None:
+    def __init__(self, tree: bytes, tensor: Callable[[Any], torch.Tensor]) -> None:
         super().__init__(io.BytesIO(tree))
-        self.buffer, self.masked = buffer, masked
+        self.tensor = tensor
 
     def persistent_load(self, pid: Any) -> torch.Tensor:
-        dtype, shape, offset, order, device, gaps, traits = pid
-        kind = DTYPES[dtype]
-        data = self.buffer.read(offset, math.prod(shape) * kind.itemsize)
-        if data is None:
-            raise EOFError(f"no input at {offset}")
-        tensor = data.view(kind).view(shape)
-        if self.masked is not None and device == self.buffer.kind:
-            self.masked.append((tensor, offset))
-        return _restored(tensor.cpu() if device == "cpu" else tensor, order, gaps, traits)
+        return self.tensor(pid)
 
 
 def copied(value: Any) -> Any:
@@ -228,19 +234,7 @@ def copied(value: Any) -> Any:
     layout, tree = _laid_out(value, 0)
     # By more than its place, since empty tensors share one.
     by_place = {(str(one.dtype), tuple(one.shape), place): one for one, place in layout.places.values()}
-    return _Copying(tree, by_place).load()
-
-
-class _Copying(pickle.Unpickler):
-    """Reads a tree, with copies of the tensors at these places. It is no class within `copied`: such a class is part of
-    a reference cycle and would keep the tensors, GiB of a device, until Python collects its garbage."""
-
-    def __init__(self, tree: bytes, by_place: Mapping[tuple[str, tuple[int, ...], int], torch.Tensor]) -> None:
-        super().__init__(io.BytesIO(tree))
-        self.by_place = by_place
-
-    def persistent_load(self, pid: Any) -> torch.Tensor:
-        return _restored(self.by_place[pid[:3]].clone(), pid[3], *pid[5:])
+    return _TreeReading(tree, lambda pid: _restored(by_place[pid[:3]].clone(), pid[3], *pid[5:])).load()
 
 
 def write_output(buffer: SharedBuffer, offset: int, value: Any, max_nbytes: int) -> Output:

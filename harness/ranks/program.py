@@ -5,14 +5,17 @@ program differs. A trusted rank makes inputs and judges outputs. A baseline rank
 candidate rank runs the submission and nothing else.
 """
 
+import contextlib
+import functools
 import gc
 import importlib
+import inspect
 import os
 import re
 import socket
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,6 @@ import torch.distributed as dist
 from harness.core.words import SHOWN_CHARS, both_ends
 from harness.ranks import channel, payload, wire
 from harness.ranks.barrier import Barrier
-from harness.ranks.compile_log import verbose_extensions
 from harness.ranks.device import make_device
 from harness.ranks.exchange import Exchange, Masked
 from harness.ranks.stopwatch import Keep, Kernel, Stopwatch, cloned
@@ -53,16 +55,16 @@ class Program:
         self.masked: list[Masked] = []  # of each of these, what is still to be unmasked
         self.settled = order.cores  # where calls run now
         self.is_watched, self.call_bytes = False, 0  # whether the next call's memory is wanted; the last watched one's
-        self.commands: dict[type, Callable[[Any], wire.Reply]] = {
+        self.commands: dict[type | wire.What, Callable[[Any], wire.Reply]] = {
             wire.ImportKernel: self.import_kernel,
-            wire.CompileKernel: self.compile_kernel,
+            "compile": self.compile_kernel,
             wire.OpenGroup: self.open_group,
-            wire.CloseGroup: self.close_group,
+            "close_group": self.close_group,
             wire.LoadInputs: self.load_inputs,
             wire.Yield: self.yield_memory,
-            wire.Regain: self.regain_memory,
-            wire.WatchMemory: self.watch_memory,
-            wire.TellMemory: self.tell_memory,
+            "regain": self.regain_memory,
+            "watch_memory": self.watch_memory,
+            "tell_memory": self.tell_memory,
             wire.Call: self.call,
             wire.StepCalls: self.step_calls,
         }
@@ -76,7 +78,7 @@ class Program:
             except EOFError:
                 return
             try:
-                reply = self.commands[type(command)](command)
+                reply = self.commands[command.what if isinstance(command, wire.Do) else type(command)](command)
             except BaseException as error:  # the one broad catch: a submission may raise anything, SystemExit too
                 reply = failed(error)
             self.exchange.send_files()
@@ -85,7 +87,7 @@ class Program:
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         raise NotImplementedError
 
-    def compile_kernel(self, command: wire.CompileKernel) -> wire.Reply:
+    def compile_kernel(self, command: wire.Do) -> wire.Reply:
         """Rank 0 imports the kernel and prints what its compilers do. The other ranks find the compiled files later."""
         if self.order.rank == 0:
             with verbose_extensions():
@@ -108,7 +110,7 @@ class Program:
         )
         return wire.Done()
 
-    def close_group(self, command: wire.CloseGroup) -> wire.Reply:
+    def close_group(self, command: wire.Do) -> wire.Reply:
         self.loaded = self.masked = []
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -127,20 +129,21 @@ class Program:
 
     def yield_memory(self, command: wire.Yield) -> wire.Reply:
         self.loaded = self.masked = []
-        if command.buffers:
+        if command.case:
+            self.returned = None
             self.exchange.close_buffers()
-        return wire.Done(freed_bytes=self.device.release())
+        return wire.Done(freed_bytes=self.device.release(everything=command.case))
 
-    def regain_memory(self, command: wire.Regain) -> wire.Reply:
+    def regain_memory(self, command: wire.Do) -> wire.Reply:
         self.device.regain()
         return wire.Done()
 
-    def watch_memory(self, command: wire.WatchMemory) -> wire.Reply:
+    def watch_memory(self, command: wire.Do) -> wire.Reply:
         self.device.watch_memory()
         self.is_watched = True
         return wire.Done()
 
-    def tell_memory(self, command: wire.TellMemory) -> wire.Reply:
+    def tell_memory(self, command: wire.Do) -> wire.Reply:
         return wire.MemoryTold(peak_bytes=self.device.peak_bytes(), call_bytes=self.call_bytes)
 
     def call(self, command: wire.Call) -> wire.Reply:
@@ -234,6 +237,30 @@ class Program:
         if wanted != self.settled:
             self.settled = wanted
             os.sched_setaffinity(0, wanted)
+
+
+@contextlib.contextmanager
+def verbose_extensions() -> Iterator[None]:
+    """Inside it, torch.utils.cpp_extension prints what its compilers do, for the run's compile log."""
+    from torch.utils import cpp_extension  # half a second, which submissions that do not compile are spared
+
+    def verbose(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            bound = inspect.signature(function).bind(*arguments, **named)
+            bound.arguments["verbose"] = True
+            return function(*bound.args, **bound.kwargs)
+
+        return call
+
+    before = {name: getattr(cpp_extension, name) for name in ("load", "load_inline")}
+    try:
+        for name, function in before.items():
+            setattr(cpp_extension, name, verbose(function))
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(cpp_extension, name, function)
 
 
 def unmask(masked: Masked, key: int) -> None:

@@ -33,7 +33,7 @@ class Untrusted(Program):
         super().__init__(order, fds)
         self.profiler: Any  # torch.autograd.profiler.profile, whose methods have no types
         self.trace_file = Path(order.workdir) / trace.FILE
-        self.commands |= {wire.StartProfile: self.start_profile, wire.StopProfile: self.stop_profile}
+        self.commands |= {"start_profile": self.start_profile, "stop_profile": self.stop_profile}
 
     def import_kernel(self, command: wire.ImportKernel) -> wire.Reply:
         """A submission is called by CUDA graphs where the folder's own evaluator does so."""
@@ -60,7 +60,7 @@ class Untrusted(Program):
         if isinstance(self.kernel, Captured):
             self.kernel.graphs = {}
 
-    def start_profile(self, command: wire.StartProfile) -> wire.Reply:
+    def start_profile(self, command: wire.Do) -> wire.Reply:
         self.trace_file.unlink(missing_ok=True)  # an earlier case's
         # What torch.profiler.profile is a shell of; the shell imports torch's compiler first, seconds a rank.
         self.profiler = torch.autograd.profiler.profile(
@@ -70,7 +70,7 @@ class Untrusted(Program):
         self.stopwatch.clocks["wall"] = self.profiled
         return wire.Done()
 
-    def stop_profile(self, command: wire.StopProfile) -> wire.Reply:
+    def stop_profile(self, command: wire.Do) -> wire.Reply:
         self.stopwatch.clocks["wall"] = self.stopwatch.wall
         self.profiler.__exit__(None, None, None)
         self.profiler.export_chrome_trace(str(self.trace_file))

@@ -42,27 +42,34 @@ class TensorPlace:
     strides: tuple[int, ...]
 
 
-class SharedBuffer(Source, Protocol):
+class SharedBuffer:
     """Memory that two processes share. The other process opens the buffer by `handle`, which is empty if that process
     has it open already."""
 
-    handle: str
+    kind: str
+    handle = ""
 
     def write(self, offset: int, tensor: Tensor) -> None:
         """Copies the tensor, on the rank's device, to `offset`; complete when it returns."""
+        raise NotImplementedError
+
+    def read(self, offset: int, nbytes: int) -> Tensor | None:
+        """As Source has it."""
+        raise AssertionError("a rank does not read what it has handed over")
 
     def place(self, tensor: Tensor) -> TensorPlace | None:
         """Where the tensor lies, if it need not be copied."""
+        return None
 
     def close(self) -> None:
-        """Gives the memory back; the buffer cannot be used afterwards."""
+        """Gives the memory back, if it is the buffer's; the buffer cannot be used afterwards."""
 
 
-class FileBuffer:
+class FileBuffer(SharedBuffer):
     """A buffer in a file, for ranks on CPU cores. `reserved`: so many bytes of memory are taken for it at once; what
     `fill` and `append` do not need of them is cut off."""
 
-    kind, handle = "cpu", ""
+    kind = "cpu"
 
     def __init__(self, fd: int, reserved: int = 0) -> None:
         self.fd, self.reserved = fd, reserved
@@ -80,9 +87,6 @@ class FileBuffer:
     def _cut(self) -> None:
         if self.end < self.reserved:
             os.ftruncate(self.fd, self.end)
-
-    def place(self, tensor: Tensor) -> TensorPlace | None:
-        return None
 
     def fill(self, tensor: Tensor, data: bytes) -> None:
         """Writes a contiguous tensor to the beginning of an empty file, and behind it data that is no tensor."""
@@ -117,9 +121,6 @@ class FileBuffer:
         read_bytes(self.fd, end - nbytes, memoryview(data))
         return bytes(data)
 
-    def close(self) -> None:
-        pass  # the file is the rank's
-
 
 class LoadedFile:
     """All of a file that a trusted rank wrote, read at once, into `room` if it is large enough. Its tensors are parts
@@ -144,7 +145,7 @@ class LoadedFile:
         return self.bytes[end - int.from_bytes(self.bytes[end:].tobytes()) : end].tobytes()
 
 
-class DeviceBuffer:
+class DeviceBuffer(SharedBuffer):
     """A buffer in the memory of a GPU, which other processes open by its handle."""
 
     kind = "cuda"
@@ -160,9 +161,6 @@ class DeviceBuffer:
         """Copies the tensor to `offset` when its stream comes to it."""
         source = _flat(tensor.contiguous())
         self.memory.bytes[offset : offset + source.numel()].copy_(source)
-
-    def place(self, tensor: Tensor) -> TensorPlace | None:
-        return None
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
         """The bytes at `offset` themselves; None if they are not all there."""
@@ -182,32 +180,17 @@ class DeviceBuffer:
         self.memory.close()
 
 
-class BufferView:
-    """Device memory that is read where it lies."""
-
-    kind = "cuda"
-
-    def __init__(self, buffer: SharedBuffer) -> None:
-        self.buffer = cast(DeviceBuffer, buffer)
-
-    def read(self, offset: int, nbytes: int) -> Tensor | None:
-        return self.buffer.view(offset, (nbytes,), torch.uint8) if nbytes >= 0 else None
-
-
-class LeftInPlace:
+class LeftInPlace(SharedBuffer):
     """Describes a stepped call's output: tensors stay where they are if another process can open that memory, and are
     copied to the output buffer if not. Does not wait for the device."""
 
-    kind, handle = "cuda", ""
+    kind = "cuda"
 
     def __init__(self, inputs: SharedBuffer, outputs: SharedBuffer) -> None:
         self.inputs, self.outputs = cast(DeviceBuffer, inputs), cast(DeviceBuffer, outputs)
 
     def write(self, offset: int, tensor: Tensor) -> None:
         self.outputs.queue(offset, tensor)
-
-    def read(self, offset: int, nbytes: int) -> Tensor | None:
-        raise AssertionError("a rank does not read what it has handed over")
 
     def place(self, tensor: Tensor) -> TensorPlace | None:
         is_plain = not (tensor.is_conj() or tensor.is_neg()) and tensor.device == self.outputs.device
@@ -223,11 +206,9 @@ class LeftInPlace:
         except driver.DriverError:  # symmetric memory, say, which has handles of another kind
             return None
 
-    def close(self) -> None: ...
-
 
 class Flat:
-    """Device memory that holds copies of an output's tensors, which are read where they lie."""
+    """Bytes of device memory (uint8) of which tensors are read where they lie."""
 
     kind = "cuda"
 

@@ -15,12 +15,14 @@ from typing import Any
 
 import torch
 
-from harness.problems.graphs import captures
+from harness.problems.python_text import captures_graphs
 from harness.ranks.payload import DTYPES
 
 EVALUATOR = "eval.py"
 CALLED = ("_run_single", "run_single")  # how eval.py's functions begin that run in the process of the kernel
 WORDS = {"True": True, "False": False}
+MATMUL = "allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"
+CUDNN = "allow_tf32", "benchmark", "deterministic"
 
 
 @dataclass(frozen=True)
@@ -49,16 +51,10 @@ SETTINGS: dict[str, TorchSetting] = {
         torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, lambda text: text
     ),
     "deterministic": TorchSetting(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    "matmul.allow_tf32": _attribute(torch.backends.cuda.matmul, "allow_tf32"),
-    "matmul.allow_fp16_reduced_precision_reduction": _attribute(
-        torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"
-    ),
-    "matmul.allow_bf16_reduced_precision_reduction": _attribute(
-        torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"
-    ),
-    "cudnn.allow_tf32": _attribute(torch.backends.cudnn, "allow_tf32"),
-    "cudnn.benchmark": _attribute(torch.backends.cudnn, "benchmark"),
-    "cudnn.deterministic": _attribute(torch.backends.cudnn, "deterministic"),
+    **{f"matmul.{name}": _attribute(torch.backends.cuda.matmul, name) for name in MATMUL},
+    **{
+        f"cudnn.{name}": _attribute(torch.backends.cudnn, name) for name in ("allow_tf32", "benchmark", "deterministic")
+    },
 }
 
 
@@ -82,7 +78,7 @@ def evaluator(folder: Path) -> None:
         tree = ast.parse(text)
         for statement in _settings(tree.body):
             exec(compile(ast.Module([statement], []), EVALUATOR, "exec"), {"torch": torch})
-        CallSettings.capture = "graph" if captures(text) else ""
+        CallSettings.capture = "graph" if captures_graphs(text) else ""
 
 
 def _settings(body: list[ast.stmt]) -> Iterator[ast.stmt]:

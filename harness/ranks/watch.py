@@ -14,36 +14,19 @@ R = TypeVar("R")
 
 
 class Processes(Protocol):
-    """The running ranks of all groups; launch.Ranks is it."""
+    """The running ranks of all groups, as groups and their watches see them: launch.Ranks, which makes groups."""
 
     @property
-    def idle_s(self) -> float | None:
-        """For how long the candidate's ranks, waited for, may do nothing at all; None: until the deadline."""
-
+    def idle_s(self) -> float | None: ...
     @property
-    def ranks(self) -> Mapping[wire.Role, Sequence[Rank]]:
-        """The ranks of each group, by rank."""
-
-    def all_ranks(self) -> list[Rank]:
-        """The ranks of all groups."""
-
-    def freeze(self, role: wire.Role) -> None:
-        """Has all processes of the group stopped."""
-
-    def thaw(self, role: wire.Role) -> None:
-        """Continues the processes of that role's group."""
-
-    def show_stacks(self, role: wire.Role) -> None:
-        """Has each of its ranks write its Python stack into its log."""
-
-    def check_zygotes(self) -> None:
-        """Raises HarnessError if a process that ranks are forked from was stopped or has ended."""
-
-    def wait_frozen(self, deadline: float) -> None:
-        """Returns when all have stopped that are to."""
-
-    def poll(self, timeout_s: float) -> None:
-        """Takes in whatever has arrived, waiting at most `timeout_s` for something."""
+    def ranks(self) -> Mapping[wire.Role, Sequence[Rank]]: ...
+    def all_ranks(self) -> list[Rank]: ...
+    def freeze(self, role: wire.Role) -> None: ...
+    def thaw(self, role: wire.Role) -> None: ...
+    def show_stacks(self, role: wire.Role) -> None: ...
+    def check_zygotes(self) -> None: ...
+    def wait_frozen(self, deadline: float) -> None: ...
+    def poll(self, timeout_s: float) -> None: ...
 
 
 class RanksWatch:
@@ -71,6 +54,14 @@ class RanksWatch:
             if not isinstance(received, reply):
                 raise failure.crashed(rank, f"sent '{received.type}' where '{reply.__name__}' was due")
         return replies  # type: ignore[return-value]
+
+    def wait(self, seconds: float, deadline: float, members: Sequence[Rank]) -> None:
+        """Waits so long while a rank is kept out of a call of these. Raises as `check_all` does."""
+        until = time.monotonic() + seconds
+        while (now := time.monotonic()) < until:
+            self.begin()  # they wait for the late one, as they should
+            self.check_all(deadline, members)
+            self.processes.poll(until - now)
 
     def check_all(self, deadline: float, waiting: Sequence[Rank]) -> None:
         """Raises RankFailure if a rank of any group has raised or ended, or these are waited for and the deadline has

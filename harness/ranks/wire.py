@@ -84,27 +84,12 @@ class ImportKernel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileKernel:
-    """Rank 0: import the kernel, so that the other ranks find what the import compiles. Other ranks do nothing. Answer:
-    Imported."""
-
-    type: Literal["compile"] = "compile"
-
-
-@dataclass(frozen=True, kw_only=True)
 class OpenGroup:
     """Call init_process_group; it is this group's `number`th. Answer: Done."""
 
     number: int
     free_port: int
     type: Literal["open"] = "open"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CloseGroup:
-    """Leave the process group (torch.distributed.destroy_process_group). Answer: Done."""
-
-    type: Literal["close"] = "close"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,32 +160,12 @@ class LoadInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Yield:
-    """Drop the loaded inputs and give the device back what the allocator keeps, if it is much; `buffers`: close the
-    shared buffers, too. A trusted rank closes what it has opened of other ranks' memory instead. Answer: Done."""
+    """Drop the loaded inputs and give the device back what the allocator keeps, if it is much. `case`: another case
+    begins, so close the shared buffers, too, and give back all: where a case's memory lies is then not left to what
+    the cases before it took. A trusted rank closes what it has opened of other ranks' memory instead. Answer: Done."""
 
-    buffers: bool = False
+    case: bool = False
     type: Literal["yield"] = "yield"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Regain:
-    """Take as much of the device's memory again as was given back, so that no call has to. Answer: Done."""
-
-    type: Literal["regain"] = "regain"
-
-
-@dataclass(frozen=True, kw_only=True)
-class WatchMemory:
-    """The next call's memory is to be told. Answer: Done."""
-
-    type: Literal["watch_memory"] = "watch_memory"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TellMemory:
-    """Say how much memory the rank has had at most, and during the call that was watched. Answer: MemoryTold."""
-
-    type: Literal["tell_memory"] = "tell_memory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,20 +203,6 @@ class StepCalls:
     epoch: int
     ahead: bool
     type: Literal["step_calls"] = "step_calls"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StartProfile:
-    """Untrusted ranks: from now on calls on the wall clock run under torch.profiler. Answer: Done."""
-
-    type: Literal["start_profile"] = "start_profile"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StopProfile:
-    """Untrusted ranks: end that, and write the trace (harness.ranks.trace.FILE in the working folder). Answer: Done."""
-
-    type: Literal["stop_profile"] = "stop_profile"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,16 +269,31 @@ class Verify:
     type: Literal["verify"] = "verify"
 
 
+Memory = Literal["regain", "watch_memory", "tell_memory"]
+What = Literal[Memory, "compile", "close_group", "start_profile", "stop_profile", "measure_peaks"]
+
+
 @dataclass(frozen=True, kw_only=True)
-class MeasurePeaks:
-    """Trusted ranks: measure this machine's rates, all ranks at once. Answer: PeaksMeasured."""
+class Do:
+    """A command that says nothing more. Answer Done where nothing else is said.
 
-    type: Literal["measure_peaks"] = "measure_peaks"
+    compile         rank 0: import the kernel, so that the other ranks find what the import compiles; Imported
+    close_group     leave the process group (torch.distributed.destroy_process_group)
+    regain          take as much of the device's memory again as was given back, so that no call has to
+    watch_memory    the next call's memory is to be told
+    tell_memory     how much memory the rank has had at most, and during the call that was watched; MemoryTold
+    start_profile   untrusted ranks: from now on calls on the wall clock run under torch.profiler
+    stop_profile    untrusted ranks: end that, and write the trace (ranks.trace.FILE in the working folder)
+    measure_peaks   trusted ranks: measure this machine's rates, all ranks at once; PeaksMeasured
+    """
+
+    what: What
+    type: Literal["do"] = "do"
 
 
-Preparing = ImportKernel | CompileKernel | OpenGroup | CloseGroup | MakeInputs | LoadInputs | Yield | Regain
-Calling = WatchMemory | TellMemory | Call | StepCalls | StartProfile | StopProfile
-Command = Preparing | Calling | TakeOutputs | Serve | Verify | MeasurePeaks
+Command = (
+    ImportKernel | OpenGroup | MakeInputs | LoadInputs | Yield | Call | StepCalls | TakeOutputs | Serve | Verify | Do
+)
 
 
 # ---- replies: rank to parent -----------------------------------------------------------------------------------

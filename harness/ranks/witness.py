@@ -14,7 +14,6 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from harness.ranks.wire import CallSample
 
@@ -76,20 +75,6 @@ def wall_us(called: Sequence[CallSample]) -> float:
     return (max(call.end_ns for call in called) - min(call.start_ns for call in called)) / 1000
 
 
-class Witness(Protocol):
-    """Has the turns of one case on one clock."""
-
-    own: list[Turn]
-    ref: list[Turn]
-    idle: list[Turn]
-
-    def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
-        """The times that count for the calls of submission and baseline, given the times that they claim (us)."""
-
-    def doubt(self, baseline: str, is_baseline: bool = False) -> str:
-        """Why the submission's claims, or the opponent's in the baseline's place, cannot be believed at all, or ""."""
-
-
 @dataclass(kw_only=True)
 class EachCall:
     """Turns of one call each, of both sides in pairs. `idle` are calls without a kernel, of the baseline's ranks or, if
@@ -106,6 +91,7 @@ class EachCall:
     idle: list[Turn] = field(default_factory=list)
 
     def counted_us(self, own_us: Sequence[float], ref_us: Sequence[float]) -> tuple[list[float], list[float]]:
+        """The times that count for the calls of submission and baseline, given the times that they claim (us)."""
         if not self.own:
             return list(own_us), list(ref_us)
         own, ref = (SeenTurns(turns, self.idle or self.ref, self.claim) for turns in (self.own, self.ref))
@@ -118,7 +104,8 @@ class EachCall:
         return own.counted_us(less_us=-more_us), ref.counted_us(less_us=-more_us)
 
     def doubt(self, baseline: str, is_baseline: bool = False) -> str:
-        """Evidence that most calls claim less than half of what they count, beyond chance, or "". Times that do not
+        """Why the submission's claims, or the opponent's in the baseline's place, cannot be believed at all, or "":
+        evidence that most calls claim less than half of what they count, beyond chance. Times that do not
         count gain nothing anyway, so this names only the plain lie."""
         times_us = [[self.claim(ranks) for turn in turns for ranks in turn.called] for turns in (self.own, self.ref)]
         claimed_us, counted_us = (
@@ -205,7 +192,7 @@ class SeenTurns:
             self.excess.mean_us <= slack_us
             and statistics.median(seen_us) - statistics.median(self.claims_us) <= slack_us
             and all(
-                _log_ratio(by_claims, self.claims_us) - _log_ratio(by_seen, seen_us)
+                log_ratio(by_claims, self.claims_us) - log_ratio(by_seen, seen_us)
                 <= math.log1p(slack_us / self.call_us)
                 for by_claims, by_seen in others
             )
@@ -231,7 +218,7 @@ class Excess:
         typical_us = statistics.median(other_us)
         more_us = within(own - other for own, other in zip(own_us, other_us, strict=True))
         # Neither by more than the other side varies: nobody gains by varying much.
-        error_us = min(_error_us(more_us), math.sqrt(2) * _error_us(within(other - typical_us for other in other_us)))
+        error_us = min(error_of(more_us), math.sqrt(2) * error_of(within(other - typical_us for other in other_us)))
         self.slack_us = max(SLACK_US, SLACK_PART * call_us, min(errors * error_us, MOST_PART * call_us))
         self.mean_us = statistics.fmean(more_us)
         self.is_borne_out = max(self.mean_us, statistics.median(more_us)) <= self.slack_us
@@ -242,12 +229,12 @@ def _least_median(values: Sequence[float]) -> float:
     return sorted(values)[max(0, int((len(values) - 1.96 * math.sqrt(len(values))) / 2))]
 
 
-def _log_ratio(other_us: Sequence[float], own_us: Sequence[float]) -> float:
+def log_ratio(other_us: Sequence[float], own_us: Sequence[float]) -> float:
     """How many times as fast as the other side, as core.stats.ratio has it."""
     return statistics.median(math.log(other / own) for other, own in zip(other_us, own_us, strict=True))
 
 
-def _error_us(values: Sequence[float]) -> float:
+def error_of(values: Sequence[float]) -> float:
     """The standard error of their mean, of which a single value says nothing."""
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
 

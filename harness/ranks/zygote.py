@@ -31,9 +31,9 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from harness.core.decode import decode, encode
+from harness.core.decode import encode
 from harness.core.files import remove
 from harness.core.processes import PR_SET_PDEATHSIG, descendants
 from harness.process import cgroup
@@ -46,19 +46,16 @@ from harness.process.sandbox import (
     hide,
     prctl,
 )
+from harness.ranks import zygote_messages
 from harness.ranks.roles import run_rank
 from harness.ranks.wire import GroupName, RankOrder
 from harness.ranks.zygote_messages import (
     FDS,
     MAX_MESSAGE_BYTES,
     Confined,
-    Freeze,
     GroupFrozen,
-    Over,
     RankExited,
-    ShowStacks,
     Started,
-    ZygoteMessage,
     ZygoteOrder,
 )
 
@@ -118,7 +115,7 @@ class Zygote:
                     message, fds, _, _ = socket.recv_fds(self.control, MAX_MESSAGE_BYTES, len(FDS))
                     if not message:
                         break
-                    self.obey(decode(cast("type[ZygoteOrder]", ZygoteOrder), json.loads(message)), message, fds)
+                    self.obey(zygote_messages.order_of(message), message, fds)
                     for fd in fds:
                         os.close(fd)
         except GONE:
@@ -130,7 +127,7 @@ class Zygote:
         if not self.is_cell:
             if isinstance(order, RankOrder) and order.group not in self.cells:
                 self.cells[order.group] = Cell(open_cell(order))
-            if order.group in self.cells and isinstance(order, Over):
+            if order.group in self.cells and not isinstance(order, RankOrder) and order.what == "over":
                 with contextlib.suppress(OSError):  # it has gone meanwhile
                     self.cells[order.group].control.shutdown(socket.SHUT_WR)  # it ends, which `hear` will find
             elif order.group in self.cells:  # else it is gone, which was told
@@ -138,10 +135,10 @@ class Zygote:
                     socket.send_fds(self.cells[order.group].control, [message], fds)
         elif isinstance(order, RankOrder):
             self.fork(order, dict(zip(FDS, fds, strict=False)))
-        elif isinstance(order, Freeze):
+        elif order.what == "freeze":
             running = self.freezer.freeze()
             self.tell(GroupFrozen(group=order.group, number=order.number, running=running, ran=self.freezer.ran))
-        elif isinstance(order, ShowStacks):
+        elif order.what == "show_stacks":
             for pid in self.ranks:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGUSR1)  # faulthandler writes its Python stack into its log
@@ -170,7 +167,7 @@ class Zygote:
             for pid in cell.pids.values():
                 self.tell(RankExited(pid=pid, code=-signal.SIGKILL))
             return False
-        message: ZygoteMessage = decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))
+        message = zygote_messages.message_of(data)
         if isinstance(message, Started):
             cell.pids[message.pid] = sender
             message = replace(message, pid=sender)

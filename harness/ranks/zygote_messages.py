@@ -3,55 +3,41 @@
 What the parent and a rank say to each other is in ranks.wire.
 """
 
+import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
+from harness.core.decode import decode
 from harness.ranks.wire import GroupName, RankOrder
 
 FDS = ("channel", "log", "barrier", "bell")  # that go with a RankOrder, in this order; on one host there is no bell
 MAX_MESSAGE_BYTES = 1 << 16
 
 
-@dataclass(frozen=True, kw_only=True)
-class Freeze:
-    """Stop every process of this group, until Thaw. Answer: Frozen."""
-
-    group: GroupName
-    number: int
-    type: Literal["freeze"] = "freeze"
+What = Literal["freeze", "thaw", "show_stacks", "over"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Thaw:
-    """Let the group's processes go on. No answer."""
+class GroupOrder:
+    """What becomes of the processes of a group.
+
+    freeze        stop them all, until `thaw`; answer: GroupFrozen with this `number`
+    show_stacks   have each rank write its Python stack into its log
+    over          end them; ranks that are ordered for the group later begin anew. Answer: RankExited of each rank
+    """
 
     group: GroupName
-    type: Literal["thaw"] = "thaw"
+    what: What
+    number: int = 0
+    type: Literal["group"] = "group"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShowStacks:
-    """Have each of the group's ranks write its Python stack into its log. No answer."""
-
-    group: GroupName
-    type: Literal["show_stacks"] = "show_stacks"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Over:
-    """End the group with all its processes. Ranks that are ordered for it later begin anew. Answer: Exited of each
-    rank."""
-
-    group: GroupName
-    type: Literal["over"] = "over"
-
-
-ZygoteOrder = RankOrder | Freeze | Thaw | ShowStacks | Over
+ZygoteOrder = RankOrder | GroupOrder
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupFrozen:
-    """The group's processes have stopped, as Freeze `number` wanted. `running` counts those that had not after some
+    """The group's processes have stopped, as GroupOrder `number` wanted. `running` counts those that had not after some
     time; `ran` says what one did while they were frozen before, or is empty."""
 
     group: GroupName
@@ -99,3 +85,13 @@ class NodeLost:
 
 
 ZygoteMessage = Confined | Started | RankExited | GroupFrozen | NodeLost
+
+
+def order_of(data: bytes) -> ZygoteOrder:
+    """The order in that JSON."""
+    return decode(cast("type[ZygoteOrder]", ZygoteOrder), json.loads(data))
+
+
+def message_of(data: bytes) -> ZygoteMessage:
+    """The message in that JSON."""
+    return decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))

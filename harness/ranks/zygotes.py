@@ -23,7 +23,7 @@ from harness.process import sandbox
 from harness.process.child import search_path
 from harness.ranks import wire
 from harness.ranks.logs import LogPipe
-from harness.ranks.zygote_messages import Over, ZygoteOrder
+from harness.ranks.zygote_messages import GroupOrder, ZygoteOrder
 
 ROLES: tuple[wire.Role, ...] = get_args(wire.Role)
 OTHERS: tuple[wire.Role, ...] = ("baseline", "candidate")
@@ -85,7 +85,7 @@ class Zygotes:
     def end_groups(self, are_gone: Callable[[], bool], meanwhile: Callable[[], None]) -> bool:
         """Has them end all groups; whether `are_gone` within GOODBYE_S. `meanwhile` is called until then."""
         for group in GROUPS:
-            self.tell(Over(group=group))
+            self.tell(GroupOrder(group=group, what="over"))
         deadline = time.monotonic() + GOODBYE_S
         while not are_gone() and time.monotonic() < deadline:
             meanwhile()

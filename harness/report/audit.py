@@ -28,9 +28,7 @@ def document_of(audits: Sequence[Audit], command: str, where: str, date: str) ->
         blocks=(
             prose(UntrustedText(f"{command}, {date}, on {where}.")),
             prose(CHEATS),
-            Table(
-                ("problem", "own tolerance takes", "our verdict takes", "weak problem"), [_row(one) for one in audits]
-            ),
+            Table(COLUMNS, [_row(one) for one in audits]),
         ),
         summary=prose(*_summary(audits), whole=True),
     )

@@ -19,7 +19,7 @@ from harness.board.places import MACHINES, By, Ranked, codes_of, groups, held_gr
 from harness.core.decode import encode
 from harness.core.metrics import CLOCKS, label_of, ratio_name, unit_of
 from harness.core.stats import geomean
-from harness.core.words import count_text, make_text, percent_text, speedup_text
+from harness.core.words import count_text, interval_text, make_text, or_dash, percent_text, speedup_text
 from harness.report.document import (
     Block,
     Document,
@@ -63,13 +63,16 @@ def document_of(
         if problem not in (None, name):
             continue
         where = f", {count_text(world_size, 'rank')}, "
-        title = ("  suite ", UntrustedText(suite), where, UntrustedText(machine_class), _machines(board, group))
+        count = machines(board, group)
+        several = f", {count} machines" if count > 1 else ""
+        title = ("  suite ", UntrustedText(suite), where, UntrustedText(machine_class), several)
         blocks.append(Heading((UntrustedText(name), Styled(title, ""))))
         if how := (communication or {}).get(name):
             blocks.append(prose(f"communication shown by: {how}", style="dim", close=True))
         rows = ranking(board, group, by)
+        ratio = ratio_name(row.entry.cases[0].unit for row in rows if row.entry.cases)
         columns = (
-            ">place", ">score", f">{_ratio_name(rows)}", column(">95 % interval", least=WIDE),
+            ">place", ">score", f">{ratio}", column(">95 % interval", least=WIDE),
             column(">runs", least=WIDE), column(">limit %", least=NARROW), column("author", folds=NAME_CHARS),
             column("file, run", folds=NAME_CHARS, least=NARROW, most=WIDE - 1),
             column("file", folds=NAME_CHARS, least=WIDE), "status", column("run", least=WIDE),
@@ -80,16 +83,11 @@ def document_of(
             entry, status = row.entry, _standing(board, row, standings)
             used += status
             file, run = UntrustedText(short_file(entry)), UntrustedText(entry.run_id)
-            figures = [row.place.text, row.score.text, _speedup(row), _interval(row), str(row.launches), _roof(row)]
-            names: list[Words] = [
-                UntrustedText(entry.author),
-                (file, "\n", run),
-                file,
-                status,
-                run,
-                UntrustedText(entry.date[:10]),
-            ]
-            cells.append([*figures, *names])
+            speedup, interval = speedup_text(row.speedup), or_dash(interval_text, row.ratio.ci if row.ratio else None)
+            limit = or_dash(percent_text, row.fraction)
+            figures = [row.place.text, row.score.text, speedup, interval, str(row.launches), limit]
+            author, date = UntrustedText(entry.author), UntrustedText(entry.date[:10])
+            cells.append([*figures, author, (file, "\n", run), file, status, run, date])
         if cells:
             blocks.append(Table(columns, cells, close=True))
         if told := notes(board, group, rows):
@@ -117,7 +115,7 @@ def board_json(board: Board, problem: str | None = None, standings: Standings | 
             **encode(row.entry),
             "estimate": {
                 "launches": row.launches,
-                "ratio": row.ratio.value if row.ratio else None,
+                "ratio": row.speedup,
                 "ratio_ci": list(row.ratio.ci) if row.ratio and row.ratio.ci else None,
                 "score": row.score.value,
                 "fraction": row.fraction,
@@ -224,29 +222,6 @@ def _further(rows: Sequence[Ranked]) -> Iterator[Words]:
 
 def _who(entry: Entry) -> Words:
     return UntrustedText(f"{short_file(entry)} by {entry.author}")
-
-
-def _machines(board: Board, group: BoardGroup) -> str:
-    count = machines(board, group)
-    return f", {count} machines" if count > 1 else ""
-
-
-def _ratio_name(rows: Sequence[Ranked]) -> str:
-    """What the ratio to the reference is called on this board."""
-    return ratio_name(row.entry.cases[0].unit for row in rows if row.entry.cases)
-
-
-def _speedup(row: Ranked) -> str:
-    return speedup_text(row.ratio.value if row.ratio else None)
-
-
-def _interval(row: Ranked) -> str:
-    ci = row.ratio.ci if row.ratio else None
-    return f"{ci[0]:.4g} to {ci[1]:.4g}" if ci else "-"
-
-
-def _roof(row: Ranked) -> str:
-    return percent_text(row.fraction) if row.fraction is not None else "-"
 
 
 def _standing(board: Board, row: Ranked, standings: Standings | None) -> str:

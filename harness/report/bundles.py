@@ -7,7 +7,6 @@ from typing import Any
 from harness.board.bundle_check import CheckedBundle
 from harness.board.bundle_make import Made
 from harness.board.bundles import Claim, Manifest, sha256_of
-from harness.core.decode import encode
 from harness.core.records import EvalReport
 from harness.core.words import count_text, times_text
 from harness.evaluation.verify import Decision, Ready
@@ -57,25 +56,6 @@ def made_json(made: Made, out: str, manifest: bytes) -> dict[str, Any]:
         "empty_fields": list(made.empty),
         "notes": list(made.notes),
     }
-
-
-def checked_json(found: CheckedBundle) -> dict[str, Any]:
-    """The object that --json writes of `bundle check`."""
-    return {
-        "schema": JSON_SCHEMA,
-        "sha256": found.sha256,
-        "whole": found.is_whole,
-        "findings": encode(found.findings),
-        "manifest": encode(found.manifest),
-    }
-
-
-def reproduced_json(
-    found: CheckedBundle, ready: Ready, decision: Decision, reports: Sequence[EvalReport]
-) -> dict[str, Any]:
-    """The object that --json writes of `bundle reproduce`: that of `verify`, the bundle's sha256, and the word."""
-    told = decisions.to_json(ready.one, decision, reports)
-    return told | {"bundle_sha256": found.sha256, "word": WORDS[decision.word]}
 
 
 def _head(manifest: Manifest) -> list[Words]:

@@ -6,7 +6,7 @@ from harness.contest.statistics import Best, Statistics
 from harness.contest.times import read_moment, shown_time
 from harness.core.metrics import unit_of
 from harness.core.words import count_text, times_text
-from harness.report.document import Block, Document, Heading, Styled, Table, UntrustedText, Words, prose
+from harness.report.document import Block, Document, Heading, Styled, Table, UntrustedText, Words, cells, prose
 
 BAR_CHARS = 40  # of the longest bar
 
@@ -43,12 +43,12 @@ def _blocks(found: Statistics) -> Iterator[Block]:
         ordered = sorted(found.first_valid, key=lambda one: (one.problem, last if one.seconds is None else one.seconds))
         afters = ("none yet" if one.seconds is None else duration_text(one.seconds) for one in ordered)
         valid = [
-            _cells(one.problem, one.team, after, str(one.submissions))
+            cells(one.problem, one.team, after, str(one.submissions))
             for one, after in zip(ordered, afters, strict=True)
         ]
         yield Table(("first valid: problem", "team", ">after", ">submissions"), valid)
     if found.failures:
-        kinds = [_cells(one.problem, one.kind.replace("_", " "), str(one.count)) for one in found.failures]
+        kinds = [cells(one.problem, one.kind.replace("_", " "), str(one.count)) for one in found.failures]
         yield Table(("failures: problem", "kind", ">count"), kinds)
     if found.shapes:
         names = (
@@ -59,14 +59,14 @@ def _blocks(found: Statistics) -> Iterator[Block]:
             values = (one.low, one.first_quartile, one.median, one.third_quartile, one.high)
             texts = map(unit_of(one.unit).value, values)
             speedup = times_text(one.speedup) if one.speedup else "-"
-            shapes.append(_cells(one.problem, one.shape, one.unit, str(one.count), *texts, speedup))
+            shapes.append(cells(one.problem, one.shape, one.unit, str(one.count), *texts, speedup))
         yield Table(names, shapes)
 
 
 def _best(one: Best) -> list[Words]:
     distance = times_text(1 / one.of_limit) if one.of_limit else "-"
     when = shown_time(read_moment(one.at).replace(second=0, microsecond=0))
-    return _cells(one.problem, when, one.team, str(one.entry), times_text(one.speedup), distance)
+    return cells(one.problem, when, one.team, str(one.entry), times_text(one.speedup), distance)
 
 
 def duration_text(seconds: float) -> str:
@@ -74,7 +74,3 @@ def duration_text(seconds: float) -> str:
     days, rest = divmod(int(seconds) // 60, 24 * 60)
     clock = f"{rest // 60:02}:{rest % 60:02}"
     return f"{days} d {clock}" if days else clock
-
-
-def _cells(*texts: str) -> list[Words]:
-    return [UntrustedText(text) for text in texts]

@@ -17,8 +17,8 @@ from harness.contest.statistics import board_text
 from harness.contest.times import closing, read_moment, shown_time, written
 from harness.core.decode import encode
 from harness.core.records import param_text
-from harness.core.words import clean_line, count_text, percent_text, speedup_text, times_text
-from harness.report.document import Block, Document, Heading, Styled, Table, UntrustedText, prose
+from harness.core.words import clean_line, count_text, or_dash, percent_text, speedup_text, times_text
+from harness.report.document import Block, Document, Heading, Styled, Table, UntrustedText, cells, prose
 
 SCHEMA = 1  # of the JSON objects here; 1: first
 
@@ -29,8 +29,8 @@ def contests_document(found: Sequence[Contest], now: datetime) -> Document:
     rows = []
     for one in contests_json(found, now)["contests"]:
         ends = shown_time(read_moment(one["ends"])) if one["ends"] else "never"
-        row = (one["contest"], one["name"], str(one["teams"]), str(one["entries"]), one["phase"], ends)
-        rows.append([UntrustedText(cell) for cell in row])
+        counts = str(one["teams"]), str(one["entries"])
+        rows.append(cells(one["contest"], one["name"], *counts, one["phase"], ends))
     return Document(blocks=(Table(("contest", "name", ">teams", ">entries", "now", "ends"), rows),))
 
 
@@ -83,16 +83,11 @@ def contest_document(found: Contest, now: datetime) -> Document:
     for listed in rules.problems:
         opens, closes = rules.opening(listed), rules.closes(listed)
         times = shown_time(opens) if opens else "always", shown_time(closes) if closes else "never"
-        rows.append([UntrustedText(cell) for cell in (listed.name, *times, "; ".join(_targets(listed)) or "none")])
+        rows.append(cells(listed.name, *times, "; ".join(_targets(listed)) or "none"))
     blocks.append(Table(("problem", "opens", "closes", "targets"), rows))
     if state.teams:
         of_teams = [
-            (
-                UntrustedText(one["name"]),
-                UntrustedText(", ".join(one["members"])),
-                str(one["entries"]),
-                str(one["today"]),
-            )
+            cells(one["name"], ", ".join(one["members"]), str(one["entries"]), str(one["today"]))
             for one in _teams(state, now)
         ]
         blocks.append(Table(("team", "members", ">entries", ">today"), of_teams))
@@ -204,8 +199,8 @@ def log_document(found: Contest) -> Document:
 def _log(records: Sequence[Record]) -> Table:
     rows = []
     for record in records:
-        cells = (str(record.n), shown_time(record.moment.replace(microsecond=0)), record.by, record.event.type)
-        rows.append([UntrustedText(cell) for cell in (*cells, _what(record))])
+        when = shown_time(record.moment.replace(microsecond=0))
+        rows.append(cells(str(record.n), when, record.by, record.event.type, _what(record)))
     return Table((">n", "when", "who", "what", ""), rows)
 
 
@@ -234,7 +229,7 @@ def standings_document(found: Contest, shown: Standings, problem: str | None) ->
         if not one.teams:
             blocks.append(prose("no entry passed yet"))
             continue
-        rows = [[UntrustedText(str(row[key])) for key in keys] for row in standing_rows(found.rules, one)]
+        rows = [cells(*(str(row[key]) for key in keys)) for row in standing_rows(found.rules, one)]
         blocks.append(Table((">place", ">speedup", ">limit %", "team", ">entry", "state", "targets"), rows, close=True))
     return Document(blocks=(*blocks, *_torn(found)))
 
@@ -260,11 +255,11 @@ def standing_rows(rules: Competition, one: ProblemStandings) -> list[dict[str, A
         rows.append(
             {
                 "place": row.place.text,
-                "speedup": row.ratio.value if row.ratio else None,
+                "speedup": row.speedup,
                 "interval": list(row.ratio.ci) if row.ratio and row.ratio.ci else None,
-                "speedup_text": speedup_text(row.ratio.value if row.ratio else None),
+                "speedup_text": speedup_text(row.speedup),
                 "limit": row.fraction,
-                "limit_text": percent_text(row.fraction) if row.fraction is not None else "-",
+                "limit_text": or_dash(percent_text, row.fraction),
                 "launches": row.launches,
                 "team": standing.team,
                 "entry": standing.entry.number,

@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.core.curve import Curve, Point
 from harness.core.records import CaseResult, Measured
+from harness.core.words import or_dash
 from harness.report.document import Table, UntrustedText, Words, column
 
 PARTS = (0.05, 0.1, 0.25, 0.5, 1.0)  # of the limit, at which the table says what was reached
@@ -36,7 +37,7 @@ def curve_table(results: Sequence[CaseResult]) -> Iterator[Table]:
         for side, points in (("submission", curve.own), ("reference", curve.baseline)):
             reached = [value_at(points, end_s) for end_s in ends]
             label = UntrustedText(result.case.title) if side == "submission" else ""
-            rows.append([label, side, *("-" if value is None else unit.value(value) for value in reached)])
+            rows.append([label, side, *(or_dash(unit.value, value) for value in reached)])
         if curve.known is not None:
             reached = [value_at(curve.own, end_s) for end_s in ends]
             rows.append(["", "best / own", *("-" if one is None else f"{curve.known / one:.4f}" for one in reached)])

@@ -9,6 +9,7 @@ from harness.board.entries import Entry, Judged
 from harness.core.decode import encode
 from harness.core.metrics import Unit, unit_of
 from harness.core.records import EvalReport, Score
+from harness.core.words import interval_text, or_dash
 from harness.evaluation.verify import EXITS, JSON_SCHEMA, Decision, claim_of
 from harness.judging import verdict
 from harness.judging.figures import unit_of_results
@@ -79,4 +80,4 @@ def _unit(one: Judged, reports: Sequence[EvalReport]) -> Unit:
 
 
 def _cells(score: Score, ratio: float, ci: tuple[float, float] | None) -> tuple[str, str, str]:
-    return score.text, f"{ratio:.4g}x", f"{ci[0]:.4g} to {ci[1]:.4g}" if ci else "-"
+    return score.text, f"{ratio:.4g}x", or_dash(interval_text, ci)

@@ -146,6 +146,11 @@ def column(name: str, **options: Any) -> Column:
     return Column(name=text, right=">" in marks, whole="=" in marks, cut="|" in marks, **options)
 
 
+def cells(*texts: str) -> list[Words]:
+    """A row of texts that somebody else wrote."""
+    return [UntrustedText(text) for text in texts]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bars:
     """What is drawn beside rows, by their numbers: how far submission and reference are from the limit."""

@@ -13,7 +13,7 @@ from harness.core.errors import Exit
 from harness.core.metrics import CLOCKS, HOST, Unit
 from harness.core.records import Case, CaseResult, EvalFigures, EvalReport, Measured, NotRun, Passed
 from harness.core.stats import median
-from harness.core.words import clean, count_text, percent_text, rate_text, times_text, us_text
+from harness.core.words import clean, count_text, or_dash, percent_text, rate_text, times_text, us_text
 from harness.judging import verdict
 from harness.judging.figures import means, resolution, series_figures, unit_of_results
 from harness.judging.scoring import SCORINGS
@@ -100,7 +100,10 @@ def document_of(
         blocks=(*blocks, *_facts(report, verbose, board is not None or bool(entry))),
         summary=summary,
         cases=tuple(_test_cases(report)),
-        said=(*_said(summary), *(f"warning: {text_of(one)}" for one in report.warnings)),
+        said=(
+            *(f"{plain(name)} {plain(words)}" for name, words in summary.rows),
+            *(f"warning: {text_of(one)}" for one in report.warnings),
+        ),
         properties={
             "run_id": report.run_id,
             "submission": report.submission.name,
@@ -184,10 +187,10 @@ def times_row(result: CaseResult, unit: Unit) -> list[Words]:
     label = UntrustedText(result.case.title)
     if (figures := result.figures) is not None:
         gap = "-" if result.bound is None else f"{math.log10(figures.value / result.bound.value):.3f}"
-        spread = percent_text(figures.spread) if figures.spread is not None else "-"
+        spread = or_dash(percent_text, figures.spread)
         return [
             label,
-            unit.value(figures.baseline) if figures.baseline is not None else "-",
+            or_dash(unit.value, figures.baseline),
             unit.value(figures.value),
             times_text(figures.ratio.value) if figures.ratio else "-",
             bound,
@@ -210,7 +213,7 @@ def mean_row(results: Sequence[CaseResult], whole: EvalFigures | None, unit: Uni
         unit.value(mean.baseline),
         unit.value(mean.value),
         times_text(whole.ratio.value),
-        unit.value(mean.bound) if mean.bound is not None else "-",
+        or_dash(unit.value, mean.bound),
         percent_text(whole.fraction.value) if whole.fraction else "-",
         "",
         "",
@@ -268,11 +271,11 @@ def further_table(results: Sequence[CaseResult], verbose: bool = True) -> Iterat
                 [
                     UntrustedText(metric.label),
                     UntrustedText(result.case.title),
-                    "-" if figures.baseline is None else unit.text(figures.baseline),
+                    or_dash(unit.text, figures.baseline),
                     unit.text(figures.value) + ("*" if is_late else ""),
-                    "-" if figures.ratio is None else times_text(figures.ratio),
-                    "-" if figures.bound is None else unit.text(figures.bound),
-                    "-" if figures.fraction is None else percent_text(figures.fraction),
+                    or_dash(times_text, figures.ratio),
+                    or_dash(unit.text, figures.bound),
+                    or_dash(percent_text, figures.fraction),
                 ]
             )
     notes = [one.note for one in metrics.values() if one.note and one.name not in hidden]
@@ -293,7 +296,7 @@ def points_table(report: EvalReport, cases: Cases) -> Table:
     for result, measured in cases:
         factors = _factors(report, measured).values()
         cells = [f"{'x ' if index else ''}{factor:.4g}" for index, factor in enumerate(factors)]
-        claimed = "-" if measured.own_kernels is None else percent_text(measured.own_kernels)
+        claimed = or_dash(percent_text, measured.own_kernels)
         rows.append([f"{scoring.case(measured):.4g} =", *cells, claimed, UntrustedText(result.case.title)])
     return Table((f">{scoring.unit}", *(f">{name}" for name in names), ">claims own kernels", "prompt"), rows)
 
@@ -364,10 +367,6 @@ def _tally(report: EvalReport, kind: str) -> str:
 
 
 # ---- test cases ------------------------------------------------------------------------------------------------------
-def _said(summary: Facts) -> list[str]:
-    return [f"{plain(name)} {plain(words)}" for name, words in summary.rows]
-
-
 def _test_cases(report: EvalReport) -> Iterator[TestCase]:
     """A shape is a test case, and so is an evaluation that ended early."""
     for result in report.results:

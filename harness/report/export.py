@@ -135,18 +135,16 @@ def rows(found: Board, recorded: Iterable[EvalReport], root: Path) -> list[Row]:
 def _of_report(report: EvalReport, place: int | None, root: Path) -> list[Row]:
     began = datetime.fromisoformat(report.started_at)
     environment, figures, status = report.environment, report.figures, verdict.status(report)
-    run: Row = _shared(
-        problem=report.problem,
-        user=report.author,
-        run_id=report.run_id,
-        sha256=report.submission.sha256,
-        mode=report.mode,
-        score=figures.score.value if figures and report.mode == "leaderboard" else None,
-        passed=status == "pass",
-        device=report.device,
-        world_size=report.world_size,
-        root=root,
-    ) | {
+    run: Row = {
+        "user_name": report.author,
+        "run_name": report.run_id,
+        "code_sha256": report.submission.sha256,
+        "mode": report.mode,
+        "score": figures.score.value if figures and report.mode == "leaderboard" else None,
+        "passed": status == "pass",
+        "problem": report.problem,
+        "device": report.device,
+        "world_size": report.world_size,
         "submission_time": began,
         "file_name": report.submission.name,
         "code": _code(root / FOLDER / report.run_id / "submission.py"),
@@ -167,6 +165,7 @@ def _of_report(report: EvalReport, place: int | None, root: Path) -> list[Row]:
         "run_roofline_fraction": figures.fraction.value if figures and figures.fraction else None,
         "board_place": place,
     }
+    run |= _shared(run, root)
     if not report.results:
         return [_row(run)]
     counts: dict[str, int] = {}
@@ -231,70 +230,46 @@ def _of_board(entry: Entry, one: Entry | Earlier, place: int | None, root: Path)
     """A run whose folder is gone: what the leaderboard keeps of it. Only passed leaderboard runs are there."""
     began = datetime.fromisoformat(one.date)
     latest = isinstance(one, Entry)
-    return _row(
-        _shared(
-            problem=entry.problem,
-            user=entry.author,
-            run_id=one.run_id,
-            sha256=one.sha256,
-            mode="leaderboard",
-            score=one.score.value if isinstance(one, Entry) else one.score,
-            passed=True,
-            device=entry.device,
-            world_size=entry.world_size,
-            root=root,
-        )
-        | {
-            "submission_time": began,
-            "file_name": entry.file,
-            "run_start_time": began,
-            "recorded_in": "leaderboard",
-            "suite": entry.suite,
-            "machine_class": entry.machine_class,
-            "run_status": "pass",
-            "run_speedup": one.ratio,
-            "run_roofline_fraction": entry.fraction if latest else None,
-            "board_place": place,
-        }
-    )
+    run: Row = {
+        "user_name": entry.author,
+        "run_name": one.run_id,
+        "code_sha256": one.sha256,
+        "mode": "leaderboard",
+        "score": one.score.value if isinstance(one, Entry) else one.score,
+        "passed": True,
+        "problem": entry.problem,
+        "device": entry.device,
+        "world_size": entry.world_size,
+        "submission_time": began,
+        "file_name": entry.file,
+        "run_start_time": began,
+        "recorded_in": "leaderboard",
+        "suite": entry.suite,
+        "machine_class": entry.machine_class,
+        "run_status": "pass",
+        "run_speedup": one.ratio,
+        "run_roofline_fraction": entry.fraction if latest else None,
+        "board_place": place,
+    }
+    return _row(run | _shared(run, root))
 
 
-def _shared(
-    *,
-    problem: str,
-    user: str,
-    run_id: str,
-    sha256: str,
-    mode: str,
-    score: float | None,
-    passed: bool,
-    device: str,
-    world_size: int,
-    root: Path,
-) -> Row:
-    """What a run has under the names of both of GPU MODE's exports."""
-    leaderboard = _leaderboard(problem, root)
+def _shared(run: Row, root: Path) -> Row:
+    """What follows from a run's own columns: the names and ids that GPU MODE's exports have for the same."""
+    leaderboard, device = _leaderboard(run["problem"], root), run["device"]
+    run_id = number_of(run["run_name"])
     return {
-        "submission_id": number_of(run_id),
+        "submission_id": run_id,
         "leaderboard_id": number_of(leaderboard) if leaderboard else None,
-        "user_id": str(number_of(user)),
-        "code_id": number_of(sha256),
-        "run_id": number_of(run_id),
-        "run_mode": mode,
-        "run_score": score,
-        "run_passed": passed,
-        "problem_name": leaderboard or problem,
-        "user_name": user,
-        "status": "succeeded" if passed else "failed",
-        "score": score,
-        "passed": passed,
-        "mode": mode,
-        "runner": "CPU" if device == "cpu" else f"{device.upper()}x{world_size}",
-        "run_name": run_id,
-        "code_sha256": sha256,
-        "problem": problem,
-        "device": device,
-        "world_size": world_size,
+        "user_id": str(number_of(run["user_name"])),
+        "code_id": number_of(run["code_sha256"]),
+        "run_id": run_id,
+        "run_mode": run["mode"],
+        "run_score": run["score"],
+        "run_passed": run["passed"],
+        "problem_name": leaderboard or run["problem"],
+        "status": "succeeded" if run["passed"] else "failed",
+        "runner": "CPU" if device == "cpu" else f"{device.upper()}x{run['world_size']}",
     }
 
 

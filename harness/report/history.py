@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.board.entries import Board, Earlier, Entry, Group
-from harness.core.decode import did_you_mean
+from harness.board.judgements import group_of
+from harness.core.decode import did_you_mean, part
 from harness.core.errors import UsageError
 from harness.core.metrics import unit_of
 from harness.core.records import EvalReport, Score
@@ -20,7 +21,6 @@ from harness.report.document import Block, Document, Heading, Styled, Table, Unt
 
 BAR_CHARS = 24
 BAR_WIDTH = 76 + BAR_CHARS  # columns from which on there is room for a bar
-UNKNOWN_MACHINE = "an unknown machine"  # a run that ended before its machine was looked at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +69,7 @@ def lines(found: Board, recorded: Iterable[EvalReport]) -> tuple[Line, ...]:
     runs: dict[tuple[Group, str, str], dict[str, Run]] = {}
     measured: dict[tuple[Group, str, str], tuple[str, Score]] = {}  # the unit, and any of the scores
     for report in recorded:
-        machine_class = report.environment.machine_class if report.environment else UNKNOWN_MACHINE
-        group = (report.problem, report.suite, machine_class, report.world_size)
-        identity = (group, report.author, report.submission.name)
+        identity = (group_of(report), report.author, report.submission.name)
         if report.figures is not None:
             unit = next(one.figures.metric.unit for one in report.results if one.figures is not None)
             measured[identity] = (unit, report.figures.score)
@@ -88,14 +86,8 @@ def lines(found: Board, recorded: Iterable[EvalReport]) -> tuple[Line, ...]:
         measured[entry.identity] = (entry.cases[0].unit if entry.cases else "us", entry.score)
         told: tuple[Entry | Earlier, ...] = (entry, *entry.history)
         for one in reversed(told):  # a run that was judged again from its report stands in both: the entry speaks
-            known[one.run_id] = Run(
-                run_id=one.run_id,
-                date=one.date,
-                sha256=one.sha256,
-                status="pass",
-                score=one.score.value if isinstance(one, Entry) else one.score,
-                ratio=one.ratio,
-            )
+            value = one.score.value if isinstance(one, Entry) else one.score
+            known[one.run_id] = part(one, Run, status="pass", score=value)
     found_lines = []
     for (group, author, file), known in sorted(runs.items()):
         by_date = tuple(sorted(known.values(), key=lambda run: (run.date, run.run_id)))

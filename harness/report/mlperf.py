@@ -6,7 +6,7 @@ from typing import Any
 from harness.core.checkout import shown
 from harness.core.decode import encode
 from harness.evaluation.mlperf import Scored
-from harness.judging.mlperf import LoggedRun, ScoredResult
+from harness.judging.mlperf import ScoredResult
 from harness.report.document import Document, Facts, Heading, Table, UntrustedText, Words
 
 JSON_SCHEMA = 1  # of --json; 1: first
@@ -70,13 +70,9 @@ def _dropped(result: ScoredResult) -> dict[str, str]:
     """Which runs the mean leaves out, by file."""
     if result.mean_s is None:
         return {run.file: "did not converge" for run in result.runs if not run.converged}
-    ordered = sorted(result.runs, key=_rank)
+    ordered = sorted(result.runs, key=lambda run: (not run.converged, run.seconds))
     slowest = "slowest, left out" if ordered[-1].converged else "did not converge: counts as the slowest, left out"
     return {ordered[0].file: "fastest, left out", ordered[-1].file: slowest}
-
-
-def _rank(run: LoggedRun) -> tuple[bool, float]:
-    return (not run.converged, run.seconds)
 
 
 def _sums(result: ScoredResult) -> tuple[tuple[Words, Words], ...]:

@@ -13,11 +13,12 @@ from urllib.parse import quote
 
 from harness.board import reports
 from harness.board.entries import Board, Entry, EntryCase, Group, short_file
-from harness.board.judgements import entry_cases
+from harness.board.judgements import entry_cases, group_of
 from harness.board.places import By, groups, limited, limits_of, machines, ranked, ranking
 from harness.board.runs import FOLDER
 from harness.core.checkout import Checkout
 from harness.core.curve import Curve
+from harness.core.decode import part
 from harness.core.errors import HarnessError
 from harness.core.records import Case, Cost, EvalReport, Measured
 from harness.evaluation.board_limit import board_limit
@@ -168,6 +169,9 @@ def page_of(
             if row.ratio:
                 entry = replace(entry, ratio=row.ratio.value, ratio_ci=row.ratio.ci)
             report = _own(entry, by_id.get(entry.run_id))
+            if report:  # to which an older harness left these
+                entry = replace(entry, peaks=report.peaks, phases_s=report.phases_s)
+            is_time = entry.score.unit == "s"
             cases = tuple(limited(one, limits) for one in _cases(entry, report))
             entries.append(
                 EntryOnPage(
@@ -175,8 +179,8 @@ def page_of(
                     last_place=row.place.last,
                     copy_of=f"{row.copy_of.author}'s {row.copy_of.file}" if row.copy_of else None,
                     file=short_file(entry),
-                    entry=replace(_detailed(entry, report), cases=(), history=(), holds=()),
-                    reference=_reference(entry),
+                    entry=replace(entry, cases=(), history=(), holds=()),
+                    reference=entry.score.value * entry.ratio if is_time and entry.ratio else None,
                     bounded=_bounded(cases, entry.device),
                     cases=tuple(_case(entry, one, problem, report) for one in cases),
                     history=lines[entry.identity].runs,
@@ -196,40 +200,32 @@ def page_of(
                 entries=tuple(entries),
             )
         )
+    newest = sorted(recorded, key=lambda report: (report.started_at, report.run_id), reverse=True)
+    failed = [report for report in newest if status(report) != "pass"]
     return Page(
         schema=PAGE_SCHEMA,
         made_at=made_at,
         boards=tuple(boards),
-        failed=_failed(recorded, lines, root, folder),
+        failed=tuple(_failed_run(report, lines, root, folder) for report in failed[:FAILED_RUNS]),
         held=tuple(f"{one.problem}, suite {one.suite}: {held_line(one)}" for one in found.held),
         unreadable=tuple(unreadable),
         legend=letters_text(shapes),
     )
 
 
-def _failed(recorded: Sequence[EvalReport], lines: Lines, root: Path, folder: Path) -> tuple[FailedRun, ...]:
-    """The latest runs that did not pass."""
-    newest = sorted(recorded, key=lambda report: (report.started_at, report.run_id), reverse=True)
-    failed = [report for report in newest if status(report) != "pass"][:FAILED_RUNS]
-    return tuple(_failed_run(report, lines, root, folder) for report in failed)
-
-
 def _failed_run(report: EvalReport, lines: Lines, root: Path, folder: Path) -> FailedRun:
-    machine_class = report.environment.machine_class if report.environment else history.UNKNOWN_MACHINE
-    group = (report.problem, report.suite, machine_class, report.world_size)
+    group = group_of(report)
     line = lines.get((group, report.author, report.submission.name))
     told: list[str] = []
     if (failure := first_failure(report)) is not None:
         told += message(failure.outcome).splitlines()
         for one in evidence(report, failure):
             told += ["", f"{plain(one.heading)}:", *one.lines]
-    return FailedRun(
-        run_id=report.run_id,
+    return part(
+        report,
+        FailedRun,
         date=report.started_at,
-        problem=report.problem,
-        suite=report.suite,
-        machine_class=machine_class,
-        author=report.author,
+        machine_class=group[2],
         file=report.submission.name.removeprefix(f"submissions/{report.problem}/"),
         verdict=verdict_text(report),
         lines=tuple(told[:FAILED_LINES]),
@@ -251,18 +247,7 @@ def _own(entry: Entry, report: EvalReport | None) -> EvalReport | None:
     measured = measured_cases(report) if report else ()
     if report is None or report.environment is None or not measured or len(entry_cases(report)) != len(measured):
         return None
-    group = (report.problem, report.suite, report.environment.machine_class, report.world_size)
-    return report if (group, report.submission.sha256) == (entry.group, entry.sha256) else None
-
-
-def _reference(entry: Entry) -> float | None:
-    """The reference on the scale of the entry's score: score times ratio if the score is a time, None otherwise."""
-    return entry.score.value * entry.ratio if entry.score.unit == "s" and entry.ratio else None
-
-
-def _detailed(entry: Entry, report: EvalReport | None) -> Entry:
-    """The entry with what an older harness left to its report."""
-    return replace(entry, peaks=report.peaks, phases_s=report.phases_s) if report else entry
+    return report if (group_of(report), report.submission.sha256) == (entry.group, entry.sha256) else None
 
 
 def _cases(entry: Entry, report: EvalReport | None) -> tuple[EntryCase, ...]:

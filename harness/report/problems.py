@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from harness.core.words import clean_line, cut_line
 from harness.problems.problem import Problem
-from harness.report.document import Block, Document, Table, UntrustedText, column, prose
+from harness.report.document import Block, Document, Table, UntrustedText, cells, column, prose
 
 WIDE = 120  # columns from which on there is room for more than a line a problem
 SHOWN_CHARS = 200  # of a description: those of KernelBot's folders are pages
@@ -20,7 +20,7 @@ def document_of(problems: Sequence[Problem], bad: Sequence[Exception] = ()) -> D
     for one in problems:
         what = cut_line(one.description, SHOWN_CHARS)
         texts = (one.name, first_sentence(one.description), one.leaderboard, ", ".join(one.suites), what)
-        rows.append([UntrustedText(text) for text in texts])
+        rows.append(cells(*texts))
     blocks: list[Block] = [Table(columns, rows)] if rows else []
     blocks += [prose(*(UntrustedText(f"bad      {wrong}") for wrong in bad), whole=True)] if bad else []
     return Document(blocks=tuple(blocks))

@@ -21,7 +21,7 @@ from harness.kinds.kind import Plan, Progress
 SPINNER = "|/-\\"
 
 
-class ProgressLine:
+class ProgressLine(Progress):
     """Shows people how far an evaluation is: one live line on a terminal, elsewhere a short line for each phase and
     case, and nothing if `silent`. Used in a `with`, which removes the live line at its end, also after an error. Once
     it knows the plan (`expect`), it also shows about how much time is left."""
@@ -46,19 +46,16 @@ class ProgressLine:
             self._live.stop()
 
     def expect(self, plan: Plan) -> None:
-        """The events that follow belong to this plan's evaluation."""
         self._eta, self._took_s = eta_of(plan), {}
         self._expected, self._case = self._clock(), ""
 
     def phase(self, name: str) -> None:
-        """The next phase begins."""
         self._case_is_done()
         self._phase, self._case, self._label, self._index = name, "", "", 0
         left = self._left()
         self._line(f"[{self._clock() - self._began:5.1f} s] {name}{left and ', '}{left}")
 
     def case(self, label: str, index: int, count: int) -> None:
-        """The case `index` (from 0) of the phase's `count` begins."""
         case, label = f"{index + 1}/{count}", clean_line(label)
         if (case, label) != (self._case, self._label):
             self._case_is_done()
@@ -66,7 +63,6 @@ class ProgressLine:
             self._line(f"[{self._clock() - self._began:5.1f} s]   {case}  {label}")
 
     def note(self, text: str) -> None:
-        """Prints a line that stays."""
         if not self._silent:
             self._console.print(Text(clean(text)), soft_wrap=True)
 
@@ -97,7 +93,24 @@ class ProgressLine:
             self._console.print(Text(text), soft_wrap=True)
 
 
-class EventLog:
+class Events(Progress):
+    """Passes what begins on to `tell`, with the seconds since the evaluation began."""
+
+    def __init__(self, tell: Callable[[Event], object], clock: Callable[[], float] = time.monotonic) -> None:
+        self._tell, self._clock = tell, clock
+        self._began_s = clock()
+
+    def phase(self, name: str) -> None:
+        self._tell(PhaseBegan(at_s=self._at_s(), name=name))
+
+    def case(self, label: str, index: int, count: int) -> None:
+        self._tell(CaseBegan(at_s=self._at_s(), label=label, index=index, count=count))
+
+    def _at_s(self) -> float:
+        return round(self._clock() - self._began_s, 3)
+
+
+class EventLog(Events):
     """Writes the events as JSON lines, each at once, for a program that follows the evaluation.
 
     `out` is unbuffered. An event that cannot be written (the disk is full, the reader is gone or does not read) is
@@ -105,53 +118,32 @@ class EventLog:
     """
 
     def __init__(self, out: BinaryIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._out, self._clock = out, clock
-        self._began_s = clock()
-
-    def expect(self, plan: Plan) -> None:
-        """Not an event: a plan is only needed to estimate the time left."""
-
-    def phase(self, name: str) -> None:
-        """The next phase begins."""
-        self._write(PhaseBegan(at_s=self._at_s(), name=name))
-
-    def case(self, label: str, index: int, count: int) -> None:
-        """Case `index` (from 0) of the phase's `count` cases begins."""
-        self._write(CaseBegan(at_s=self._at_s(), label=label, index=index, count=count))
-
-    def note(self, text: str) -> None:
-        """Not an event: notes are for people."""
-
-    def _at_s(self) -> float:
-        return round(self._clock() - self._began_s, 3)
+        super().__init__(self._write, clock)
+        self._out = out
 
     def _write(self, event: Event) -> None:
         with contextlib.suppress(OSError):
             self._out.write(line_of(event).encode())
 
 
-class Both:
+class Both(Progress):
     """Passes everything on to the first, then to the second."""
 
     def __init__(self, first: Progress, second: Progress) -> None:
         self._both = (first, second)
 
     def expect(self, plan: Plan) -> None:
-        """See Progress."""
         for one in self._both:
             one.expect(plan)
 
     def phase(self, name: str) -> None:
-        """See Progress."""
         for one in self._both:
             one.phase(name)
 
     def case(self, label: str, index: int, count: int) -> None:
-        """See Progress."""
         for one in self._both:
             one.case(label, index, count)
 
     def note(self, text: str) -> None:
-        """See Progress."""
         for one in self._both:
             one.note(text)

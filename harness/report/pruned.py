@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from harness.board.prune import Piece, PrunePlan
+from harness.board.prune import Piece, PrunePlan, StoredSubmission
 from harness.core.checkout import shown
 from harness.core.words import count_text, size_text
 from harness.report.document import Document, Table, prose
@@ -14,40 +14,21 @@ from harness.report.document import Document, Table, prose
 JSON_SCHEMA = 1  # of --json; 1: first
 
 
-class Forgotten(Protocol):
-    """A submission to the service whose source and result go."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
-    @property
-    def why(self) -> str: ...
-
-
-class Queue(Protocol):
-    """What of the service's queue goes, and what its sources and results take."""
-
-    @property
-    def stored(self) -> Sequence[Forgotten]: ...
-    @property
-    def taken(self) -> int: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What can go, or went where `applied`. `caches` are compile caches by their names, with their sizes."""
+    """What can go, or went where `applied`. `caches` are compile caches by their names, with their sizes; `stored` are
+    submissions to the service."""
 
     plan: PrunePlan
     pieces: tuple[Piece, ...]
     caches: Mapping[str, int]
-    service: Queue
+    stored: tuple[StoredSubmission, ...]
     applied: bool
 
     @property
     def freed(self) -> int:
         """The bytes of all of it."""
-        parts = (*(piece.nbytes for piece in self.pieces), *(one.nbytes for one in self.service.stored))
+        parts = (*(piece.nbytes for piece in self.pieces), *(one.nbytes for one in self.stored))
         return sum(parts) + sum(self.caches.values())
 
 
@@ -63,7 +44,7 @@ def to_json(found: Found, root: Path) -> dict[str, Any]:
         "bytes": found.freed,
         "pieces": pieces,
         "caches": [{"name": name, "bytes": nbytes} for name, nbytes in found.caches.items()],
-        "submissions": [{"id": one.id, "bytes": one.nbytes, "why": one.why} for one in found.service.stored],
+        "submissions": [{"id": one.id, "bytes": one.nbytes, "why": one.why} for one in found.stored],
         "kept": {"runs": found.plan.runs, "sources": found.plan.sources},
     }
 
@@ -72,12 +53,11 @@ def document_of(found: Found) -> Document:
     """A row for each kind of thing, and a last line that sums up."""
     runs = [piece for piece in found.pieces if piece.what == "run"]
     sources = [piece for piece in found.pieces if piece.what == "source"]
-    stored = found.service.stored
     kinds = [
         ("runs", [one.nbytes for one in runs], _reasons([one.why for one in runs])),
         ("stored sources", [one.nbytes for one in sources], "no entry or run has them"),
         ("compile caches", [*found.caches.values()], "not used for long"),
-        ("submissions", [one.nbytes for one in stored], _reasons([one.why for one in stored])),
+        ("submissions", [one.nbytes for one in found.stored], _reasons([one.why for one in found.stored])),
     ]
     rows = [(what, str(len(sizes)), size_text(sum(sizes)), why) for what, sizes, why in kinds if sizes]
     stay = f"{count_text(found.plan.runs, 'run')} and {count_text(found.plan.sources, 'stored source')} stay"

@@ -37,7 +37,11 @@ def document_of(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool) -
     for row in rows:
         old, said = row.old, row.why
         name = UntrustedText(f"{short_file(old)} by {old.author}")
-        now = ("-", "left") if isinstance(row, Left) else (_speedup(row.new), _status(row.new, row.old))
+        now = (
+            ("-", "left")
+            if isinstance(row, Left)
+            else (_speedup(row.new), "unchanged" if row.new == row.old else row.new.status)
+        )
         cells.append([UntrustedText(old.problem), name, _speedup(old), old.status, *now])
         if isinstance(row, Rejudged) and isinstance(row.new, HeldEntry):
             said = f"{row.new.check}: {row.new.evidence}"
@@ -55,7 +59,3 @@ def document_of(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool) -
 
 def _speedup(one: Judged) -> str:
     return speedup_text(one.ratio)
-
-
-def _status(new: Judged, old: Judged) -> str:
-    return "unchanged" if new == old else new.status

@@ -1,21 +1,10 @@
 """The verb `roofline` as a document and as JSON; harness.evaluation.roofline computes what it shows."""
 
-from typing import Any
-
-from harness.core.decode import encode
 from harness.core.records import Case
 from harness.core.words import count_text, rate_text
 from harness.evaluation.roofline import Roofline, Shape
 from harness.report.document import Document, Heading, Styled, Table, UntrustedText, Words, prose
 from harness.report.evaluation import letters_text
-
-ROOFLINE_SCHEMA = 1  # of --json; 1: first
-
-
-def to_json(found: Roofline) -> dict[str, Any]:
-    """The object of --json."""
-    values: dict[str, Any] = encode(found)
-    return {"schema": ROOFLINE_SCHEMA, **values}
 
 
 def document_of(found: Roofline) -> Document:

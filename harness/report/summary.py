@@ -2,7 +2,7 @@
 leaderboard."""
 
 from harness.board.entries import Board, HeldEntry, short_file
-from harness.board.judgements import doubted
+from harness.board.judgements import doubted, group_of
 from harness.board.places import By, Place, Ranked, is_open, noise_of, one_launch, ranking
 from harness.core.records import Estimate, EvalReport, Outcome, TimedOut
 from harness.core.words import count_text, cut_line, make_text, times_text
@@ -43,7 +43,7 @@ def _rows(report: EvalReport, board: Board | None, by: By) -> tuple[Ranked, ...]
     """The entries that this evaluation is ranked with, best first by what its place comes from."""
     if board is None or report.environment is None:
         return ()
-    return ranking(board, (report.problem, report.suite, report.environment.machine_class, report.world_size), by)
+    return ranking(board, group_of(report), by)
 
 
 def _own(report: EvalReport, rows: tuple[Ranked, ...]) -> Ranked | None:

@@ -1,16 +1,12 @@
 """What `tune` would change, has changed or has restored, and what that was worth, as documents and as JSON."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from harness.core.decode import encode
 from harness.core.metrics import unit_of
 from harness.core.words import count_text, percent_text
 from harness.judging.worth import Worth
 from harness.machine.tune import CACHES, DROP_CACHES, Reading, Value
 from harness.report.document import Document, Table, UntrustedText, Words, prose
-
-JSON_SCHEMA = 1  # of --json; 1: first
 
 
 def document_of(readings: Sequence[Reading], caches_blocked: str | None, applied: bool) -> Document:
@@ -39,21 +35,6 @@ def changes_document(changes: Sequence[Value], what: str) -> Document:
     return Document(blocks=(prose(*rows, f"{count_text(len(changes), 'file')} {what}"),))
 
 
-def to_json(readings: Sequence[Reading], caches_blocked: str | None, applied: bool) -> dict[str, Any]:
-    """The object that --json writes with --print."""
-    return {
-        "schema": JSON_SCHEMA,
-        "settings": encode(tuple(readings)),
-        "caches_blocked": caches_blocked,
-        "applied": applied,
-    }
-
-
-def changes_json(changes: Sequence[Value], verb: str) -> dict[str, Any]:
-    """The object that --json writes with --apply and --restore; `now` is the value before the change."""
-    return {"schema": JSON_SCHEMA, verb: encode(tuple(changes))}
-
-
 def worth_document(found: Sequence[Worth]) -> Document:
     """A row a measurement."""
     rows: list[list[Words]] = []
@@ -63,8 +44,3 @@ def worth_document(found: Sequence[Worth]) -> Document:
         change = f"{one.after / one.before:.3f}"
         rows.append([UntrustedText(one.what), before, spreads[0], after, spreads[1], change])
     return Document(blocks=(Table(("what", ">before", ">spread", ">after", ">spread", ">after/before"), rows),))
-
-
-def worth_json(found: Sequence[Worth]) -> dict[str, Any]:
-    """The object that --json writes with --worth."""
-    return {"schema": JSON_SCHEMA, "worth": encode(tuple(found))}

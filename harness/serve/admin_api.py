@@ -12,30 +12,12 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from harness.core.errors import HarnessError
-from harness.serve import statistics
-from harness.serve.answers import submission_answer
-from harness.serve.entry import leaderboard_of
+from harness.serve import schemas, statistics
+from harness.serve.answers import made, submission_answer
+from harness.serve.entry import leaderboard_of, submission_of
 from harness.serve.guard import ORGANISER_VARIABLE
 from harness.serve.routing import MAX_ID, Here, Id, refusals
-from harness.serve.schemas import (
-    Banned,
-    CreateLeaderboard,
-    Deleted,
-    DeletedOfUser,
-    LeaderboardCreated,
-    LeaderboardDeleted,
-    LeaderboardHistory,
-    PastSubmission,
-    SetVisibility,
-    StatisticsAnswer,
-    SubmissionForOrganisers,
-    Switched,
-    UpdatedProblems,
-    UpdateProblems,
-    VisibilityChanged,
-)
-from harness.serve.service import Leaderboard, Service
-from harness.serve.store import Row
+from harness.serve.service import Service
 
 DAY = timedelta(hours=24)
 NOT_HERE = f"--organiser-token FILE, or {ORGANISER_VARIABLE}, gives the server the token that this needs"
@@ -54,45 +36,45 @@ routes = APIRouter(prefix="/admin", dependencies=[Depends(organiser)])
 
 
 @routes.post("/start", responses=refusals())
-async def start(service: Here) -> Switched:
+async def start(service: Here) -> schemas.Switched:
     """Accepts submissions again."""
     service.accepts_jobs = True
-    return Switched(status="ok", accepts_jobs=True)
+    return schemas.Switched(accepts_jobs=True)
 
 
 @routes.post("/stop", responses=refusals())
-async def stop(service: Here) -> Switched:
+async def stop(service: Here) -> schemas.Switched:
     """Takes no more submissions, until it is started again or the server is. What waits is evaluated."""
     service.accepts_jobs = False
-    return Switched(status="ok", accepts_jobs=False)
+    return schemas.Switched(accepts_jobs=False)
 
 
 @routes.get("/stats", responses=refusals(404))
-def stats(service: Here, last_day_only: bool = False, leaderboard_name: str | None = None) -> StatisticsAnswer:
+def stats(service: Here, last_day_only: bool = False, leaderboard_name: str | None = None) -> schemas.StatisticsAnswer:
     """How many submissions, users and runs there were; for the last day also whose runs took longest."""
     name = leaderboard_of(service, leaderboard_name).name if leaderboard_name else None
     rows = service.store.listed(None, name)
     if not last_day_only:
         codes = len({service.store.code(row.id) for row in rows})
-        return StatisticsAnswer(status="ok", stats=statistics.of_queue(rows) | {"num_unique_codes": codes})
+        return schemas.StatisticsAnswer(stats=statistics.of_queue(rows) | {"num_unique_codes": codes})
     since = datetime.now(UTC) - DAY
     rows = [row for row in rows if datetime.fromisoformat(row.submitted_at) >= since]
-    return StatisticsAnswer(status="ok", stats=statistics.of_queue(rows) | statistics.longest(rows))
+    return schemas.StatisticsAnswer(stats=statistics.of_queue(rows) | statistics.longest(rows))
 
 
 @routes.post("/ban/{user_id}", responses=refusals(404))
-def ban(service: Here, user_id: str) -> Banned:
+def ban(service: Here, user_id: str) -> schemas.Banned:
     """Refuses the user's submissions from now on. Earlier ones stay, and what waits is evaluated."""
     return _banned(service, user_id, True)
 
 
 @routes.delete("/ban/{user_id}", responses=refusals(404))
-def unban(service: Here, user_id: str) -> Banned:
+def unban(service: Here, user_id: str) -> schemas.Banned:
     return _banned(service, user_id, False)
 
 
 @routes.post("/leaderboards", responses=refusals(400))
-def create_leaderboard(service: Here, request: Request, asked: CreateLeaderboard) -> LeaderboardCreated:
+def create_leaderboard(service: Here, request: Request, asked: schemas.CreateLeaderboard) -> schemas.LeaderboardCreated:
     """Offers a problem folder of the server's machine under its name and `-dev`, after a restart too. A second time
     reads the folder again."""
     try:
@@ -100,30 +82,30 @@ def create_leaderboard(service: Here, request: Request, asked: CreateLeaderboard
     except HarnessError as error:
         raise HTTPException(400, str(error)) from None
     request.app.openapi_schema = None  # it names the leaderboards
-    return LeaderboardCreated(status="ok", leaderboard=name)
+    return schemas.LeaderboardCreated(leaderboard=name)
 
 
 @routes.delete("/leaderboards/{leaderboard_name}", responses=refusals(400, 404))
 def delete_leaderboard(
     service: Here, request: Request, leaderboard_name: str, force: bool = False
-) -> LeaderboardDeleted:
+) -> schemas.LeaderboardDeleted:
     """Offers a leaderboard no more that was created over HTTP. What the board has of it stays."""
-    is_created = leaderboard_name in service.store.created.all()  # its folder may be gone
+    is_created = leaderboard_name in service.store.boards.created()  # its folder may be gone
     name = leaderboard_name if is_created else leaderboard_of(service, leaderboard_name).name
     try:
         service.delete_leaderboard(name, force)
     except HarnessError as error:
         raise HTTPException(400, str(error)) from None
     request.app.openapi_schema = None
-    return LeaderboardDeleted(status="ok", leaderboard=name, force=force)
+    return schemas.LeaderboardDeleted(leaderboard=name, force=force)
 
 
 @routes.post("/leaderboards/{leaderboard_name}/visibility", responses=refusals(400, 404))
-def set_visibility(service: Here, leaderboard_name: str, asked: SetVisibility) -> VisibilityChanged:
+def set_visibility(service: Here, leaderboard_name: str, asked: schemas.SetVisibility) -> schemas.VisibilityChanged:
     """A closed leaderboard takes no submissions and is not shown. Users still see their own."""
     leaderboard = leaderboard_of(service, leaderboard_name)
-    service.store.closed.set(leaderboard.problem, asked.visibility == "closed")
-    return VisibilityChanged(status="ok", leaderboard=leaderboard.name, visibility=asked.visibility)
+    service.store.boards.close(leaderboard.problem, asked.visibility == "closed")
+    return schemas.VisibilityChanged(leaderboard=leaderboard.name, visibility=asked.visibility)
 
 
 @routes.get("/leaderboards/{leaderboard_name}/submissions", responses=refusals(404))
@@ -132,42 +114,44 @@ def history(
     leaderboard_name: str,
     limit: Annotated[int, Query(ge=1, le=MAX_ID)] = 100,
     offset: Annotated[int, Query(ge=0, le=MAX_ID)] = 0,
-) -> LeaderboardHistory:
+) -> schemas.LeaderboardHistory:
     """Everybody's submissions to a leaderboard, newest first."""
     name = leaderboard_of(service, leaderboard_name).name
-    found = [_past(row) for row in service.store.listed(None, name, limit, offset)]
-    return LeaderboardHistory(status="ok", leaderboard=name, limit=limit, offset=offset, submissions=found)
+    rows = service.store.listed(None, name, limit, offset)
+    found = [made(schemas.PastSubmission, row, done=row.done) for row in rows]
+    return schemas.LeaderboardHistory(leaderboard=name, limit=limit, offset=offset, submissions=found)
 
 
 @routes.get("/submissions/{submission_id}", responses=refusals(404))
-def show(service: Here, submission_id: Id) -> SubmissionForOrganisers:
+def show(service: Here, submission_id: Id) -> schemas.SubmissionForOrganisers:
     """Anybody's submission, with its source."""
-    return SubmissionForOrganisers(status="ok", submission=submission_answer(service, _found(service, submission_id)))
+    row = submission_of(service, submission_id)
+    return schemas.SubmissionForOrganisers(submission=submission_answer(service, row))
 
 
 @routes.delete("/submissions/{submission_id}", responses=refusals(404))
-def delete(service: Here, submission_id: Id) -> Deleted:
+def delete(service: Here, submission_id: Id) -> schemas.Deleted:
     """Deletes anybody's submission, as its owner could."""
-    if not service.delete(_found(service, submission_id)):
+    if not service.delete(submission_of(service, submission_id)):
         raise HTTPException(404, "Submission not found")
-    return Deleted(status="ok", submission_id=submission_id)
+    return schemas.Deleted(submission_id=submission_id)
 
 
 @routes.delete("/submissions", responses=refusals(404))
 def delete_of_user(
     service: Here, leaderboard_id: Annotated[int, Query(ge=1, le=MAX_ID)], user_name: str
-) -> DeletedOfUser:
+) -> schemas.DeletedOfUser:
     """Deletes a user's submissions to a leaderboard."""
-    leaderboard = next((one for one in service.leaderboards if one.id == leaderboard_id), None)
+    leaderboard = next((one for one in service.catalogue.leaderboards if one.id == leaderboard_id), None)
     user = service.store.users.named(user_name)
     if leaderboard is None or user is None:
         raise HTTPException(404, "There is no such leaderboard" if user else f"User {user_name} not found")
     count = sum(service.delete(row) for row in service.store.listed(user, leaderboard.name))
-    return DeletedOfUser(status="ok", leaderboard_id=leaderboard_id, user_name=user.name, deleted=count)
+    return schemas.DeletedOfUser(leaderboard_id=leaderboard_id, user_name=user.name, deleted=count)
 
 
 @routes.post("/update-problems", responses=refusals(400))
-async def update_problems(service: Here, request: Request, asked: UpdateProblems) -> UpdatedProblems:
+async def update_problems(service: Here, request: Request, asked: schemas.UpdateProblems) -> schemas.UpdatedProblems:
     """Reads the problems' files again: those of the checkout, and of the folders and competition files that the server
     was started with. Bring them up to date first; nothing is downloaded."""
     given = [name for name in ("repository", "branch", "problem_set") if getattr(asked, name) is not None]
@@ -180,18 +164,9 @@ async def update_problems(service: Here, request: Request, asked: UpdateProblems
         raise HTTPException(400, str(error)) from None
     for name in changes.created:
         if asked.visibility == "closed":
-            created: Leaderboard | None = service.find(name)
-            assert created is not None, "it has just been read"
-            service.store.closed.set(created.problem, True)
+            service.store.boards.close(leaderboard_of(service, name).problem, True)
     request.app.openapi_schema = None  # it names the leaderboards
-    return UpdatedProblems(
-        status="ok",
-        created=list(changes.created),
-        updated=list(changes.updated),
-        removed=list(changes.removed),
-        skipped=list(changes.unchanged),
-        errors=list(changes.errors),
-    )
+    return schemas.UpdatedProblems(**vars(changes))
 
 
 @routes.api_route("/{rest:path}", methods=["GET", "POST", "PUT", "DELETE"], include_in_schema=False)
@@ -199,31 +174,8 @@ async def nothing(rest: str) -> None:
     raise HTTPException(404, f"There is no /admin/{rest} here, or not by this method; docs/gpumode.md lists what is")
 
 
-def _banned(service: Service, name: str, is_banned: bool) -> Banned:
+def _banned(service: Service, name: str, is_banned: bool) -> schemas.Banned:
     user = service.store.users.ban(name, is_banned)
     if user is None:
         raise HTTPException(404, f"User {name} not found")
-    return Banned(status="ok", user_id=user.name, banned=user.is_banned)
-
-
-def _found(service: Service, submission_id: int) -> Row:
-    row = service.store.get(submission_id)
-    if row is None:
-        raise HTTPException(404, "Submission not found")
-    return row
-
-
-def _past(row: Row) -> PastSubmission:
-    return PastSubmission(
-        submission_id=row.id,
-        user_id=row.user,
-        user_name=row.user,
-        file_name=row.file_name,
-        mode=row.mode,
-        gpu_type=row.gpu,
-        submission_time=row.submitted_at,
-        status=row.state,
-        done=row.done,
-        score=row.score_s,
-        error=row.error,
-    )
+    return schemas.Banned(user_id=user.name, banned=user.is_banned)

@@ -19,40 +19,15 @@ from starlette.concurrency import run_in_threadpool
 
 from harness.core.errors import HarnessError
 from harness.core.records import Mode
-from harness.serve import admin_api
-from harness.serve.answers import (
-    RUNNER,
-    backlog_answer,
-    leaderboard_item_answer,
-    place_answer,
-    ranked_entry_answer,
-    short_answer,
-    submission_answer,
-)
+from harness.serve import admin_api, answers, schemas
 from harness.serve.contest_api import add_routes
-from harness.serve.entry import Tooled, accepted, check_gpu, check_open, leaderboard_of
+from harness.serve.entry import accepted, check_gpu, check_open, leaderboard_of, submission_of
 from harness.serve.events import streamed
-from harness.serve.offers import NSIGHT
+from harness.serve.live import QueueState
+from harness.serve.offers import NSIGHT, Leaderboard
 from harness.serve.routing import MAX_ID, Here, Id, refusals
-from harness.serve.schemas import (
-    Accepted,
-    AcceptedDetails,
-    AuthState,
-    Count,
-    Deleted,
-    Health,
-    LeaderboardItem,
-    LiveBoards,
-    LiveQueue,
-    RankedEntry,
-    RunnerBacklog,
-    RunnerQueue,
-    ShortSubmission,
-    SubmissionAnswer,
-)
-from harness.serve.service import Leaderboard, Service
-from harness.serve.store import Row
-from harness.serve.users import User
+from harness.serve.service import Service
+from harness.serve.store import Row, Tooled
 
 MOST_LAUNCHES = 1_000_000  # that a profile may be asked to have
 # First words of paths that are no leaderboards: a POST there is one of the wrong method
@@ -105,6 +80,16 @@ Secret = Annotated[str, Depends(cli_id)]
 EitherSecret = Annotated[str, Depends(any_id)]
 
 
+def ranked(service: Here, leaderboard_name: str, gpu_name: str) -> list[Row]:
+    """Each user's best submission to a leaderboard, best first, as far as the public may see it."""
+    leaderboard = leaderboard_of(service, leaderboard_name)
+    check_open(service, leaderboard)
+    check_gpu(leaderboard, gpu_name)
+    rows = service.store.ranked(leaderboard.name, gpu_name, leaderboard.more_is_better)
+    return [row for row in rows if not service.contests.is_veiled(row)]
+
+
+Ranked = Annotated[list[Row], Depends(ranked)]
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {}}, "description": "status events, then one result or error"}
 }
@@ -115,22 +100,22 @@ routes = APIRouter()
 
 
 @routes.get("/health", responses=refusals())
-async def health() -> Health:
-    return Health(status="ok")
+async def health() -> schemas.Health:
+    return schemas.Health()
 
 
 @routes.get("/auth/init", responses=refusals(400))
-async def auth_init(provider: Provider) -> AuthState:
+async def auth_init(provider: Provider) -> schemas.AuthState:
     """There is no sign-in: the id that the client keeps is valid at once."""
     if provider not in ("discord", "github"):
         raise HTTPException(400, "Invalid provider, must be 'discord' or 'github'")
-    return AuthState(state=str(uuid.uuid4()))
+    return schemas.AuthState(state=str(uuid.uuid4()))
 
 
 @routes.get("/leaderboards", responses=refusals())
-async def leaderboards(service: Here) -> list[LeaderboardItem]:
-    closed = service.store.closed.all()
-    return [leaderboard_item_answer(one, one.problem in closed) for one in service.leaderboards]
+async def leaderboards(service: Here) -> list[schemas.LeaderboardItem]:
+    closed = service.store.boards.closed()
+    return [answers.leaderboard_item_answer(one, one.problem in closed) for one in service.catalogue.leaderboards]
 
 
 @routes.get("/gpus/{leaderboard_name}", responses=refusals(403, 404))
@@ -141,61 +126,55 @@ async def gpus(service: Here, leaderboard_name: str) -> list[str]:
 
 
 @routes.get("/runner_queue/{gpu_type}", responses=refusals(404))
-def runner_queue(service: Here, gpu_type: str) -> RunnerBacklog:
+def runner_queue(service: Here, gpu_type: str) -> schemas.RunnerBacklog:
     """How many submissions wait and run. One runner evaluates those for all GPU names."""
-    known = {gpu.lower(): gpu for one in service.leaderboards for gpu in one.gpus}
+    known = {gpu.lower(): gpu for one in service.catalogue.leaderboards for gpu in one.gpus}
     if gpu_type.lower() not in known:
         raise HTTPException(404, f"GPU `{gpu_type}` does not exist. Choose one of: {', '.join(known.values())}")
-    return backlog_answer(service, known[gpu_type.lower()])
+    return answers.backlog_answer(service, known[gpu_type.lower()])
 
 
 @routes.get("/submissions/{leaderboard_name}/{gpu_name}", responses=refusals(400, 403, 404))
 def submissions(
-    service: Here,
-    leaderboard_name: str,
-    gpu_name: str,
-    limit: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
-    offset: Offset = 0,
-) -> list[RankedEntry]:
+    rows: Ranked, limit: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None, offset: Offset = 0
+) -> list[schemas.RankedEntry]:
     """Each user's best submission. The boards of `GET /` also have what was recorded otherwise."""
-    rows = _ranked(service, leaderboard_name, gpu_name)
     chosen = list(enumerate(rows, start=1))[offset : None if limit is None else offset + limit]
-    return [ranked_entry_answer(rank, row) for rank, row in chosen]
+    return [answers.made(schemas.RankedEntry, row, rank=rank) for rank, row in chosen]
 
 
 @routes.get("/submission_count/{leaderboard_name}/{gpu_name}", responses=refusals(400, 403, 404))
-def submission_count(service: Here, leaderboard_name: str, gpu_name: str, user_id: str | None = None) -> Count:
-    rows = _ranked(service, leaderboard_name, gpu_name)
-    return Count(count=sum(user_id in (None, row.user) for row in rows))
+def submission_count(rows: Ranked, user_id: str | None = None) -> schemas.Count:
+    return schemas.Count(count=sum(user_id in (None, row.user) for row in rows))
 
 
 @routes.get("/user/submissions", responses=refusals(400))
 def own(
     service: Here, secret: EitherSecret, leaderboard: str | None = None, limit: Limit = 50, offset: SignedOffset = 0
-) -> list[ShortSubmission]:
+) -> list[schemas.ShortSubmission]:
     if not 1 <= limit <= 100:
         raise HTTPException(400, "limit must be between 1 and 100")
     if offset < 0:
         raise HTTPException(400, "offset must be >= 0")
     user = service.store.users.known(secret)
-    known = service.find(leaderboard) if leaderboard else None
+    known = service.catalogue.find(leaderboard) if leaderboard else None
     name = known.name if known else leaderboard or None
     rows = service.store.listed(user, name, limit, offset) if user else []
-    return [short_answer(row) for row in rows]
+    return [answers.short_answer(row) for row in rows]
 
 
 @routes.get("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
-def show(service: Here, submission_id: Id, secret: EitherSecret) -> SubmissionAnswer:
-    return submission_answer(service, _own(service, submission_id, secret, "view"))
+def show(service: Here, submission_id: Id, secret: EitherSecret) -> schemas.SubmissionAnswer:
+    return answers.submission_answer(service, _own(service, submission_id, secret, "view"))
 
 
 @routes.delete("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
-def delete(service: Here, submission_id: Id, secret: EitherSecret) -> Deleted:
+def delete(service: Here, submission_id: Id, secret: EitherSecret) -> schemas.Deleted:
     """Ends its evaluation if it is running. Its records in leaderboard.yaml and runs/ stay."""
     row = _own(service, submission_id, secret, "delete")
     if not service.delete(row):
         raise HTTPException(404, "Submission not found")
-    return Deleted(status="ok", submission_id=row.id)
+    return schemas.Deleted(submission_id=row.id)
 
 
 @routes.post("/user/join", responses=refusals(400, 404, 408, 413))
@@ -251,14 +230,14 @@ async def submit(
     submission_mode: ModeName,
     file: UploadFile,
     secret: EitherSecret,
-) -> Accepted:
+) -> schemas.Accepted:
     """Queues the file; `GET /user/submissions/{id}` returns its outcome."""
     row = await accepted(service, leaderboard_name, gpu_type, submission_mode, file, secret)
     place = await run_in_threadpool(service.store.ahead, row)
-    return Accepted(
-        details=AcceptedDetails(id=row.id, job_status_id=row.id),
-        queue=place_answer(row, place),
-        runner_queue=RunnerQueue(runner=RUNNER, gpu=row.gpu, queued_jobs=place),
+    return schemas.Accepted(
+        details=schemas.AcceptedDetails(id=row.id, job_status_id=row.id),
+        queue=answers.place_answer(row, place),
+        runner_queue=schemas.RunnerQueue(runner=answers.RUNNER, gpu=row.gpu, queued_jobs=place),
         status="accepted",
     )
 
@@ -292,13 +271,13 @@ def index(service: Here) -> HTMLResponse:
 
 
 @routes.get("/live/queue", responses=refusals())
-def live_queue(service: Here) -> LiveQueue:
-    return LiveQueue(**service.live.queue())
+def live_queue(service: Here) -> QueueState:
+    return service.live.queue()
 
 
 @routes.get("/live/boards", responses=refusals(500))
-def live_boards(service: Here) -> LiveBoards:
-    return LiveBoards(**service.live.boards())
+def live_boards(service: Here) -> schemas.LiveBoards:
+    return schemas.LiveBoards(**service.live.boards())
 
 
 # ---- the application ----------------------------------------------------------------------------------------------
@@ -323,7 +302,7 @@ def make_app(service: Service) -> FastAPI:
         """FastAPI's schema, with what it cannot know: which leaderboards and GPUs there are, and that the id is
         needed, though it is not FastAPI that asks for it."""
         if app.openapi_schema is None:
-            app.openapi_schema = _completed(FastAPI.openapi(app), service.leaderboards)
+            app.openapi_schema = _completed(FastAPI.openapi(app), service.catalogue.leaderboards)
         return app.openapi_schema
 
     app.openapi = described  # type: ignore[method-assign]
@@ -354,17 +333,7 @@ def _completed(schema: dict[str, Any], leaderboards: Sequence[Leaderboard]) -> d
 # ---- what there is -----------------------------------------------------------------------------------------------
 def _own(service: Service, submission_id: int, secret: str, what: str) -> Row:
     """The user's own submission. Raises HTTPException (404, 403)."""
-    if (row := service.store.get(submission_id)) is None:
-        raise HTTPException(404, "Submission not found")
-    user: User | None = service.store.users.known(secret)
+    row, user = submission_of(service, submission_id), service.store.users.known(secret)
     if user is None or user.id != row.user_id:
         raise HTTPException(403, f"Not authorized to {what} this submission")
     return row
-
-
-def _ranked(service: Service, name: str, gpu: str) -> list[Row]:
-    leaderboard = leaderboard_of(service, name)
-    check_open(service, leaderboard)
-    check_gpu(leaderboard, gpu)
-    rows = service.store.ranked(leaderboard.name, gpu, leaderboard.more_is_better)
-    return [row for row in rows if not service.contests.is_veiled(row)]

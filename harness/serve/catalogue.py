@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.board import judgements
@@ -10,25 +10,36 @@ from harness.contest import rules
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.kinds import settings
-from harness.kinds.registry import find as find_problem
-from harness.serve.created import Created
-from harness.serve.offers import Offer, ServeOptions, check_free, eval_command, finder, leaderboards, offered
-from harness.serve.service import Changes, Leaderboard
+from harness.problems.problem import folded
+from harness.serve.boards import Boards
+from harness.serve.offers import Leaderboard, Offer, ServeOptions, eval_command, free_problem, leaderboards, offered
 from harness.serve.store import Row
 from harness.serve.worker import Files
 
 GONE_S = 120.0  # for an evaluation whose leaderboard is no more
 
 
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """The changes by reading the problems again, by leaderboards' names; `skipped` ones have not changed. `errors` say
+    which problems cannot be offered, and why."""
+
+    created: tuple[str, ...]
+    updated: tuple[str, ...]
+    removed: tuple[str, ...]
+    skipped: tuple[str, ...]
+    errors: tuple[str, ...]
+
+
 class Catalogue:
-    """The problems that a server offers now, those of `created` among them. May be read from any thread, and
+    """The problems that a server offers now, created ones of `boards` among them. May be read from any thread, and
     changed by one at a time; a reader gets the problems of one moment.
 
     The constructor raises UsageError and BadFileError where nothing can be offered.
     """
 
-    def __init__(self, options: ServeOptions, checkout: Checkout, created: Created) -> None:
-        self._options, self._checkout, self._created = options, checkout, created
+    def __init__(self, options: ServeOptions, checkout: Checkout, boards: Boards) -> None:
+        self._options, self._checkout, self._boards = options, checkout, boards
         self._in_contests = self._problems_of_contests()
         self.offers: tuple[Offer, ...]
         self.leaderboards: tuple[Leaderboard, ...]
@@ -54,48 +65,47 @@ class Catalogue:
         after = {one.name: one for one in numbered}
         kept = [name for name in after if name in before]
         return Changes(
-            leaderboards=self.leaderboards,
             created=tuple(name for name in after if name not in before),
             updated=tuple(name for name in kept if after[name] != before[name]),
             removed=tuple(name for name in before if name not in after),
-            unchanged=tuple(name for name in kept if after[name] == before[name]),
+            skipped=tuple(name for name in kept if after[name] == before[name]),
             errors=tuple(errors),
         )
 
-    def create(self, folder: Path) -> tuple[str, Changes]:
+    def create(self, folder: Path) -> Leaderboard:
         """Offers a problem folder, under its name and `-dev` as KernelBot does, until that is removed; a second time
         reads its files again. Raises UsageError and BadFileError if it cannot be offered."""
         name, place, before = f"{folder.name}-dev", str(folder), (self.offers, self.leaderboards)
-        problem = find_problem(place, self._checkout)
-        if is_new := self._created.all().get(name) != place:
-            check_free(name, problem, self.offers)
-        self._created.add(name, place)
+        is_new = self._boards.created().get(name) != place
+        free_problem(name, place, self._checkout, self.offers if is_new else ())
+        self._boards.create(name, place)
         try:
             changes = self.refresh()
-            if self.find(name) is None:
+            if (created := self.find(name)) is None:
                 raise UsageError(changes.errors[-1])  # it is the last that was read
+            return created
         except HarnessError:
             self.offers, self.leaderboards = before
             if is_new:
-                self._created.remove(name)
+                self._boards.remove(name)
             raise
-        return name, changes
 
-    def remove(self, name: str) -> Changes:
+    def remove(self, name: str) -> None:
         """Offers the created leaderboard no more. Raises UsageError for one that was not created."""
-        place = self._created.all().get(name)
+        place = self._boards.created().get(name)
         if place is None:
             raise UsageError(f"{name} is of the files that the server was started with; leave it out, or close it")
-        self._created.remove(name)
+        self._boards.remove(name)
         try:
-            return self.refresh()
+            self.refresh()
         except HarnessError:
-            self._created.add(name, place)
+            self._boards.create(name, place)
             raise
 
     def find(self, name: str) -> Leaderboard | None:
         """The leaderboard of either name; case and `-` for `_` do not matter."""
-        return finder(self.leaderboards)(name)
+        wanted, known = folded(name), self.leaderboards
+        return next((one for one in reversed(known) if wanted in (folded(one.problem), folded(one.name))), None)
 
     def command(self, row: Row, files: Files) -> Sequence[str]:
         """The command that evaluates a submission."""
@@ -123,5 +133,5 @@ class Catalogue:
 
     def _read(self) -> tuple[tuple[Offer, ...], tuple[Leaderboard, ...], list[str]]:
         errors: list[str] = []
-        offers = offered(self._options, self._checkout, errors.append, self._created.all())
+        offers = offered(self._options, self._checkout, errors.append, self._boards.created())
         return offers, leaderboards(offers, self._options, self._checkout, errors.append), errors

@@ -8,7 +8,7 @@ after the server was killed in between.
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,19 +28,10 @@ from harness.core.records import Mode
 from harness.problems.problem import folded
 from harness.problems.submission import digest
 from harness.report import contest_page
-from harness.serve.store import Row, Store
+from harness.serve.store import Placement, Row, Store
 from harness.serve.users import UnknownUserError
 
 BY = "serve"  # in the log, of what the server itself writes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placement:
-    """Where in a contest a submission stands: the contest's key, the team, and the entry's number where it is one."""
-
-    contest: str
-    team: str
-    entry: int | None
 
 
 class Contests:
@@ -73,7 +64,7 @@ class Contests:
         mode: Mode,
         file_name: str,
         code: str,
-        add: Callable[[Placement | None], Row],
+        add: Callable[[Placement], Row],
     ) -> Row:
         """Queues a submission by `add`; in a contest as the member's whose id it is, and in leaderboard mode as an
         entry. Raises UsageError where a rule forbids it, UnknownUserError for an id with a member's name that is not
@@ -82,7 +73,7 @@ class Contests:
             self._check_name(secret)
             contest = self._by_problem.get(folded(leaderboard))
             if contest is None:
-                return add(None)
+                return add(Placement())
             now, state = self.now(), contest.state()
             known = state.member_of(acts.id_hash(secret))
             name = next(one.name for one in contest.rules.problems if folded(one.name) == folded(leaderboard))
@@ -92,7 +83,7 @@ class Contests:
             team, member = known
             if mode != "leaderboard":  # a try: within the window, and not counted
                 admission.check_submission(replace(contest.rules, quota=Quota()), state, member, name, now)
-                return add(Placement(contest=contest.key, team=team.name, entry=None))
+                return add(Placement(contest=contest.key, team=team.name))
             entry = acts.submit(contest, member, name, file_name, digest(code, ()), now, "serve")
             try:
                 return add(Placement(contest=contest.key, team=team.name, entry=entry.number))

@@ -1,7 +1,7 @@
 """A submission on its way in: what is asked of its form, and how it is queued. The statuses and texts are those of GPU
 MODE's service (gpu-mode/kernelbot src/kernelbot/api/, read 2026-11)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast, get_args
 
 from fastapi import HTTPException, UploadFile
@@ -11,28 +11,19 @@ from harness.core.errors import BadSubmissionError, UsageError
 from harness.core.records import Mode
 from harness.core.words import clean_line
 from harness.problems.submission import MAX_BYTES, SUFFIXES, directives
-from harness.serve.contests import Placement
 from harness.serve.guard import TOO_LARGE
-from harness.serve.service import Leaderboard, Service
-from harness.serve.store import NewSubmission, QueueFullError, Row
+from harness.serve.offers import Leaderboard
+from harness.serve.service import Service
+from harness.serve.store import NewSubmission, Placement, QueueFullError, Row, Tooled
 from harness.serve.users import BannedError, UnknownUserError
 
 RETRY_S = "30"
 LANGUAGES = {"py": "Python", "cu": "CUDA"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tooled:
-    """A profile by a vendor's tool, of one benchmark or, with None, of all. Of a call it has so many launches, or, with
-    None, as many as the tool profiles by itself."""
-
-    tool: str
-    benchmark: int | None
-    launch_count: int | None
+NO_TOOL = Tooled()
 
 
 async def accepted(
-    service: Service, name: str, gpu: str, mode: str, file: UploadFile, secret: str, tooled: Tooled | None = None
+    service: Service, name: str, gpu: str, mode: str, file: UploadFile, secret: str, tooled: Tooled = NO_TOOL
 ) -> Row:
     """Checks the submission, in the order in which GPU MODE's service does, and queues it."""
     chosen = _mode(mode)
@@ -56,12 +47,12 @@ async def accepted(
         mode=chosen,
         file_name=file_name,
         code=code,
-        **(vars(tooled) if tooled else {}),
+        **vars(tooled),
     )
 
-    def add(placement: Placement | None) -> Row:
+    def add(placement: Placement) -> Row:
         user = service.store.users.register(secret, service.login)
-        return service.store.add(user, replace(asked, **(vars(placement) if placement else {})), service.limits)
+        return service.store.add(user, replace(asked, **vars(placement)), service.limits)
 
     try:
         row = await run_in_threadpool(service.contests.enter, secret, leaderboard.name, chosen, file_name, code, add)
@@ -84,15 +75,22 @@ def _mode(name: str) -> Mode:
 
 
 def leaderboard_of(service: Service, name: str) -> Leaderboard:
-    found = service.find(name)
+    found = service.catalogue.find(name)
     if found is None:
         raise HTTPException(404, f"Leaderboard `{name}` does not exist.")
     return found
 
 
+def submission_of(service: Service, submission_id: int) -> Row:
+    row = service.store.get(submission_id)
+    if row is None:
+        raise HTTPException(404, "Submission not found")
+    return row
+
+
 def check_open(service: Service, leaderboard: Leaderboard) -> None:
     """Answers 403 for a leaderboard that an organiser has closed."""
-    if leaderboard.problem in service.store.closed.all():
+    if leaderboard.problem in service.store.boards.closed():
         raise HTTPException(403, f"Leaderboard `{leaderboard.name}` is closed.")
 
 
@@ -123,7 +121,7 @@ def _check_directives(service: Service, code: str, leaderboard: Leaderboard) -> 
         named = directives(code).leaderboard
     except BadSubmissionError as error:
         raise HTTPException(400, str(error)) from None
-    if named is not None and service.find(named) != leaderboard:
+    if named is not None and service.catalogue.find(named) != leaderboard:
         raise HTTPException(
             400,
             f"Leaderboard name `{leaderboard.name}` specified in the command doesn't match the one in the submission "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.board.prune import Limits
+from harness.board.prune import Limits, StoredSubmission
 from harness.core.errors import BadFileError
 from harness.serve.queue_file import FILE
 from harness.serve.store import DONE
@@ -22,21 +22,11 @@ RanksMost = Callable[[str], bool]  # whether the most is the best of a problem's
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
-    """A submission whose source and result can go."""
-
-    id: int
-    nbytes: int
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Kept:
-    """The runs that boards of the service need, what can go, and what all sources and results take."""
+    """The runs that boards of the service need, and what can go."""
 
     run_ids: frozenset[str] = frozenset()
-    stored: tuple[Stored, ...] = ()
-    taken: int = 0
+    stored: tuple[StoredSubmission, ...] = ()
 
 
 def kept(folder: Path, limits: Limits, now: float, ranks_most: RanksMost = lambda problem: False) -> Kept:
@@ -48,19 +38,18 @@ def kept(folder: Path, limits: Limits, now: float, ranks_most: RanksMost = lambd
             return Kept()
         best = _best(db, ranks_most)
         rows = db.execute(f"SELECT id, state, ended_at, run_id, {BYTES} FROM submissions ORDER BY id DESC").fetchall()
-    found, taken, count, size = [], 0, 0, 0
+    found, count, size = [], 0, 0
     for id_, state, ended_at, _, nbytes in rows:
-        taken += nbytes
         can_go = state in DONE and id_ not in best and nbytes > 0
         if can_go and (why := limits.beyond(now - _time(ended_at), count, size + nbytes)):
-            found.append(Stored(id=id_, nbytes=nbytes, why=why))
+            found.append(StoredSubmission(id=id_, nbytes=nbytes, why=why))
         else:
             count, size = count + 1, size + nbytes
     run_ids = frozenset(run_id for id_, _, _, run_id, _ in rows if id_ in best and run_id)
-    return Kept(run_ids=run_ids, stored=tuple(found), taken=taken)
+    return Kept(run_ids=run_ids, stored=tuple(found))
 
 
-def forget(folder: Path, stored: tuple[Stored, ...], ranks_most: RanksMost = lambda problem: False) -> None:
+def forget(folder: Path, stored: tuple[StoredSubmission, ...], ranks_most: RanksMost = lambda problem: False) -> None:
     """Removes their sources and results, but for those that are a user's best by now. Raises as `kept`."""
     with _opened(folder) as db:
         if db is None or not stored:

@@ -14,7 +14,6 @@ from typing import Any
 from harness.board import leaderboard, reports
 from harness.board.entries import Board, Entry, HeldEntry
 from harness.core.checkout import Checkout
-from harness.core.decode import encode
 from harness.core.words import clean_line
 from harness.report import page
 from harness.report.page_data import Page, page_of
@@ -71,7 +70,7 @@ class Live:
     def version(self) -> str:
         """A text that changes whenever a board or a run changes."""
         parts: list[object] = [row.id for row in self._store.latest(1)]
-        parts += [sorted(self._contests.veiled_runs()), sorted(self._store.closed.all())]
+        parts += [sorted(self._contests.veiled_runs()), sorted(self._store.boards.closed())]
         for path in (self._checkout.leaderboard, self._checkout.runs):
             try:
                 found = path.stat()
@@ -87,7 +86,7 @@ class Live:
             if self._made is None or self._made[0] != version:
                 recorded, unreadable = reports.load_all(self._checkout.root)
                 made_at = datetime.now(UTC).isoformat(timespec="seconds")
-                found = _unveiled(self.board(), self._contests.veiled_runs(), self._store.closed.all())
+                found = _unveiled(self.board(), self._contests.veiled_runs(), self._store.boards.closed())
                 made = page_of(found, recorded, unreadable, self._checkout.root, self._checkout.root, made_at)
                 self._made = (version, _unlinked(made))
             return self._made
@@ -107,10 +106,10 @@ class Live:
         version, made = self.page()
         return {"version": version, "page": page.data(made)}
 
-    def queue(self) -> dict[str, Any]:
-        """The submissions that run, wait and were done last, as JSON."""
+    def queue(self) -> QueueState:
+        """The submissions that run, wait and were done last."""
         waiting, count = self._store.waiting(WAITING)
-        found = QueueState(
+        return QueueState(
             version=self.version(),
             now=now(),
             running=self._all_shown(self._store.running()),
@@ -118,10 +117,9 @@ class Live:
             waiting_count=count,
             latest=self._all_shown(self._store.latest(LATEST)),
         )
-        return dict(encode(found))
 
     def _all_shown(self, rows: Iterable[Row]) -> tuple[Shown, ...]:
-        closed = self._store.closed.all()
+        closed = self._store.boards.closed()
         return tuple(self._shown(row) for row in rows if row.problem not in closed)
 
     def _shown(self, row: Row) -> Shown:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from harness.contest import rules
 from harness.core.checkout import Checkout
@@ -24,7 +25,6 @@ from harness.kinds.registry import kind_of
 from harness.kinds.settings import Asked
 from harness.problems.problem import Problem, folded
 from harness.problems.shape_file import problem_names
-from harness.serve.service import Leaderboard
 from harness.serve.store import Row
 from harness.serve.worker import Command, Files
 
@@ -68,6 +68,27 @@ class Offer:
     closes: datetime | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """A problem as clients see it. `task` is its task.yml, `deadline_s` what one evaluation of it may take. After
+    `closes`, ISO 8601, entries are late; None if there is no such moment. `score_unit` and `more_is_better` are of its
+    scores, which clients take for seconds whatever they are. `lang` is that of a submission; `unprofiled` says why no
+    Nsight Compute profile can be taken, empty where it can."""
+
+    id: int
+    name: str
+    problem: str
+    description: str
+    gpus: tuple[str, ...]
+    task: dict[str, Any]
+    deadline_s: float
+    closes: str | None = None
+    score_unit: str = "s"
+    more_is_better: bool = False
+    lang: Literal["py", "cu"] = "py"
+    unprofiled: str = ""
+
+
 def offered(
     options: ServeOptions,
     checkout: Checkout,
@@ -81,55 +102,43 @@ def offered(
     offers: dict[str, Offer] = {}
     refused: list[HarnessError] = []
 
-    def add(
-        argument: str, name: str | None = None, closes: datetime | None = None, asked: Asked = options.asked
-    ) -> None:
+    def read(find: Callable[[], Problem]) -> Problem | None:
         try:
-            problem = find_problem(argument, checkout)
+            return find()
         except HarnessError as error:
             refused.append(error)
-            return
-        offer = Offer(
-            name=name or problem.leaderboard,
-            argument=argument,
-            problem=problem,
-            asked=_fitting(asked, problem),
-            closes=closes,
-        )
-        other = offers.get(folded(offer.name))
+            return None
+
+    def add(
+        problem: Problem, argument: str, name: str, closes: datetime | None = None, asked: Asked = options.asked
+    ) -> None:
+        other = offers.get(folded(name))
         if other is not None and other.problem.folder != problem.folder:
             raise UsageError(
-                f"{argument} and {other.argument} are both called {offer.name}; leave one out, or give them names of "
+                f"{argument} and {other.argument} are both called {name}; leave one out, or give them names of "
                 "their own in a competition file (--competition)"
             )
-        offers[folded(offer.name)] = offer
+        fitting = _fitting(asked, problem)
+        offers[folded(name)] = Offer(name=name, argument=argument, problem=problem, asked=fitting, closes=closes)
 
-    for known in problem_names(checkout):
-        add(known)
-    for folder in options.folders:
-        add(str(folder.resolve()))
+    for argument in (*problem_names(checkout), *(str(folder.resolve()) for folder in options.folders)):
+        if (problem := read(partial(find_problem, argument, checkout))) is not None:
+            add(problem, argument, problem.leaderboard)
     for file in (*options.competitions, *options.contests):
         competition = rules.read(file)
-        given = competition.setting
-        own = {name: value for name, value in vars(given).items() if value is not None}
+        own = {name: value for name, value in vars(competition.setting).items() if value is not None}
         for listed in competition.problems:
-            try:
-                problem = rules.problem_of(listed, file, folders=False, checkout=checkout)
-            except HarnessError as error:
-                refused.append(error)
+            problem = read(partial(rules.problem_of, listed, file, folders=False, checkout=checkout))
+            if problem is None:
                 continue
-            argument = str(problem.folder) if problem.is_upstream else problem.name
             if file in options.contests:  # under its rules only, not as the checkout's problem too
                 for name in [name for name, offer in offers.items() if offer.problem.folder == problem.folder]:
                     del offers[name]
-            add(argument, listed.name, competition.closes(listed), replace(options.asked, **own))
+            argument = str(problem.folder) if problem.is_upstream else problem.name
+            add(problem, argument, listed.name, competition.closes(listed), replace(options.asked, **own))
     for name, place in created.items():
-        try:
-            check_free(name, find_problem(place, checkout), offers.values())
-        except HarnessError as error:
-            refused.append(error)
-        else:
-            add(place, name)
+        if (problem := read(partial(free_problem, name, place, checkout, offers.values()))) is not None:
+            add(problem, place, name)
     if not offers:
         raise refused[0] if refused else UsageError("there is no problem to serve; `problems` lists them")
     for why in refused:
@@ -140,11 +149,13 @@ def offered(
     return tuple(offers.values())
 
 
-def check_free(name: str, problem: Problem, offers: Iterable[Offer]) -> None:
-    """Raises UsageError if the problem, or another one under that name, is offered already."""
+def free_problem(name: str, place: str, checkout: Checkout, offers: Iterable[Offer]) -> Problem:
+    """The problem at that place. Raises UsageError if it, or another one under that name, is offered already."""
+    problem = find_problem(place, checkout)
     for offer in offers:
         if offer.problem.name == problem.name or folded(offer.name) == folded(name):
             raise UsageError(f"{problem.folder} cannot be offered as {name}: {offer.argument} is, as {offer.name}")
+    return problem
 
 
 def _fitting(asked: Asked, problem: Problem) -> Asked:
@@ -210,13 +221,6 @@ def _unprofiled(setting: Setting) -> str:
 def _task(setting: Setting) -> dict[str, Any]:
     """The problem under the keys of task.yml, with the cases that will run; empty if KernelBot knows no such task."""
     return {} if unfit(setting.problem) else task_of(setting.problem, setting.suite)
-
-
-def finder(known: Sequence[Leaderboard]) -> Callable[[str], Leaderboard | None]:
-    """By either name; case and `-` for `_` do not matter."""
-
-    by_name = {folded(name): one for one in known for name in (one.problem, one.name)}
-    return lambda name: by_name.get(folded(name))
 
 
 def eval_command(offers: Sequence[Offer]) -> Command:

@@ -1,7 +1,8 @@
 """What an evaluation said, in GPU MODE's shapes: what popcorn-cli is sent at its end, and a submission's runs.
 
-Knows the report of an evaluation and the field names of gpu-mode/kernelbot (src/libkernelbot/run_eval.py and
-src/kernelbot/api/main.py, read 2026-11). Texts of a submission are passed on as text, cut to KernelBot's length.
+Knows the files that an evaluation's job leaves, its report and the field names of gpu-mode/kernelbot
+(src/libkernelbot/run_eval.py and src/kernelbot/api/main.py, read 2026-11). Texts of a submission are passed on as text,
+cut to KernelBot's length.
 
 A leaderboard evaluation has KernelBot's runs `test`, `benchmark` and `leaderboard`, the public and the secret one. The
 last three are one evaluation here, since every timed call has inputs from a secret seed: they have the same figures.
@@ -9,23 +10,21 @@ last three are one evaluation here, since every timed call has inputs from a sec
 
 import base64
 import io
+import json
+import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from harness.board.report_json import from_json
+from harness.core import files
 from harness.core.decode import decode
 from harness.core.errors import Exit
-from harness.core.records import (
-    CaseResult,
-    EvalReport,
-    Kind,
-    Outcome,
-    Profile,
-)
+from harness.core.records import CaseResult, EvalReport, Kind, Profile
 from harness.core.words import SHOWN_CHARS, clean
+from harness.engine.base import ERR, OUT, RESULT, Exited, JobDone, Overdue
 from harness.gpumode import result_lines
 from harness.judging import verdict
 from harness.report.export import RUNTIMES
@@ -36,6 +35,41 @@ DETAILS = "ncu-details.csv"  # what clients take for the figures of a report
 RAN = (Exit.OK, Exit.INVALID)  # the exit codes that KernelBot counts as a run that came to a verdict
 KINDS: tuple[Kind, ...] = ("test", "benchmark", "profile")  # in the order that they run
 Json = dict[str, Any]  # that is sent
+TAIL_CHARS = 2000  # of what a job printed that left no result
+
+
+def of_job(
+    row: Row, state: JobDone, fetched: Callable[[], Path], limit_s: Callable[[Row], float], stage: str
+) -> AttemptEnded:
+    """What the end of the evaluation's job comes to, where that was not cancelled; `stage` is how far it was. Raises
+    whatever a result of another form causes, and what `fetched`, for the folder with its files, raises."""
+    if state.has_result:
+        return _of_result(row, fetched())
+    if isinstance(state.end, Overdue):
+        return AttemptEnded(state="timed_out", error=f"timed out after {limit_s(row):.0f} s, at {stage}")
+    return _without_result(state, fetched())
+
+
+def not_run(row: Row, error: Exception) -> AttemptEnded:
+    """The end of a submission of which the server cannot say more; told on standard error too."""
+    why = f"the server could not run it: {type(error).__name__}: {error}"
+    print(f"submission {row.id}: {why}", file=sys.stderr)
+    return AttemptEnded(state="failed", error=why)
+
+
+def _of_result(row: Row, folder: Path) -> AttemptEnded:
+    out = folder / OUT
+    printed = files.read_bytes(out).decode(errors="replace") if out.exists() else ""
+    command = f"python -m harness eval {row.problem} --mode {row.mode}"
+    return ended(row, json.loads(files.read_text(folder / RESULT)), printed, command)
+
+
+def _without_result(state: JobDone, folder: Path) -> AttemptEnded:
+    """With the last line that it printed."""
+    code = f"with exit code {state.end.code} " if isinstance(state.end, Exited) else ""
+    tail = clean(files.read_bytes(folder / ERR).decode(errors="replace"))[-TAIL_CHARS:]
+    last = tail.strip().splitlines()[-1:] or ["it printed no error"]
+    return AttemptEnded(state="failed", error=f"the evaluation ended {code}and without a result: {last[0]}")
 
 
 def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> AttemptEnded:
@@ -187,12 +221,9 @@ def _why(report: EvalReport) -> str:
         cases = _of_kind(report, kind)
         for number, case in enumerate(cases, start=1):
             if verdict.case_status(case) == "fail":
-                return result_lines.one_line(f"{kind} {number} of {len(cases)} failed: {_said(case.outcome)}")
+                why = verdict.message(case.outcome) or verdict.word(case.outcome)
+                return result_lines.one_line(f"{kind} {number} of {len(cases)} failed: {why}")
     return "the evaluation ended early"
-
-
-def _said(outcome: Outcome) -> str:
-    return verdict.message(outcome) or verdict.word(outcome)
 
 
 def _profile(profile: Profile | None, tool: str | None) -> Json | None:

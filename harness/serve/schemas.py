@@ -1,4 +1,7 @@
-"""The bodies of the service's answers, under the names that popcorn-cli and the live page read."""
+"""The bodies of the service's answers, under the names that popcorn-cli and the live page read.
+
+Where a row of the queue, or a leaderboard, has another name for a field, that is the field's `validation_alias`
+(answers.made)."""
 
 from typing import Any, Literal
 
@@ -12,8 +15,15 @@ class Detail(BaseModel):
     detail: str
 
 
-class Health(BaseModel):
-    status: Literal["ok"]
+class OkAnswer(BaseModel):
+    """What was asked for is done."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+    status: Literal["ok"] = "ok"
+
+
+class Health(OkAnswer):
+    """The server answers."""
 
 
 class AuthState(BaseModel):
@@ -28,25 +38,25 @@ class LeaderboardItem(BaseModel):
 
     id: int
     name: str
-    deadline: str | None
+    deadline: str | None = Field(validation_alias="closes")
     description: str
     task: dict[str, Any]
-    gpu_types: list[str]
+    gpu_types: list[str] = Field(validation_alias="gpus")
     creator_id: int
     forum_id: int
     visibility: str
 
 
 class RankedEntry(BaseModel):
-    submission_id: int
+    submission_id: int = Field(validation_alias="id")
     rank: int
-    submission_name: str
-    submission_time: str
-    submission_score: float
-    leaderboard_name: str
-    user_id: str
-    user_name: str
-    gpu_type: str
+    submission_name: str = Field(validation_alias="file_name")
+    submission_time: str = Field(validation_alias="submitted_at")
+    submission_score: float = Field(validation_alias="score_s")
+    leaderboard_name: str = Field(validation_alias="leaderboard")
+    user_id: str = Field(validation_alias="user")
+    user_name: str = Field(validation_alias="user")
+    gpu_type: str = Field(validation_alias="gpu")
 
 
 class Count(BaseModel):
@@ -88,15 +98,15 @@ class Accepted(BaseModel):
 
 
 class ShortRun(BaseModel):
-    gpu_type: str
+    gpu_type: str = Field(validation_alias="runner")
     score: float | None
 
 
 class ShortSubmission(BaseModel):
     id: int
-    leaderboard_name: str
+    leaderboard_name: str = Field(validation_alias="leaderboard")
     file_name: str
-    submission_time: str
+    submission_time: str = Field(validation_alias="submitted_at")
     done: bool
     runs: list[ShortRun]
 
@@ -125,10 +135,10 @@ class JobAnswer(BaseModel):
 class SubmissionAnswer(BaseModel):
     id: int
     leaderboard_id: int
-    leaderboard_name: str
+    leaderboard_name: str = Field(validation_alias="leaderboard")
     file_name: str
-    user_id: str
-    submission_time: str
+    user_id: str = Field(validation_alias="user")
+    submission_time: str = Field(validation_alias="submitted_at")
     done: bool
     code: str
     runs: list[RunAnswer]
@@ -137,8 +147,7 @@ class SubmissionAnswer(BaseModel):
     runner_queue: RunnerQueue
 
 
-class Deleted(BaseModel):
-    status: Literal["ok"]
+class Deleted(OkAnswer):
     submission_id: int
 
 
@@ -146,20 +155,17 @@ class Deleted(BaseModel):
 Visibility = Literal["public", "closed"]
 
 
-class Switched(BaseModel):
-    status: Literal["ok"]
+class Switched(OkAnswer):
     accepts_jobs: bool
 
 
-class StatisticsAnswer(BaseModel):
+class StatisticsAnswer(OkAnswer):
     """Counts, and times in seconds."""
 
-    status: Literal["ok"]
     stats: dict[str, float]
 
 
-class Banned(BaseModel):
-    status: Literal["ok"]
+class Banned(OkAnswer):
     user_id: str
     banned: bool
 
@@ -168,8 +174,7 @@ class SetVisibility(BaseModel):
     visibility: Visibility
 
 
-class VisibilityChanged(BaseModel):
-    status: Literal["ok"]
+class VisibilityChanged(OkAnswer):
     leaderboard: str
     visibility: Visibility
 
@@ -182,48 +187,43 @@ class CreateLeaderboard(BaseModel):
     visibility: Visibility = "public"
 
 
-class LeaderboardCreated(BaseModel):
-    status: Literal["ok"]
+class LeaderboardCreated(OkAnswer):
     leaderboard: str
 
 
-class LeaderboardDeleted(BaseModel):
-    status: Literal["ok"]
+class LeaderboardDeleted(OkAnswer):
     leaderboard: str
     force: bool
 
 
 class PastSubmission(BaseModel):
-    submission_id: int
-    user_id: str
-    user_name: str
+    submission_id: int = Field(validation_alias="id")
+    user_id: str = Field(validation_alias="user")
+    user_name: str = Field(validation_alias="user")
     file_name: str
     mode: str
-    gpu_type: str
-    submission_time: str
-    status: str
+    gpu_type: str = Field(validation_alias="gpu")
+    submission_time: str = Field(validation_alias="submitted_at")
+    status: str = Field(validation_alias="state")
     done: bool
-    score: float | None
+    score: float | None = Field(validation_alias="score_s")
     error: str | None
 
 
-class LeaderboardHistory(BaseModel):
-    status: Literal["ok"]
+class LeaderboardHistory(OkAnswer):
     leaderboard: str
     limit: int
     offset: int
     submissions: list[PastSubmission]
 
 
-class SubmissionForOrganisers(BaseModel):
-    status: Literal["ok"]
+class SubmissionForOrganisers(OkAnswer):
     submission: SubmissionAnswer
 
 
-class DeletedOfUser(BaseModel):
+class DeletedOfUser(OkAnswer):
     """`deleted` counts the submissions that were deleted."""
 
-    status: Literal["ok"]
     leaderboard_id: int
     user_name: str
     deleted: int
@@ -241,29 +241,17 @@ class UpdateProblems(BaseModel):
     force: bool = False
 
 
-class UpdatedProblems(BaseModel):
+class UpdatedProblems(OkAnswer):
     """Leaderboards' names, and why problems cannot be offered. `skipped` ones have not changed."""
 
-    status: Literal["ok"]
-    created: list[str]
-    updated: list[str]
-    removed: list[str]
-    skipped: list[str]
-    errors: list[str]
+    created: tuple[str, ...]
+    updated: tuple[str, ...]
+    removed: tuple[str, ...]
+    skipped: tuple[str, ...]
+    errors: tuple[str, ...]
 
 
-# ---- the live page
-class LiveQueue(BaseModel):
-    """The public part of the queue (harness/serve/live.py: Queue)."""
-
-    version: str
-    now: str
-    running: list[dict[str, Any]]
-    waiting: list[dict[str, Any]]
-    waiting_count: int = Field(ge=0)
-    latest: list[dict[str, Any]]
-
-
+# ---- the live page; its queue is live.QueueState
 class LiveBoards(BaseModel):
     """The page's data (harness/report/page_data.py: Page)."""
 

@@ -63,7 +63,7 @@ def answer(service: Service, host: str, port: int, token: str | None, organiser_
         service.store.close()
         raise
     url = f"http://{f'[{host}]' if ':' in host else host}:{socket.getsockname()[1]}"
-    print(", ".join(one.name for one in service.leaderboards))
+    print(", ".join(one.name for one in service.catalogue.leaderboards))
     for contest in service.contests.all:
         print(f"contest {url}/contests/{contest.key}")
     print(f"open    {url}/\nsubmit  POPCORN_API_URL={url} popcorn-cli submit FILE", flush=True)
@@ -117,7 +117,7 @@ def make_service(
     """The parts of a server over the queue in `folder`. Without a command, submissions are evaluated by `eval`; without
     an engine, it is the one that the options name. Contests' rules are held against `clock`, in UTC."""
     store = Store(folder / FILE)
-    catalogue = Catalogue(options, checkout, store.created)
+    catalogue = Catalogue(options, checkout, store.boards)
     contests = Contests(opened_contests(options.contests), checkout, clock, catalogue.version_of)
     for contest in contests.all:
         keep_unseen(contest.log.path, checkout)
@@ -134,11 +134,7 @@ def make_service(
         worker=worker,
         live=Live(store, worker, checkout, contests, catalogue.unit),
         contests=contests,
-        leaderboards=catalogue.leaderboards,
-        find=catalogue.find,
-        refresh=catalogue.refresh,
-        create=catalogue.create,
-        remove=catalogue.remove,
+        catalogue=catalogue,
         login=accounts.login(),
         limits=QueueLimits(),
     )

@@ -10,14 +10,13 @@ One that was running when the server died is run once more; if that is interrupt
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from harness.core.errors import HarnessError
 from harness.core.records import Mode
-from harness.serve.closed import Closed
-from harness.serve.created import Created
+from harness.serve.boards import Boards
 from harness.serve.queue_file import QueueFile, now
 from harness.serve.tables import waiting_turns
 from harness.serve.users import User, Users
@@ -26,11 +25,7 @@ ATTEMPTS = 2  # the first, and one more after the server died in the middle of i
 INTERRUPTED = "the server was interrupted twice while it ran; submit it again"
 State = Literal["pending", "running", "succeeded", "failed", "timed_out"]
 DONE: tuple[State, ...] = ("succeeded", "failed", "timed_out")
-# Without the two texts that can be megabytes.
-COLUMNS = """s.id, u.name AS user, s.user_id, s.problem, s.leaderboard, s.gpu, s.mode, s.file_name, s.submitted_at,
-s.state, s.attempt, s.started_at, s.ended_at, s.passed, s.score_s, s.run_id, s.error, s.runs, s.contest, s.team,
-s.entry, s.tool, s.benchmark, s.launch_count"""
-FROM = "FROM submissions s JOIN users u ON u.id = s.user_id"
+OF_ATTEMPT = "WHERE id = ? AND attempt = ? AND state = 'running'"
 
 
 class QueueFullError(HarnessError):
@@ -42,22 +37,34 @@ class QueueFullError(HarnessError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
-    """What a submission is for. Where it is a contest's: its key, the team, and in leaderboard mode the entry's number
-    there. Where it is to be profiled by a vendor's tool: which, the only benchmark, if one is meant, and how many
-    launches of a call, if that was said."""
+class Placement:
+    """Where in a contest a submission stands: the contest's key, the team, and in leaderboard mode the entry's number;
+    None outside of contests."""
+
+    contest: str | None = None
+    team: str | None = None
+    entry: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tooled:
+    """A profile by a vendor's tool (None: by none), of one benchmark or, with None, of all. Of a call it has so many
+    launches, or, with None, as many as the tool profiles by itself."""
+
+    tool: str | None = None
+    benchmark: int | None = None
+    launch_count: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asking(Placement, Tooled):
+    """What a submission is for."""
 
     problem: str
     leaderboard: str
     gpu: str
     mode: Mode
     file_name: str
-    contest: str | None = None
-    team: str | None = None
-    entry: int | None = None
-    tool: str | None = None
-    benchmark: int | None = None
-    launch_count: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +98,10 @@ class Row(Asking):
         return self.state in DONE
 
 
+# Without the two texts that can be megabytes.
+COLUMNS = ", ".join("u.name AS user" if field.name == "user" else f"s.{field.name}" for field in fields(Row))
+
+
 @dataclass(frozen=True, kw_only=True)
 class AttemptEnded:
     """The outcome of an attempt. `result` is sent to the client: GPU MODE's results and reports."""
@@ -119,7 +130,7 @@ class Store:
     def __init__(self, path: Path, now: Callable[[], str] = now) -> None:
         self._file, self._now = QueueFile(path), now
         self._db, self._lock = self._file.db, self._file.lock
-        self.users, self.closed, self.created = Users(self._file), Closed(self._file), Created(self._file)
+        self.users, self.boards = Users(self._file), Boards(self._file)
 
     def close(self) -> None:
         """Closes the file; no other method may be called afterwards."""
@@ -160,33 +171,13 @@ class Store:
     def finish(self, id_: int, attempt: int, ended: AttemptEnded) -> bool:
         """Writes the outcome of the attempt; False where the attempt was abandoned or deleted in the meantime, and
         nothing is written."""
-        with self._file.transaction():
-            changed = self._db.execute(
-                "UPDATE submissions SET state = ?, ended_at = ?, passed = ?, score_s = ?, run_id = ?, error = ?,"
-                " runs = ?, result = ? WHERE id = ? AND attempt = ? AND state = 'running'",
-                (
-                    ended.state,
-                    self._now(),
-                    ended.passed,
-                    ended.score_s,
-                    ended.run_id,
-                    ended.error,
-                    json.dumps(ended.runs),
-                    None if ended.result is None else json.dumps(ended.result),
-                    id_,
-                    attempt,
-                ),
-            )
-            return changed.rowcount == 1
+        result = None if ended.result is None else json.dumps(ended.result)
+        texts = {"ended_at": self._now(), "runs": json.dumps(ended.runs), "result": result}
+        return self._change(id_, attempt, vars(ended) | texts)
 
     def release(self, id_: int, attempt: int) -> None:
         """Puts a running submission back in its place in the queue, as if it had not been started."""
-        with self._file.transaction():
-            self._db.execute(
-                "UPDATE submissions SET state = 'pending', attempt = attempt - 1, started_at = NULL"
-                " WHERE id = ? AND attempt = ? AND state = 'running'",
-                (id_, attempt),
-            )
+        self._change(id_, attempt, {"state": "pending", "attempt": attempt - 1, "started_at": None})
 
     def running(self) -> list[Row]:
         """The submissions that are marked as running."""
@@ -197,20 +188,13 @@ class Store:
         """Queues a submission that ran when the server died once more, or marks it as failed."""
         if attempt >= ATTEMPTS:
             self.finish(id_, attempt, AttemptEnded(state="failed", error=INTERRUPTED))
-            return
-        with self._file.transaction():
-            self._db.execute(
-                "UPDATE submissions SET state = 'pending', started_at = NULL"
-                " WHERE id = ? AND attempt = ? AND state = 'running'",
-                (id_, attempt),
-            )
+        else:
+            self._change(id_, attempt, {"state": "pending", "started_at": None})
 
     def runs_on(self, id_: int, attempt: int) -> bool:
         """Whether the attempt is neither abandoned nor deleted."""
         with self._lock:
-            found = self._db.execute(
-                "SELECT 1 FROM submissions WHERE id = ? AND attempt = ? AND state = 'running'", (id_, attempt)
-            )
+            found = self._db.execute(f"SELECT 1 FROM submissions {OF_ATTEMPT}", (id_, attempt))
             return found.fetchone() is not None
 
     # ---- what there is
@@ -232,10 +216,8 @@ class Store:
     def listed(self, user: User | None, leaderboard: str | None, limit: int = -1, offset: int = 0) -> list[Row]:
         """Submissions, newest first: a user's, or with None everybody's. -1 is no limit."""
         of = user.id if user else None
+        where = "(? IS NULL OR s.user_id = ?) AND (? IS NULL OR s.leaderboard = ?) ORDER BY s.id DESC LIMIT ? OFFSET ?"
         with self._lock:
-            where = (
-                "(? IS NULL OR s.user_id = ?) AND (? IS NULL OR s.leaderboard = ?) ORDER BY s.id DESC LIMIT ? OFFSET ?"
-            )
             return self._rows(where, of, of, leaderboard, leaderboard, limit, offset)
 
     def delete(self, id_: int) -> bool:
@@ -270,20 +252,24 @@ class Store:
 
     def ranked(self, leaderboard: str, gpu: str, more_is_better: bool = False) -> list[Row]:
         """Each user's best passed submission, best first."""
-        order = "DESC" if more_is_better else "ASC"
+        where = "s.leaderboard = ? AND s.gpu = ? AND s.score_s IS NOT NULL AND s.passed ORDER BY s.score_s"
         with self._lock:
-            rows = self._rows(
-                "s.leaderboard = ? AND s.gpu = ? AND s.score_s IS NOT NULL AND s.passed"
-                f" ORDER BY s.score_s {order}, s.id",
-                leaderboard,
-                gpu,
-            )
+            rows = self._rows(f"{where} {'DESC' if more_is_better else 'ASC'}, s.id", leaderboard, gpu)
         best: dict[int, Row] = {}
         for row in rows:
             best.setdefault(row.user_id, row)
         return list(best.values())
 
     # ---- SQLite
+
+    def _change(self, id_: int, attempt: int, values: dict[str, object]) -> bool:
+        """Writes these columns of a running submission; False where the attempt is not running any more."""
+        with self._file.transaction():
+            columns = ", ".join(f"{name} = ?" for name in values)
+            changed = self._db.execute(
+                f"UPDATE submissions SET {columns} {OF_ATTEMPT}", (*values.values(), id_, attempt)
+            )
+            return changed.rowcount == 1
 
     def _text(self, column: Literal["code", "result"], id_: int) -> str | None:
         with self._lock:
@@ -295,7 +281,9 @@ class Store:
         return rows[0] if rows else None
 
     def _rows(self, where: str, *values: object) -> list[Row]:
-        found = self._db.execute(f"SELECT {COLUMNS} {FROM} WHERE {where}", values)
+        found = self._db.execute(
+            f"SELECT {COLUMNS} FROM submissions s JOIN users u ON u.id = s.user_id WHERE {where}", values
+        )
         return [_row(dict(row)) for row in found]
 
 

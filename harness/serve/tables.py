@@ -2,8 +2,7 @@
 
 import sqlite3
 from collections import Counter
-
-from harness.serve.turns import turns
+from collections.abc import Mapping, Sequence
 
 # Of the tables, in the file's user_version. 1: first. 2: of a submission the contest, team and entry. 3: of one that is
 # to be profiled by a vendor's tool, the tool, and the only benchmark where not all are meant. 4: of that one how many
@@ -76,8 +75,25 @@ STEPS = (TO_2, TO_3, TO_4, TO_5, TO_6)
 SCRIPTS = {0: TABLES} | {version: "".join(STEPS[version - 1 :]) for version in range(1, VERSION)}
 
 
+def turns(waiting: Sequence[tuple[int, str]], running: Mapping[str, int], last_served: Mapping[str, str]) -> list[int]:
+    """The numbers in `waiting` in the order of their turns: whoever has work running waits behind all others, then
+    whoever was served longest ago comes first, and each comes once a round. So a team that queues twenty submissions
+    delays another's first by one evaluation, not by twenty. Each is a number with its owner, in the order in which they
+    came; `running` counts an owner's running ones, `last_served` is when its last one was started (ISO 8601; an owner
+    without one comes before all others)."""
+    rounds = Counter(running)
+    keys = []
+    first: dict[str, int] = {}
+    for number, owner in waiting:
+        first.setdefault(owner, number)
+        keys.append((rounds[owner], last_served.get(owner, ""), first[owner], number))
+        rounds[owner] += 1
+    return [key[-1] for key in sorted(keys)]
+
+
 def waiting_turns(db: sqlite3.Connection) -> list[int]:
-    """The waiting submissions' numbers in the order of their turns (harness.serve.turns)."""
+    """The waiting submissions' numbers in the order of their turns: that in which they came, unless one waits for a
+    team of a contest."""
     found = db.execute("SELECT id, contest, team, user_id FROM submissions WHERE state = 'pending' ORDER BY id")
     waiting = [tuple(row) for row in found]
     if all(team is None for _, _, team, _ in waiting):

@@ -19,22 +19,10 @@ from pathlib import Path
 
 from harness.core.events import CaseBegan, Event, PhaseBegan, event_of
 from harness.core.words import clean_line
-from harness.engine import registry
-from harness.engine.base import (
-    EVENTS,
-    FOLDER,
-    RESULT,
-    Cancelled,
-    Engine,
-    Job,
-    JobDone,
-    Lost,
-    Running,
-    Ticket,
-    UnavailableError,
-)
+from harness.engine import base, registry
+from harness.engine.base import Engine, Job, JobDone, Lost, Running, Ticket
 from harness.problems.submission import SUFFIXES
-from harness.serve import outcomes
+from harness.serve import results
 from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
 from harness.serve.store import AttemptEnded, Row, Store
 
@@ -52,8 +40,8 @@ class Files:
     """The files of an evaluation, as its command names them: the submission, the report as JSON, and the events."""
 
     source: Path
-    report: Path = Path(FOLDER, RESULT)
-    events: Path = Path(FOLDER, EVENTS)
+    report: Path = Path(base.FOLDER, base.RESULT)
+    events: Path = Path(base.FOLDER, base.EVENTS)
 
 
 Command = Callable[[Row, Files], Sequence[str]]
@@ -234,11 +222,11 @@ class QueueWorker(threading.Thread):
             self._engine.submit(Job(id=one.ticket.id, command=command, deadline_s=self._deadline_s(row)))
         except sqlite3.Error:  # what became of it cannot be written now: it is taken up again
             raise
-        except UnavailableError:
+        except base.UnavailableError:
             self._store.release(row.id, row.attempt)
             raise
         except Exception as error:  # a full disk, say
-            self._settle(one, outcomes.not_run(row, error))
+            self._settle(one, results.not_run(row, error))
         else:
             self._running[row.id] = one
 
@@ -268,13 +256,14 @@ class QueueWorker(threading.Thread):
     def _outcome(self, one: _Evaluation, state: JobDone | Lost) -> AttemptEnded | None:
         """What its end comes to; None where it is to run once more, if it is still wanted. What is cut off may
         leave anything, so that this does not count against the submission."""
-        if isinstance(state, Lost) or (not state.has_result and (one.is_cut_off or isinstance(state.end, Cancelled))):
+        is_over = one.is_cut_off or (isinstance(state, JobDone) and isinstance(state.end, base.Cancelled))
+        if isinstance(state, Lost) or (is_over and not state.has_result):
             return None  # a result counts also where the job was ended after it had written that
         fetched = partial(self._engine.fetch, one.ticket, self._folder / "fetched" / one.ticket.id)
         try:
-            return outcomes.of_job(one.row, state, fetched, self._deadline_s, one.stage.text)
+            return results.of_job(one.row, state, fetched, self._deadline_s, one.stage.text)
         except Exception as error:
-            return None if one.is_cut_off else outcomes.not_run(one.row, error)
+            return None if one.is_cut_off else results.not_run(one.row, error)
 
     def _settle(self, one: _Evaluation, outcome: AttemptEnded | None, is_released: bool = False) -> None:
         """Writes what became of it, and removes what was kept of it. `is_released`: without an outcome it is as if it

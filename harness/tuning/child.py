@@ -29,7 +29,7 @@ from harness.ranks.strict_check import parts_of
 from harness.tuning import inputs, records, search, table
 from harness.tuning.clock import DEVICE, DeviceClock, TimedCall
 from harness.tuning.records import CaseFound, Finalist, KeptRow, TuneOrder
-from harness.tuning.search import PredictedRow, Rates, SearchResult, Tried
+from harness.tuning.search import PredictedRow, Rates, Row, SearchResult, Tried
 
 WARM, CALLS = 2, 9
 LEAST_ROUNDS, MOST_ROUNDS = 4, 24  # of finalists in turn
@@ -84,7 +84,7 @@ def predicted(modules: Modules, row: Any, params: dict[str, Any], rates: Rates) 
     return search.predicted_us(need.flops, need.hbm_bytes, need.read_bytes, need.tiles, need.fit, rates)
 
 
-def precompile(job: tuple[str, str, TuneOrder, tuple[tuple[dict[str, Any], tuple[object, ...]], ...]]) -> None:
+def precompile(job: tuple[str, str, TuneOrder, tuple[tuple[dict[str, Any], Row], ...]]) -> None:
     """Fills Triton's cache, in a process of its own."""
     root, problem, order, work = job
     modules = Modules(Path(root), problem)
@@ -94,7 +94,7 @@ def precompile(job: tuple[str, str, TuneOrder, tuple[tuple[dict[str, Any], tuple
             modules.space.compile_row(modules.row(fields), chip, params)
 
 
-def compile_ahead(order: TuneOrder, work: list[tuple[dict[str, Any], tuple[object, ...]]]) -> None:
+def compile_ahead(order: TuneOrder, work: list[tuple[dict[str, Any], Row]]) -> None:
     """Compiles by as many processes as help, and goes on when COMPILE_SHARE of the time is spent: what is missing then
     is compiled when its turn comes."""
     count = min(MOST_PROCESSES, multiprocessing.cpu_count(), len(work))
@@ -127,11 +127,11 @@ class CaseBench:
         """The input anew, as a call may have written its result over it."""
         return self.modules.reference.harden(self.given, SEED)
 
-    def call(self, fields: tuple[object, ...], data: Any) -> Callable[[], Any] | None:
+    def call(self, fields: Row, data: Any) -> Callable[[], Any] | None:
         """The call with a row on this input; None where the row cannot do the shape."""
         return self.modules.space.call(self.modules.row(fields), self.chip, data)  # type: ignore[no-any-return]
 
-    def measure(self, fields: tuple[object, ...]) -> Tried:
+    def measure(self, fields: Row) -> Tried:
         """A row's median time, or why it is no good."""
         try:
             timed = self.call(fields, self.timed)
@@ -146,7 +146,7 @@ class CaseBench:
         except Exception as error:  # too much shared memory, too many registers
             return Tried(row=fields, us=None, note=f"{type(error).__name__}: {str(error).splitlines()[0][:120]}")
 
-    def judged(self, fields: tuple[object, ...]) -> str:
+    def judged(self, fields: Row) -> str:
         """The fault of a row's result on a hardened input; "" where there is none."""
         call = self.call(fields, self.hardened())
         assert call is not None, "the row can do the shape"
@@ -169,13 +169,13 @@ class CaseBench:
         """The best rows with their medians, the fastest first, and the reference's: all measured in turn, every second
         round in reverse, until that moment of the monotonic clock."""
         best = [one.row for one in found.tried if one.us is not None][: search.FINALISTS]
-        calls: dict[tuple[object, ...] | None, TimedCall] = {}
+        calls: dict[Row | None, TimedCall] = {}
         for row in best:
             if run := self.call(row, self.timed):
                 calls[row] = TimedCall(run, self.restore)
         if best and (reference := self.reference()):
             calls[None] = reference
-        times: dict[tuple[object, ...] | None, list[float]] = {row: [] for row in calls}
+        times: dict[Row | None, list[float]] = {row: [] for row in calls}
         for turn in range(MOST_ROUNDS):
             if turn >= LEAST_ROUNDS and time.monotonic() > until:
                 break
@@ -208,7 +208,7 @@ def tuned(modules: Modules, order: TuneOrder, rates: Rates) -> Iterator[CaseFoun
         share = (end - now) / (len(jobs) - index)
         case = CaseBench(modules, chip, clock, params, order.in_place)
 
-        def measure(fields: tuple[object, ...], case: CaseBench = case) -> Tried:
+        def measure(fields: Row, case: CaseBench = case) -> Tried:
             one = case.measure(fields)
             print(line_of(one), flush=True)
             row = (*fields[:-1], "")
@@ -240,7 +240,7 @@ def line_of(one: Tried) -> str:
 Job = tuple[dict[str, Any], list[PredictedRow], list[Tried]]  # a case, its candidates, what is known of them
 
 
-def to_compile(jobs: list[Job], at_most: int) -> list[tuple[dict[str, Any], tuple[object, ...]]]:
+def to_compile(jobs: list[Job], at_most: int) -> list[tuple[dict[str, Any], Row]]:
     """The rows that are predicted to be the fastest and were not measured before, of all cases by turns."""
     ahead = []
     for params, rows, known in jobs:
@@ -272,7 +272,7 @@ def case_found(case: CaseBench, rows: list[PredictedRow], found: SearchResult, u
         measured=len(found.tried),
         pruned=found.pruned,
         ended=found.ended,
-        predicted_us=predictions.get(best.row) if best else None,
+        predicted_us=_finite(predictions.get(best.row)) if best else None,
         failed=tuple(f"{one.row}: {one.note}" for one in found.tried if one.us is None),
         finalists=finalists,
         reference_us=reference_us,
@@ -293,9 +293,14 @@ def only_predicted(modules: Modules, order: TuneOrder, rates: Rates) -> Iterator
             measured=0,
             pruned=search.hopeless(rows),
             ended="only predicted",
-            predicted_us=best.predicted_us,
+            predicted_us=_finite(best.predicted_us),
             failed=(),
         )
+
+
+def _finite(predicted_us: float | None) -> float | None:
+    """The prediction; None for a row that does not fit, whose time is infinite: JSON has no such number."""
+    return None if predicted_us == math.inf else predicted_us
 
 
 def new_table(modules: Modules, cases: Sequence[CaseFound]) -> tuple[str, ...]:
@@ -318,7 +323,7 @@ def new_table(modules: Modules, cases: Sequence[CaseFound]) -> tuple[str, ...]:
 
 
 def main(path: str) -> None:
-    order = records.read_order(Path(path))
+    order = records.read(Path(path), TuneOrder)
     modules = Modules(Path(order.root), order.problem)
     rates = Rates(
         flops_per_s=order.flops_per_s,

@@ -1,16 +1,18 @@
 """What the tuner and its child tell each other, and what is kept between runs. Files of JSON lines."""
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from harness.core.decode import DecodeError
+from harness.core.decode import DecodeError, decode, encode
 from harness.core.files import replace_file
 from harness.core.records import Param
-from harness.tuning.search import Tried
+from harness.tuning.search import Row, Tried
 
+T = TypeVar("T")
 PAUSE = 3.0  # before a call, in times of the call before
 
 
@@ -40,7 +42,7 @@ class TuneOrder:
 class Finalist:
     """One of the best rows of a case, measured in turn with the others and with the reference."""
 
-    row: tuple[object, ...]
+    row: Row
     us: float
 
 
@@ -50,7 +52,7 @@ class CaseFound:
     measured. `finalists`: the best first. `reference_us`: what the problem's reference takes; None where it failed."""
 
     params: dict[str, Param]
-    best: tuple[object, ...] | None
+    best: Row | None
     best_us: float | None
     candidates: int
     measured: int
@@ -79,7 +81,7 @@ class KeptRow:
     digest: str
     pause: float
     params: dict[str, Param]
-    row: tuple[object, ...]
+    row: Row
     us: float | None
     note: str
 
@@ -88,11 +90,8 @@ def load(path: Path) -> list[KeptRow]:
     """The rows kept there; [] where there are none. Malformed lines, of a run that was cut off, are ignored."""
     found = []
     for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            data = json.loads(line)
-            found.append(KeptRow(**{**data, "row": _tuples(data["row"])}))
-        except (ValueError, TypeError, KeyError):
-            continue
+        with contextlib.suppress(ValueError):
+            found.append(decode(KeptRow, json.loads(line)))
     return found
 
 
@@ -100,7 +99,7 @@ def keep(path: Path, one: KeptRow) -> None:
     """Appends the row to the file of measured rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        file.write(json.dumps(asdict(one)) + "\n")
+        file.write(json.dumps(encode(one)) + "\n")
 
 
 def tried(kept: Sequence[KeptRow], gpu: str, digest: str, pause: float, params: Mapping[str, object]) -> list[Tried]:
@@ -113,30 +112,12 @@ def tried(kept: Sequence[KeptRow], gpu: str, digest: str, pause: float, params: 
 
 
 def write(path: Path, record: TuneOrder | TuneResult) -> None:
-    replace_file(path, json.dumps(asdict(record)).encode())
+    replace_file(path, json.dumps(encode(record)).encode())
 
 
-def read_order(path: Path) -> TuneOrder:
-    data = json.loads(path.read_text())
-    return TuneOrder(**{**data, "cases": tuple(data["cases"])})
-
-
-def read_result(path: Path) -> TuneResult:
-    """Raises DecodeError where the file is none."""
+def read(path: Path, kind: type[T]) -> T:
+    """An order, or a result. Raises DecodeError where the file is none."""
     try:
-        data = json.loads(path.read_text())
-        cases = tuple(map(_case, data["cases"]))
-        return TuneResult(gpu=str(data["gpu"]), cases=cases, table=tuple(map(str, data["table"])))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return decode(kind, json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
         raise DecodeError("", f"not what the tuner's child writes ({error})") from None
-
-
-def _case(data: dict[str, Any]) -> CaseFound:
-    finalists = tuple(Finalist(row=_tuples(one["row"]), us=one["us"]) for one in data["finalists"])
-    best = data["best"] and _tuples(data["best"])
-    return CaseFound(**{**data, "best": best, "failed": tuple(data["failed"]), "finalists": finalists})
-
-
-def _tuples(value: Any) -> Any:
-    """JSON's lists as the tuples that rows have."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

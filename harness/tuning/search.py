@@ -14,6 +14,7 @@ PATIENCE = 8  # rows measured one after another without a better one end a searc
 READ_RATE = 2.5  # what multiprocessors read in a second, mostly from the L2 cache, over the memory's rate: no more
 BETTER = 0.995  # of the best time: what counts as better
 FINALISTS = 4  # compared in turn at the end
+Row = tuple[str | bool | int | float | tuple[int, ...] | None, ...]  # of a tuning table: the values of its fields
 Ended = Literal["all measured", "nothing better in a while", "as many as asked", "out of time"]
 
 
@@ -30,7 +31,7 @@ class Rates:
 class PredictedRow:
     """A row with the time that it is predicted to take at least; infinite where it does not fit."""
 
-    row: tuple[object, ...]
+    row: Row
     predicted_us: float
 
 
@@ -38,7 +39,7 @@ class PredictedRow:
 class Tried:
     """A measured row. `us` is None where it failed, and `note` says why."""
 
-    row: tuple[object, ...]
+    row: Row
     us: float | None
     note: str = ""
 
@@ -87,7 +88,7 @@ def _is_hopeless(candidate: PredictedRow, most_us: float) -> bool:
 def search(
     candidates: Sequence[PredictedRow],
     known: Sequence[Tried],
-    measure: Callable[[tuple[object, ...]], Tried],
+    measure: Callable[[Row], Tried],
     at_most: int,
     is_over: Callable[[], bool],
 ) -> SearchResult:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout, shown
-from harness.core.decode import DecodeError
+from harness.core.decode import DecodeError, part
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import replace_file
 from harness.core.machine_records import Peaks
@@ -53,18 +53,16 @@ def tune(problem: Problem, asked: TuneRequest, checkout: Checkout, progress: Cal
         raise UsageError(f"--shapes {wrong[0]}: suite {asked.suite} has the benchmarks 0 to {len(cases) - 1}")
     chosen = [cases[place] for place in asked.places] if asked.places else cases
     peaks, units = rates(asked.chip)
-    order = TuneOrder(
+    order = part(
+        asked,
+        TuneOrder,
         root=str(checkout.root),
         problem=problem.name,
         in_place=problem.in_place,
         cases=tuple(dict(case.params) for case in chosen),
         began=time.monotonic(),
-        seconds=asked.seconds,
-        at_most=asked.at_most,
-        pause=asked.pause,
         kept=str(checkout.cache / "tune" / f"{problem.name}.jsonl"),
         out="",
-        chip=asked.chip,
         multiprocessors=units,
         flops_per_s=peaks.flops_per_s,
         hbm_bytes_per_s=peaks.hbm_bytes_per_s,
@@ -116,6 +114,6 @@ def by_child(order: TuneOrder, progress: Callable[[str], None]) -> TuneResult:
             log.seek(0)
             last = log.read().strip().splitlines()[-1:]
         try:
-            return records.read_result(Path(order.out))
+            return records.read(Path(order.out), TuneResult)
         except DecodeError:
             raise HarnessError(f"tuning {order.problem} ended without a result: {''.join(last) or child}") from None

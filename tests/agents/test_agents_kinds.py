@@ -5,18 +5,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from conftest import Silent
 from factories import ordered, report
+from replaying import replay_of
 
 from harness.agents.guide import agents_text, instruction
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.evaluation.evaluate import evaluate
-from harness.kinds.kind import Plan, Progress, Session
+from harness.kinds.kind import Kind, Plan, Progress, Session
 from harness.kinds.op.plan import make_plan
 from harness.kinds.op.pool import OpPool
-from harness.kinds.registry import KINDS, EachAlone, find, pool_of, read_submission
-from harness.kinds.replay import replay_of
+from harness.kinds.registry import KINDS, find, pool_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.problems.shape_file import problem_names
 
@@ -26,10 +25,8 @@ HERE = Checkout.here()
 @pytest.mark.parametrize("name", problem_names(HERE))
 def test_every_problem_has_a_pool_and_an_instruction(name: str) -> None:
     made = setting(Asked(problem=name, device="cpu"), HERE)
-    pool = pool_of(made)
-    assert isinstance(pool, OpPool if made.problem.kind in ("op", "folder") else EachAlone)
-    with pool:
-        pass  # nothing was started
+    with pool_of(made) as pool:  # nothing was started
+        assert isinstance(pool, OpPool if made.problem.kind in ("op", "folder") else Kind)
     told = instruction(made.problem, "/app/submission.py")
     assert made.problem.name in told
     assert "/app/submission.py" in told
@@ -37,10 +34,9 @@ def test_every_problem_has_a_pool_and_an_instruction(name: str) -> None:
     assert f"check {name} my.py" in agents_text(made.problem, name, "my.py")
 
 
-def test_a_pool_that_keeps_nothing_opens_the_kinds_own_sessions() -> None:
+def test_a_kind_that_keeps_nothing_is_its_own_pool() -> None:
     plan = replay_of(report(), find("gemm_rs", HERE))
-    pool = EachAlone(KINDS[plan.kind])
-    found = [evaluate(plan, Silent(), pool) for _ in range(2)]
+    found = [evaluate(plan, Progress(), KINDS[plan.kind]) for _ in range(2)]
     assert [one.results for one in found] == [report().results] * 2
 
 
@@ -54,7 +50,7 @@ def test_an_evaluation_is_carried_out_on_the_pool_that_it_is_given() -> None:
             with KINDS[plan.kind].session(plan, progress) as session:
                 yield session
 
-    evaluate(plan, Silent(), Counting())
+    evaluate(plan, Progress(), Counting())
     assert opened == [plan]
 
 
@@ -65,6 +61,6 @@ def test_what_runs_on_several_nodes_has_no_pool() -> None:
     with (
         OpPool() as pool,
         pytest.raises(UsageError, match="one machine"),
-        pool.session(replace(plan, nodes=2), Silent()),
+        pool.session(replace(plan, nodes=2), Progress()),
     ):
         pass

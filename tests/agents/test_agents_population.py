@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,9 @@ def passed(times: float = 1.0) -> Result:
     return dataclasses.replace(found, figures=dataclasses.replace(found.figures, speedup=speedup))
 
 
+REFUSE = partial(refused, problem="rms_norm")
+
+
 class Played:
     """Hands that run nothing: `results` has what each candidate comes to; `told` what was asked."""
 
@@ -80,9 +84,7 @@ def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
     copy = "# another text\nfrom reference import ref_kernel as custom_kernel\n"
     found = {
         one.id: one
-        for one in judged(
-            candidates(a=RIGHT, b=copy, c=RAISES, d="def f(:"), hands, Cascade(keep=1), Nowhere(), "rms_norm"
-        )
+        for one in judged(candidates(a=RIGHT, b=copy, c=RAISES, d="def f(:"), hands, Cascade(keep=1), Nowhere(), REFUSE)
     }
     assert hands.told == [("a", "full"), ("c", "full")]
     assert {name: one.verdict for name, one in found.items()} == {
@@ -96,7 +98,7 @@ def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
 def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
     texts = {f"c{number}": RIGHT + f"x = {number}\n" for number in range(6)}
     hands = Played(**{name: passed(1 + number) for number, name in enumerate(texts)})
-    found = list(judged(candidates(**texts), hands, Cascade(keep=0.5, least=1), Nowhere(), "rms_norm"))
+    found = list(judged(candidates(**texts), hands, Cascade(keep=0.5, least=1), Nowhere(), REFUSE))
     assert [name for name, stage in hands.told if stage == "full"] == ["c3", "c4", "c5"]
     assert sorted(one.id for one in found if one.ranked) == ["c3", "c4", "c5"]
     left_out = [one for one in found if not one.ranked]
@@ -107,7 +109,7 @@ def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
 def test_cpu_ranks_come_first_where_that_is_asked_for() -> None:
     hands = Played(a=passed(), b=result_of(failed_test(RAISED)))
     cascade = Cascade(keep=1, has_check=True)
-    assert len(list(judged(candidates(a=RIGHT, b=RAISES), hands, cascade, Nowhere(), "rms_norm"))) == 2
+    assert len(list(judged(candidates(a=RIGHT, b=RAISES), hands, cascade, Nowhere(), REFUSE))) == 2
     assert hands.told == [("a", "check"), ("b", "check"), ("a", "full")]
 
 
@@ -120,7 +122,7 @@ def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
         hands = Played(**results)
         journal = Journal(out).__enter__()
         kept = [dict(journal.results), dict(journal.screened)]
-        steps = judged(candidates(**texts), hands, cascade, journal, "rms_norm")
+        steps = judged(candidates(**texts), hands, cascade, journal, REFUSE)
         try:
             next(steps)
         except StopIteration:

@@ -14,7 +14,7 @@ from launches import ENTRY_RUN, alice, launch, loaded, prepared
 
 from harness.board import leaderboard, prune, runs
 from harness.board.entries import Board, Earlier, HeldEntry, Hold, SettledFile, Settlement
-from harness.board.prune import Limits, Needed
+from harness.board.prune import Limits, Needed, StoredSubmission
 from harness.cli import main
 from harness.contest import acts
 from harness.core.checkout import Checkout
@@ -214,7 +214,7 @@ def test_of_points_the_most_are_a_users_best(queue: Path) -> None:
     found = kept.kept(queue, limits, later, lambda problem: problem == "a2a")
     assert found.run_ids == {"slow", "bob"}
     assert [one.id for one in found.stored] == [3, 2]
-    kept.forget(queue, (kept.Stored(id=1, nbytes=1, why="age"),), lambda problem: True)
+    kept.forget(queue, (StoredSubmission(id=1, nbytes=1, why="age"),), lambda problem: True)
     store = Store(queue / kept.FILE)
     assert store.code(1)
     store.close()
@@ -237,7 +237,7 @@ def test_forgotten_submissions_stay_in_their_users_list(queue: Path) -> None:
 
 
 def test_a_submission_that_became_a_users_best_meanwhile_is_not_forgotten(queue: Path) -> None:
-    kept.forget(queue, (kept.Stored(id=2, nbytes=1, why="age"),))
+    kept.forget(queue, (StoredSubmission(id=2, nbytes=1, why="age"),))
     store = Store(queue / kept.FILE)
     assert store.code(2)
     store.close()

@@ -12,6 +12,7 @@ import pytest
 from harness.cli import declare, main
 from harness.cli.declare import REQUIRED, argument, option
 from harness.core.checkout import ROOT, Checkout
+from harness.core.decode import part
 from harness.core.errors import Exit, UsageError
 
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -106,8 +107,8 @@ def test_a_part_of_an_order_is_a_record_of_the_fields_that_both_have() -> None:
         elsewhere: str = "here"
 
     found = SampleOrder(problem="a2a", why="x", count=4)
-    assert declare.part(found, Wanted) == Wanted(count=4, loud=False)
-    assert declare.part(found, Wanted, count=9, elsewhere="there") == Wanted(count=9, loud=False, elsewhere="there")
+    assert part(found, Wanted) == Wanted(count=4, loud=False)
+    assert part(found, Wanted, count=9, elsewhere="there") == Wanted(count=9, loud=False, elsewhere="there")
     assert declare.given(found, "count", "seconds", "problem") == ["--count"]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.cli import bundle, compare, declare, export, main, options
-from harness.cli.result_files import JsonFile, ResultFile
+from harness.cli.result_files import ResultFile
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, UsageError
 from harness.kinds.settings import Asked
@@ -92,7 +92,7 @@ def test_an_option_that_a_verb_does_not_have_keeps_its_default() -> None:
 
 def test_an_error_does_not_replace_a_result_that_was_written(tmp_path: Path) -> None:
     """Nor is one written where the result itself could not be."""
-    file = JsonFile(str(tmp_path / "result.json"))
+    file = ResultFile("json", str(tmp_path / "result.json"))
     assert not file.is_written
     file.write({"a": 1})
     assert file.is_written
@@ -254,7 +254,7 @@ def test_a_merged_file_takes_the_place_of_an_earlier_one_but_of_no_source(
     assert "a source of this checkout is there" in capsys.readouterr().err
     assert moe.read_bytes() == before
     with pytest.raises(UsageError, match=r"this \.py file is there"):
-        JsonFile(str(merged)).check()
+        ResultFile("json", str(merged)).check()
 
 
 def test_two_results_are_not_written_to_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,9 +17,9 @@ import yaml
 
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadFileError
+from harness.core.files import write_files
 from harness.kinds.program.task import FUNCTIONS
 from harness.kinds.registry import read_submission
-from harness.kinds.staging import write
 from harness.problems.shape_file import find, problem_names
 from harness.problems.skeleton import submission_text
 from harness.problems.submission import directives
@@ -253,7 +253,7 @@ def test_a_new_submission_of_every_problem_is_what_its_kind_calls(tmp_path: Path
         if problem.kind == "program":
             continue
         called[name] = {"train": "train", "model": "build"}.get(problem.kind, "custom_kernel")
-        write(tmp_path / "staged" / name, problem.staged() | {"mine.py": submission.source.encode()})
+        write_files(tmp_path / "staged" / name, problem.staged() | {"mine.py": submission.source.encode()})
     command = [sys.executable, "-c", IMPORTED]
     done = subprocess.run(command, cwd=tmp_path / "staged", capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fake_engine import FakeEngine, Play
 from waiting import is_gone, until
 
 from harness.core.checkout import ROOT
@@ -30,7 +31,6 @@ from harness.engine.base import (
     Unwatched,
     Waiting,
 )
-from harness.engine.fake import FakeEngine, Play
 from harness.engine.local import LocalEngine
 
 RESULT_LINE = 'echo \'{"a": 1}\' > "$0/result.json"; '

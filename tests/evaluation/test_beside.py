@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Silent, submission_of
+from conftest import submission_of
 from factories import entry
 
 from harness.board import leaderboard
@@ -36,7 +36,7 @@ VERSION = "f" * 16
 
 @contextlib.contextmanager
 def shown(*numbers: int) -> Iterator[Progress]:
-    yield Silent()
+    yield Progress()
 
 
 def entries() -> tuple[Entry, Entry]:

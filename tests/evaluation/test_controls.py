@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from factories import GEMM_BENCHMARKS, case, timed
 
-from harness.core.records import Case, CaseResult, Failure, Held, Measured, Passed, Raised
+from harness.core.records import Case, CaseResult, Failure, Held, Measured, Raised
 from harness.evaluation.controls import CASES, FEWEST, PAIRS, REUSED, Controls, controlled
-from harness.kinds.kind import Phase
+from harness.kinds.kind import Phase, SubmissionFailed
 
 RAISED = Raised(rank=0, message="no", traceback="")
 
@@ -24,17 +24,18 @@ class Played:
         self.launches: list[bool] = []
         self.now: float | Failure = 1.0
 
-    def again(self, is_control: bool = False) -> Passed | Failure:
+    def again(self, is_control: bool = False) -> None:
         self.launches.append(is_control)
         self.now = self.left[is_control].pop(0)
-        return Passed()
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
         yield
 
-    def measure_again(self, case: Case) -> Measured | Failure:
-        return timed(ref_us=2000.0 * self.now) if isinstance(self.now, float) else self.now
+    def measure_again(self, case: Case) -> Measured:
+        if isinstance(self.now, float):
+            return timed(ref_us=2000.0 * self.now)
+        raise SubmissionFailed(self.now)
 
 
 def judged(session: Played, beside: float, controls: Controls | None = None) -> list[CaseResult]:
@@ -84,7 +85,7 @@ def test_where_the_reference_fails_beside_itself_nothing_is_known() -> None:
 
 def test_the_cases_that_are_slowed_down_most_cheaply_are_looked_at() -> None:
     class Counting(Played):
-        def measure_again(self, case: Case) -> Measured | Failure:
+        def measure_again(self, case: Case) -> Measured:
             seen.append(case)
             return super().measure_again(case)
 

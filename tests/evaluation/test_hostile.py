@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import Silent
 from places import HOSTILE
 
 from harness.core.checkout import ROOT, Checkout
@@ -37,7 +36,7 @@ from harness.core.machine_records import Peaks
 from harness.core.records import EvalReport, Held, Mode
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds.kind import Order
+from harness.kinds.kind import Order, Progress
 from harness.kinds.op import peaks as op_peaks
 from harness.kinds.program.build import ProgramPlan
 from harness.kinds.registry import kind_of, read_submission
@@ -173,7 +172,7 @@ def evaluated_by_kind(file: Path, _: str, problem: str, mode: Mode, **others: ob
     plan = kind_of(made).plan(order)
     if isinstance(plan, ProgramPlan):
         plan = dataclasses.replace(plan, cores=plan.cores[:1], memory_bytes=SOLVERS_BYTES)
-    return evaluate(plan, Silent())
+    return evaluate(plan, Progress())
 
 
 @pytest.fixture

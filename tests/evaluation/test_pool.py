@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from conftest import RANKS, Silent, submission_of
+from conftest import RANKS, submission_of
 from factories import ordered
 from test_hostile import ended, ends_as_told, tried_on
 
@@ -14,6 +14,7 @@ from harness.core.checkout import Checkout
 from harness.core.processes import descendants
 from harness.core.records import EvalReport, Mode
 from harness.evaluation.evaluate import evaluate
+from harness.kinds.kind import Progress
 from harness.kinds.op.plan import make_plan
 from harness.kinds.op.pool import OpPool
 from harness.kinds.registry import find
@@ -41,7 +42,7 @@ def pooled(nothing_left: None) -> Iterator[Callable[..., EvalReport]]:
                 benchmark_timeout_s=timeout_s, benchmark_s=0.05,
             )  # fmt: skip
             plan = make_plan(ordered(found, cases, submission_of(source), mode, "cpu", RANKS))
-            return evaluate(plan, Silent(), pool)
+            return evaluate(plan, Progress(), pool)
 
         yield run
 

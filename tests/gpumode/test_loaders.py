@@ -12,6 +12,7 @@ from places import DATA
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError
 from harness.gpumode.folder import read
+from harness.gpumode.task_folder import task_of
 
 STORED = yaml.safe_load((DATA / "kernelbot_tasks.yaml").read_text())
 TASK: dict[str, Any] = {
@@ -83,7 +84,7 @@ def test_their_loader_takes_what_the_list_says(folder: Path) -> None:
         if OURS[letter]:  # both read the same
             found = theirs.make_task_definition(written(folder, task)).task.to_dict()
             problem = read(folder, Checkout.here())
-            own = problem.own_task(problem.suite("official"))
+            own = task_of(problem, problem.suite("official"))
             assert found == own | {key: None for key, value in found.items() if value is None}, name
 
 

@@ -1,5 +1,6 @@
 """`export --task`: a problem of ours as a KernelBot problem folder, which their loader and ours read."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +113,11 @@ def test_the_timeouts_of_a_staged_task_are_honoured(tmp_path: Path) -> None:
     problem = named("a2a", HERE)
     task = exported("a2a", tmp_path / "out") / "task.yml"
     task.write_text(yaml.safe_dump(yaml.safe_load(task.read_text()) | {"test_timeout": 90, "ranked_timeout": 20}))
-    suite = popcorn._suite(problem, "test", (), None, None, task)
+    asked = popcorn.PopcornOrder(mode="test", cases=task)
+    suite = popcorn._suite(problem, asked, (), task)
     assert (suite.test_timeout_s, suite.ranked_timeout_s) == (60, 10)
-    assert popcorn._suite(problem, "test", (), None, None, tmp_path / "none").test_timeout_s == 610
-    assert popcorn._suite(problem, "test", (), 5, None, task).test_timeout_s == 5
+    assert popcorn._suite(problem, asked, (), tmp_path / "none").test_timeout_s == 610
+    assert popcorn._suite(problem, dataclasses.replace(asked, timeout=5), (), task).test_timeout_s == 5
     task.write_text("test_timeout: soon")
     with pytest.raises(BadFileError, match=r"task.yml: \$\.test_timeout: expected a number"):
         popcorn.timeouts(task)

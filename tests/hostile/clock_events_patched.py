@@ -1,6 +1,6 @@
-"""Has the device's events say that no time has passed.
+"""Has the device's events say that no time has passed: they are a claim that is shown, and never what is ranked.
 
-expect: held roofline: less than the limit
+expect: no gain:
 devices: gpu
 mode: leaderboard
 """

@@ -1,6 +1,8 @@
-"""Works on a stream that nobody waits for: the event that ends the device's clock comes long before the result.
+"""Works on a stream that nobody waits for: what ends the clock comes long before the result.
 
-expect: wrong: device clock
+Work that outlasts a time slice of the device leaves a wrong output; shorter work delays the trusted copy, and counts.
+
+expect: wrong|no gain|held clock: clock
 devices: gpu
 problem: gemm_rs
 mode: benchmark

@@ -1,6 +1,6 @@
 """Leaves another stream as the current one, on which the clock's last event is recorded while the first still works.
 
-expect: wrong|held clock: device
+expect: wrong|no gain|held clock: clock
 devices: gpu
 problem: gemm_rs
 mode: benchmark

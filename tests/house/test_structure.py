@@ -98,7 +98,7 @@ def test_no_object_of_another_package_is_asked_for_a_private_member() -> None:
     [
         ("from harness.ranks.group import _named", ["harness.ranks.group._named"]),
         ("from harness.ranks import group\ngroup._named([1])", ["group._named"]),
-        ("from harness.ranks.group import RankGroup\nRankGroup()._called(1)", ["RankGroup()._called"]),
+        ("from harness.ranks.group import Group\nGroup()._called(1)", ["Group()._called"]),
         ("import harness.ranks._secret", ["harness.ranks._secret"]),
         ("from harness.ranks import group\ngroup.named([1])\nself._named()", []),
         ("from harness.board.runs import _mine", []),

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Silent
 from places import SINGLE
 
 from harness.cli.main import main
@@ -21,7 +20,7 @@ from harness.gpumode.folder import CudaConfig, read
 from harness.judging import verdict
 from harness.kinds import settings
 from harness.kinds.external import programs
-from harness.kinds.kind import Order
+from harness.kinds.kind import Order, Progress
 from harness.kinds.registry import kind_of
 from harness.kinds.settings import Asked
 from harness.machine.host import gpus
@@ -73,7 +72,7 @@ def ran(nvcc: Callable[..., None], nothing_left: None) -> Evaluate:
         problem = setting.problem
         submission = read_submission(problem.default_submission(), Checkout.here().root, problem.lang)
         order = Order(setting=setting, submission=submission, mode="leaderboard", author="tester")
-        return evaluate(kind_of(setting).plan(order), Silent())
+        return evaluate(kind_of(setting).plan(order), Progress())
 
     return run
 

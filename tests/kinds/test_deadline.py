@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from harness.kinds.op.deadline import JUDGING, MAKING, Deadline
+from harness.kinds.op.groups import JUDGING, MAKING, Deadline
 
 
 class Clock:

@@ -13,7 +13,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from conftest import Silent, submission_of
+from conftest import submission_of
 from hypothesis import given
 from hypothesis import strategies as st
 from places import FOLDERS, SINGLE
@@ -45,7 +45,7 @@ from harness.gpumode import result_lines
 from harness.gpumode.folder import read
 from harness.judging import verdict
 from harness.kinds.external import kind as external
-from harness.kinds.kind import Order, Setting
+from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.registry import kind_of
 from harness.machine import host
 from harness.report import board_view, export
@@ -106,13 +106,13 @@ def told(tmp_path: Path, nothing_left: None) -> Evaluate:  # in this order: pyte
             device="cpu",
             world_size=suite.benchmarks[0].world_size,
             evaluator="theirs",
-            seed=seed,
+            evaluator_seed=seed,
         )
         submission = submission or submission_of(problem.default_submission().read_text())
         order = Order(setting=setting, submission=submission, mode=mode, author="tester")
         plan = kind_of(setting).plan(order)
         assert isinstance(plan, external.ExternalPlan)
-        return evaluate(dataclasses.replace(plan, cuda_is_cpu=cuda_is_cpu), Silent())
+        return evaluate(dataclasses.replace(plan, cuda_is_cpu=cuda_is_cpu), Progress())
 
     return run
 
@@ -485,7 +485,7 @@ def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, mo
     submission = submission_of(problem.default_submission().read_text())
     ran, again = (
         recorded.evaluated(
-            setting, submission, "leaderboard", author, Checkout(tmp_path), record=True, progress=Silent()
+            setting, submission, "leaderboard", author, Checkout(tmp_path), record=True, progress=Progress()
         )
         for author in ("ada", "bob")
     )

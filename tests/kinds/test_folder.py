@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Silent, submission_of
+from conftest import submission_of
 from factories import ordered
 from places import FOLDERS, ROOT, SINGLE
 
@@ -30,6 +30,7 @@ from harness.judging.warnings import TEXTS, text_of
 from harness.kinds.folder import rank as folder_trusted
 from harness.kinds.folder import rank_check as folder_check
 from harness.kinds.folder.rank import FolderTrusted
+from harness.kinds.kind import Progress
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.plan import make_plan
 from harness.kinds.registry import find
@@ -73,7 +74,7 @@ def ran(nothing_left: None) -> Evaluate:
             source = submission_of(source or problem.default_submission().read_text())
         world_size = suite.benchmarks[0].world_size
         plan = make_plan(ordered(problem, suite, source, mode, "cpu", world_size), cuda_is_cpu=cuda_is_cpu)
-        return evaluate(plan, Silent())
+        return evaluate(plan, Progress())
 
     return run
 
@@ -458,7 +459,7 @@ def test_a_kernel_on_a_stream_that_waits_for_no_other_is_right_where_inputs_lie_
     problem = read(SINGLE / "wired", Checkout.here())
     suite = dataclasses.replace(problem.suite("official"), benchmark_s=0.1)
     plan = make_plan(ordered(problem, suite, submission_of(ASIDE), "leaderboard", gpus().device, 1))
-    report = evaluate(plan, Silent())
+    report = evaluate(plan, Progress())
     assert verdict.status(report) == "pass", verdict.first_failure(report)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from factories import TIMES, case, entry, report, results
+from factories import TIMES, case, entry, outcome_of, report, results
 from rich.console import Console
 
 from harness.board.digits import round_off
@@ -14,7 +14,8 @@ from harness.board.judgements import entry_cases
 from harness.board.report_json import from_json, to_json
 from harness.core.metrics import MEMORY
 from harness.core.records import Case, CaseResult, Cost, Failure, Passed, Series, Verdict, Verdicts, Wrong
-from harness.kinds.op import memory as op_memory
+from harness.kinds.kind import SubmissionFailed
+from harness.kinds.op import measure as op_measure
 from harness.ranks import wire
 from harness.report import board_view
 from harness.report.evaluation import document_of, further_table
@@ -85,9 +86,9 @@ class Calls:
     def both(self, *place: object) -> tuple[str, str]:
         return self.baseline, self.candidate
 
-    def blamed(self, group: str, case: Case, failure: Failure) -> Failure:
+    def blamed(self, group: str, case: Case, failure: Failure) -> SubmissionFailed:
         assert group == self.candidate
-        return failure
+        return SubmissionFailed(failure)
 
     def verify(self, *indices: int) -> list[Verdicts]:
         verdict = Verdict(passed=self.right, message="" if self.right else "row 3")
@@ -95,7 +96,7 @@ class Calls:
 
 
 def measured(**changes: Any) -> Any:
-    return op_memory.measured(Calls(**changes), case({"m": 1}))  # type: ignore[arg-type]
+    return outcome_of(op_measure.memory_of, Calls(**changes), case({"m": 1}))  # type: ignore[arg-type]
 
 
 def test_either_side_is_watched_on_fresh_inputs() -> None:

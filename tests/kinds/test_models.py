@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Silent
 from corpus.llama import models
 from factories import report
 from recorded import run
+from replaying import replay_of
 from rich.console import Console
 
 from harness.board import report_json
@@ -52,12 +52,11 @@ from harness.judging import correctness
 from harness.judging.figures import figured
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
-from harness.kinds.kind import Order
+from harness.kinds.kind import Order, Progress
 from harness.kinds.model import rank_logits as logits
 from harness.kinds.model.kind import ModelSession, series_of, with_new
 from harness.kinds.model.own_kernels import defined, is_own, share, shares
 from harness.kinds.registry import kind_of, read_submission
-from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting
 from harness.machine import hardware
 from harness.problems.shape_file import find
@@ -540,7 +539,8 @@ def test_a_generation_is_held_only_beyond_what_speculation_can_reach(prompt: int
     peaks = Peaks(flops_per_s=1e15, hbm_bytes_per_s=4.8e12, link_bytes_per_s=4.5e11, source="a test")
     session: Any = SimpleNamespace(plan=SimpleNamespace(problem=LLAMA), peaks=peaks)
     session._step = lambda case: ModelSession._step(session, case)
-    least, stepwise = ModelSession._least(session, case), ModelSession._time(session, case)
+    session._time = lambda case: ModelSession._time(session, case)
+    least, stepwise = ModelSession.least(session, case), ModelSession._time(session, case)
     assert least is not None
     assert stepwise is not None
     first = ModelSession._time(session, with_new(case, 1))
@@ -590,7 +590,7 @@ def played(**changes: Any) -> EvalReport:
         "checker": "logits",
     }
     found = report((*tests, *benchmarks), **(values | changes))
-    return dataclasses.replace(evaluate(replay_of(found, LLAMA), Silent()), run_id=found.run_id)
+    return dataclasses.replace(evaluate(replay_of(found, LLAMA), Progress()), run_id=found.run_id)
 
 
 def shown(width: int = 100) -> tuple[Console, io.StringIO]:
@@ -735,7 +735,7 @@ def evaluated(file: Path, mode: Any) -> EvalReport:
     asked = setting(Asked(problem="llama", file=file, device="cpu", suite="quick"), CHECKOUT)
     one = read_submission(asked.problem, file, CHECKOUT)
     plan = kind_of(asked).plan(Order(setting=asked, submission=one, mode=mode, author="me"))
-    return evaluate(plan, Silent())
+    return evaluate(plan, Progress())
 
 
 def test_the_reference_is_evaluated_and_scores_about_1(tmp_path: Path) -> None:
@@ -757,7 +757,7 @@ def test_our_submission_is_compared_with_the_reference_live(tmp_path: Path) -> N
     asked = setting(Asked(problem="llama", file=file, device="cpu", suite="quick"), CHECKOUT)
     a, b = (read_submission(asked.problem, one, CHECKOUT) for one in (file, None))
     plan = kind_of(asked).plan(Order(setting=asked, submission=b, opponent=a, mode="benchmark", author="me"))
-    found = compare.live(plan, 0.02, Silent())
+    found = compare.live(plan, 0.02, Progress())
     assert (found.metric, found.how, found.a.name, found.b.name) == (TOKENS, "paired", a.name, b.name)
     [row] = found.rows
     assert min(row.a + row.b) > 0

@@ -6,17 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import Silent
 from factories import FAILURES, GEMM_BENCHMARKS, TIMES, failed_benchmark, failed_test, report, results
 from recorded import gpu, run
+from replaying import replay_of
 
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
 from harness.core.records import EvalReport, NotRun, OpTime, Passed, Profile, RankProfile
 from harness.evaluation.evaluate import evaluate
-from harness.kinds.kind import Order, Setting
+from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.registry import KINDS
-from harness.kinds.replay import replay_of
 from harness.problems.shape_file import find
 
 GEMM_RS = find("gemm_rs", Checkout.here())
@@ -59,7 +58,7 @@ def known(found: EvalReport) -> EvalReport:
 def test_a_replay_finds_what_the_report_says(name: str) -> None:
     """Every case, outcome, bound and verdict, and the figures that are computed from them once more."""
     made = REPORTS[name]()
-    found = evaluate(replay_of(made, GEMM_RS), Silent())
+    found = evaluate(replay_of(made, GEMM_RS), Progress())
     assert found.results == made.results
     assert found.figures == made.figures
     assert (found.figures is None) == (name in ("tests only", "profiled"))
@@ -71,7 +70,7 @@ def test_a_replay_finds_what_the_report_says(name: str) -> None:
 @pytest.mark.parametrize("failed", [failed_test, failed_benchmark], ids=lambda failed: failed.__name__)
 def test_a_replay_of_a_failure_ends_where_the_evaluation_did(failed: Callable[..., EvalReport], outcome: Any) -> None:
     made = failed(outcome)
-    found = evaluate(replay_of(made, GEMM_RS), Silent())
+    found = evaluate(replay_of(made, GEMM_RS), Progress())
     assert found.results == made.results
     assert found.figures is None
 
@@ -79,13 +78,13 @@ def test_a_replay_of_a_failure_ends_where_the_evaluation_did(failed: Callable[..
 def test_a_report_that_leaves_a_case_open_is_said_to() -> None:
     made = report(results([Passed(), NotRun()], []), mode="test")
     with pytest.raises(HarnessError, match="does not say what became of test"):
-        evaluate(replay_of(made, GEMM_RS), Silent())
+        evaluate(replay_of(made, GEMM_RS), Progress())
 
 
 def test_the_replay_tells_its_progress_as_any_session_does() -> None:
     told: list[object] = []
 
-    class Telling(Silent):
+    class Telling(Progress):
         def phase(self, name: str) -> None:
             told.append(name)
 

@@ -42,7 +42,7 @@ from harness.evaluation.eta import eta_of
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
-from harness.kinds.kind import Order, Plan
+from harness.kinds.kind import Order, Progress
 from harness.kinds.program.build import ProgramPlan, unfit
 from harness.kinds.program.task import TaskModule, check_here, load_instance, load_task
 from harness.kinds.registry import kind_of, read_submission
@@ -63,15 +63,6 @@ EXAMPLE = {
         "usage_limit": 6,
     }
 }
-
-
-class Silent:
-    """Receives progress events, and drops them."""
-
-    def expect(self, plan: Plan) -> None: ...
-    def phase(self, name: str) -> None: ...
-    def case(self, label: str, index: int, count: int) -> None: ...
-    def note(self, text: str) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -359,7 +350,7 @@ def evaluated(file: Path, mode: str = "test", suite: str = "quick") -> EvalRepor
     short = dataclasses.replace(made.suite, tests=_short(made.suite.tests), benchmarks=_short(made.suite.benchmarks))
     made = dataclasses.replace(made, suite=short)
     order = Order(setting=made, submission=submission, mode=mode, author="me")  # type: ignore[arg-type]
-    return evaluate(kind_of(made).plan(order), Silent())
+    return evaluate(kind_of(made).plan(order), Progress())
 
 
 def _short(cases: tuple) -> tuple:
@@ -558,7 +549,7 @@ def test_a_phase_that_is_too_short_for_a_run_times_out_and_blames_nobody(tmp_pat
     made = setting(Asked(problem="iopddl", suite="quick", timeout_s=0.5), CHECKOUT)
     submission = read_submission(made.problem, program(tmp_path, f"{THRIFTY}print(answer)"), CHECKOUT)
     order = Order(setting=made, submission=submission, mode="test", author="me")
-    [result] = evaluate(kind_of(made).plan(order), Silent()).results
+    [result] = evaluate(kind_of(made).plan(order), Progress()).results
     assert isinstance(result.outcome, TimedOut)
     assert "less time left than a run of 1 s may take; --timeout gives more" in result.outcome.message
 

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Silent
 
 from harness.board import bundle_make, judgements
 from harness.board.entries import Board
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import UsageError
-from harness.kinds.kind import Order
+from harness.kinds.kind import Order, Progress
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.kinds.train import data as train_data
@@ -163,7 +162,7 @@ def session_of(folder: Path, **more: Any) -> TrainSession:
     submission = read_submission(made.problem, None, CHECKOUT)
     plan = kind_of(made).plan(Order(setting=made, submission=submission, mode="leaderboard", author="me"))
     assert isinstance(plan, TrainPlan)
-    return TrainSession(plan, Silent())
+    return TrainSession(plan, Progress())
 
 
 @pytest.fixture
@@ -177,7 +176,7 @@ def test_the_text_stands_in_the_cases_and_its_place_is_told_to_trusted_ranks_alo
     session = session_of(folder, target=30.0)
     plan = session.plan
     case = plan.phases[1].cases[0]
-    assert (case.params["data"], case.params["vocabulary"], case.params["target"]) == (plan.data[:16], 251, 30.0)
+    assert (case.params["data"], case.params["vocabulary"], case.params["target"]) == (plan.data_sha256[:16], 251, 30.0)
     assert plan.hidden == (folder,)
     assert [note.code for note in plan.notes][-1] == "own_data"
     [file] = json.loads(session.files("trusted")[train_data.STAGED])

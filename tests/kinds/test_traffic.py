@@ -11,7 +11,7 @@ from harness.core.decode import decode, encode
 from harness.core.machine_records import LinkTraffic, NoTraffic, Traffic
 from harness.core.records import Held, Measured
 from harness.kinds.op.traffic import TrafficCount
-from harness.machine.link_counters import LinkCounters
+from harness.machine.nvml import LinkCounters
 from harness.ranks.witness import Turn
 from harness.report.traffic import traffic_words
 

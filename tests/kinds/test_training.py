@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Silent
+from factories import outcome_of
+from replaying import replay_of
 from rich.console import Console
 
 from harness.board import report_json
@@ -29,9 +30,8 @@ from harness.evaluation import compare
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
-from harness.kinds.kind import Order
+from harness.kinds.kind import Order, Progress, SubmissionFailed
 from harness.kinds.registry import kind_of, read_submission
-from harness.kinds.replay import replay_of
 from harness.kinds.settings import Asked, setting
 from harness.kinds.train import rank as quality_trusted
 from harness.kinds.train import rank_run as training
@@ -95,6 +95,9 @@ class OneRank:
     def rest(self, group: Any) -> None: ...
     def regain(self, group: Any) -> None: ...
 
+    def blamed(self, group: Any, case: Any, failure: Wrong | Held) -> SubmissionFailed:
+        return SubmissionFailed(failure)
+
     def call(self, group: Any, indices: list[int], clock: str) -> list[Any]:
         group.opened_ns = time.monotonic_ns()
         self.output = self.kernel(self.given)
@@ -143,7 +146,7 @@ def runs(staged: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 def one_run(runs: Runs, seed: int = 1) -> TrainingRun | Wrong | Held:
     runs.make(seed, f"hidden {seed}")
-    return runs.run("candidate")
+    return outcome_of(runs.run, "candidate")
 
 
 def reference_text(name: str = "llama_pretrain") -> str:
@@ -321,7 +324,7 @@ def session_of(name: str = "llama_pretrain", convergence: tuple[int, ...] = ()) 
         size="tiny", target=float(case.params["target"]), batch_size=64, samples=convergence or (1024, 1280)
     )
     rules = dataclasses.replace(plan.rules, convergence=(known,))
-    return TrainSession(dataclasses.replace(plan, rules=rules), Silent())
+    return TrainSession(dataclasses.replace(plan, rules=rules), Progress())
 
 
 def run_of(seconds: float, samples: int = 1024, ending: str = "") -> TrainingRun:
@@ -358,7 +361,7 @@ def test_a_run_that_hands_over_the_same_weights_again_is_held(runs: Any) -> None
 def judged(own: list[TrainingRun], convergence: tuple[int, ...] = ()) -> Any:
     session = session_of(convergence=convergence)
     case = session.plan.suite.benchmarks[0]
-    return session._judged(case, {"candidate": own, "baseline": [run_of(9.0)] * len(own)})
+    return outcome_of(session._judged, case, {"candidate": own, "baseline": [run_of(9.0)] * len(own)})
 
 
 def test_one_run_that_does_not_converge_is_the_slowest_and_two_have_no_score() -> None:
@@ -385,11 +388,11 @@ def test_without_known_runs_those_of_the_same_evaluation_count() -> None:
     case = session.plan.suite.benchmarks[0]
     other = dataclasses.replace(case, params=case.params | {"target": 55.0})
     own, reference = [[run_of(1.0, samples) for samples in runs] for runs in ((512, 512, 256), (1024, 1280, 1024))]
-    held = session._judged(other, {"candidate": own, "baseline": reference})
+    held = outcome_of(session._judged, other, {"candidate": own, "baseline": reference})
     assert isinstance(held, Held)
     assert "3 runs of the reference 1109" in held.evidence
     session.plan.hyperparameters["candidate"] = session.plan.hyperparameters["candidate"] | {"batch_size": 128}
-    assert isinstance(session._judged(other, {"candidate": own, "baseline": reference}), Measured)
+    assert isinstance(outcome_of(session._judged, other, {"candidate": own, "baseline": reference}), Measured)
     assert "no convergence of the reference is known" in str(session.notes[-1].values["text"])
 
 
@@ -593,7 +596,7 @@ def evaluated(source: str | None, mode: str, tmp_path: Path, **asked: Any) -> Ev
     made = dataclasses.replace(made, suite=suite)
     submission: Submission = read_submission(made.problem, path, CHECKOUT)
     order = Order(setting=made, submission=submission, mode=mode, author="me")  # type: ignore[arg-type]
-    return evaluate(kind_of(made).plan(order), Silent())
+    return evaluate(kind_of(made).plan(order), Progress())
 
 
 def test_a_real_evaluation_and_what_boards_and_pages_make_of_it(tmp_path: Path) -> None:
@@ -611,7 +614,7 @@ def test_a_real_evaluation_and_what_boards_and_pages_make_of_it(tmp_path: Path) 
 
     again = report_json.from_json(json.loads(json.dumps(report_json.to_json(report))))
     assert again.results == report.results
-    replayed = evaluate(replay_of(report, find("llama_pretrain", CHECKOUT)), Silent())
+    replayed = evaluate(replay_of(report, find("llama_pretrain", CHECKOUT)), Progress())
     assert (replayed.results, replayed.figures) == (report.results, report.figures)
     assert report.figures is not None
     assert report.figures.score.value == pytest.approx(sorted(time_s.own)[1])

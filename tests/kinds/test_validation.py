@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Silent, submission_of
+from conftest import submission_of
 from places import FOLDERS
 
 from harness.core.checkout import Checkout
@@ -15,7 +15,7 @@ from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import read
 from harness.judging import verdict
 from harness.judging.warnings import text_of
-from harness.kinds.kind import Evaluator, Order, Setting
+from harness.kinds.kind import Evaluator, Order, Progress, Setting
 from harness.kinds.registry import kind_of
 
 EVAL = """\
@@ -50,7 +50,7 @@ def evaluated(tmp_path: Path, nothing_left: None) -> Evaluated:
         setting = Setting(problem=problem, suite=suite, device="cpu", world_size=1, evaluator=evaluator)
         kind = kind_of(setting)
         plan = kind.plan(Order(setting=setting, submission=submission_of(kernel), mode="leaderboard", author="t"))
-        return evaluate(plan, Silent())
+        return evaluate(plan, Progress())
 
     return run
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from harness.board import runs
 from harness.cli import main, result_files
 from harness.cli import tune as tune_verb
-from harness.cli.result_files import JsonFile
+from harness.cli.result_files import ResultFile
 from harness.cli.tune import TuneHostOrder
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import HarnessError, UsageError
@@ -242,7 +242,7 @@ def test_no_setting_is_a_gpus() -> None:
 
 
 def test_what_is_printed_as_json_is_whole(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tune_verb.run(TuneHostOrder(only=("aslr",), json=JsonFile("-"), root=root, uid=1), Checkout(root))
+    tune_verb.run(TuneHostOrder(only=("aslr",), json=ResultFile("json", "-"), root=root, uid=1), Checkout(root))
     found = json.loads(capsys.readouterr().out)
     assert [one["setting"]["name"] for one in found["settings"]] == ["aslr"]
     assert found["caches_blocked"] is None

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Silent
 from factories import ordered
 
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadSubmissionError, Exit
 from harness.core.records import Submission
 from harness.judging.scoring import GPU_MODE, SCORINGS
+from harness.kinds.kind import Progress
 from harness.kinds.op.kind import OpSession, _staged
 from harness.kinds.op.plan import make_plan
 from harness.problems import submission
@@ -166,7 +166,7 @@ def test_candidate_ranks_alone_get_the_modules_and_no_installed_package_comes_be
         (tmp_path / "installed" / "common" / name).write_text("x = 'installed'\n")
     problem = find("a2a", Checkout.here())
     plan = make_plan(ordered(problem, problem.suite("quick"), found, "test", "cpu", 2))
-    with _staged(plan, OpSession(plan, Silent()).files, None) as launch:
+    with _staged(plan, OpSession(plan, Progress()).files, None) as launch:
         assert not (launch.workdir("baseline", 0) / "tuning.py").exists()
         assert not (launch.workdir("trusted", 0) / "common").exists()
         for rank in range(2):

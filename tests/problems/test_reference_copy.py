@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import Silent, submission_of
+from conftest import submission_of
 from places import SINGLE
 
 from harness.core.checkout import Checkout
@@ -13,7 +13,7 @@ from harness.core.records import Case
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import read
 from harness.judging import verdict, warnings
-from harness.kinds.kind import Order, Setting
+from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.op import measure as op_measure
 from harness.kinds.registry import kind_of
 from harness.problems.reference_copy import is_reference
@@ -114,7 +114,7 @@ def test_the_report_says_so_and_a_speedup_other_than_1_is_measured_again(
 
     monkeypatch.setattr(op_measure, "_samples", counted)
     monkeypatch.setattr(op_measure, "_is_one", lambda measured: False)
-    report = evaluate(plan, Silent())
+    report = evaluate(plan, Progress())
     assert verdict.status(report) == "pass"
     is_it = source == CALLS
     assert [one.code for one in report.warnings].count("reference") == is_it

@@ -9,17 +9,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from factories import case
+from factories import case, outcome_of
 from places import HOSTILE
 
 from harness.core.errors import Exit
 from harness.core.records import Crashed, EvalReport, Held, Measured, Raised, TimedOut, Verdict, Verdicts, Wrong
 from harness.judging import verdict
+from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls
 from harness.ranks import clocks, wire
 from harness.ranks.clocks import Budget, due
-from harness.ranks.group import RankGroup
+from harness.ranks.group import Group
 from harness.ranks.program import Program
 from harness.ranks.wire import CallSample
 from harness.ranks.witness import Turn
@@ -54,13 +55,13 @@ def test_the_reference_is_ranked_and_both_sides_have_had_as_many_calls_when_they
     blocks that it is due in."""
     calls: Counter[str] = Counter()
     timed: list[dict[str, int]] = []
-    opened, call, enough = Calls.open, RankGroup.call, clocks.enough
+    opened, call, enough = Calls.open, Group.call, clocks.enough
 
     def opening(self: Calls, *groups: Any) -> None:
         calls.clear()
         opened(self, *groups)
 
-    def calling(self: RankGroup, indices: Any, *how: Any, **more: Any) -> Any:
+    def calling(self: Group, indices: Any, *how: Any, **more: Any) -> Any:
         calls[self.role] += len(indices)
         return call(self, indices, *how, **more)
 
@@ -70,7 +71,7 @@ def test_the_reference_is_ranked_and_both_sides_have_had_as_many_calls_when_they
         return enough(budget, series, elapsed_s)
 
     monkeypatch.setattr(Calls, "open", opening)
-    monkeypatch.setattr(RankGroup, "call", calling)
+    monkeypatch.setattr(Group, "call", calling)
     monkeypatch.setattr(clocks, "enough", first_asked)
     report = evaluated(
         "from reference import ref_kernel as custom_kernel\n", "gemm_rs", mode="leaderboard", burst=burst
@@ -143,12 +144,14 @@ def test_a_case_that_is_measured_twice_has_its_delays_and_counts_elsewhere(monke
         monkeypatch.setattr(calls, name, lambda *_, found=found, **__: found)
     monkeypatch.setattr(calls, "verify", lambda *indices: [Verdicts(strict=RIGHT, gpumode=RIGHT) for _ in indices])
     monkeypatch.setattr(op_measure, "_budget", lambda *_: Budget(seconds=1))
+
+    def fail() -> None:
+        raise SubmissionFailed(Held(check="clock", evidence=""))
+
     probes: list[op_measure.Probe] = []
-    monkeypatch.setattr(
-        op_measure, "_block", lambda *these: probes.append(these[5]) or Held(check="clock", evidence="")
-    )
+    monkeypatch.setattr(op_measure, "_block", lambda *these: probes.append(these[5]) or fail())
     for _ in range(2):
-        op_measure._samples(calls, None, None, contextlib.nullcontext, plan.clocks)  # type: ignore[arg-type]
+        outcome_of(op_measure._samples, calls, None, None, contextlib.nullcontext, plan.clocks)
     first, second = ([(probe.due(at, 1), probe.place(8)) for at in range(400)] for probe in probes)
     assert [late for late, _ in first if late] != []
     assert first != second

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Silent, submission_of
+from conftest import submission_of
 from places import FOLDERS
 
 from harness.core.checkout import Checkout
@@ -17,7 +17,7 @@ from harness.core.records import EvalReport, Mode, Raised
 from harness.evaluation.evaluate import evaluate
 from harness.gpumode.folder import read
 from harness.judging import verdict
-from harness.kinds.kind import Order, Setting
+from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.registry import kind_of
 from harness.machine.host import gpus
 from harness.ranks.captured import REFUSED
@@ -75,7 +75,7 @@ def evaluated(tmp_path: Path, nothing_left: None) -> Evaluated:
         setting = Setting(problem=problem, suite=suite, device=device, world_size=1, is_cpu_asked=device == "cpu")
         order = Order(setting=setting, submission=submission_of(source), mode=mode, author="tester")
         plan = kind_of(setting).plan(order)
-        return evaluate(plan, Silent())
+        return evaluate(plan, Progress())
 
     return run
 

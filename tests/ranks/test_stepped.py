@@ -14,14 +14,16 @@ from typing import Any
 
 import pytest
 import torch
+from factories import outcome_of
 
 from harness.core.decode import DecodeError
 from harness.core.records import Case, Wrong
+from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op import stepped as op_stepped
 from harness.kinds.op.stepped import Stepping
 from harness.ranks import clocks, taking, wire
 from harness.ranks.barrier import Barrier, make_barrier
-from harness.ranks.clocks import Samples
+from harness.ranks.clocks import Budget, Samples, enough
 from harness.ranks.device_witness import DeviceWitness, is_sharp
 from harness.ranks.group import Late
 from harness.ranks.stepped import CALL, COME, COPY, WRITE, Seen, Stepper
@@ -49,7 +51,9 @@ class Played:
         self.barrier = Barrier(make_barrier(WORLD_SIZE), WORLD_SIZE, spin=False)
         self.members = [SimpleNamespace(rank=rank, inbox=[]) for rank in range(WORLD_SIZE)]
         self.processes = SimpleNamespace(poll=lambda seconds: time.sleep(min(seconds, 0.001)))
-        self.watch = SimpleNamespace(check_all=lambda deadline, waiting: None)
+        self.watch = SimpleNamespace(
+            check_all=lambda deadline, waiting: None, wait=lambda seconds, deadline, waiting: time.sleep(seconds)
+        )
         self.engines, self.behave, self.work_s = engines, behave, work_s
         self.epoch, self.early, self.kept_bytes = 0, (), 0
         self.order: list[str] = []  # what the first device did
@@ -263,6 +267,32 @@ def test_honest_calls_count_what_they_take_less_an_empty_one() -> None:
     assert claims_count >= 36
 
 
+def test_what_passes_around_calls_may_drift() -> None:
+    """On an H100 it rose by 60 us while a case was timed, and one shape in fifty was shown up to 20 % too slow."""
+    rng = random.Random(3)
+    for _ in range(20):
+        drift_us = [700 + 10 * place for place in range(14)]
+        own, ref = ([noisy(us, 0, rng, 1, around_us=around)[0] for around in drift_us] for us in (180, 270))
+        found = witness(own, ref)
+        assert found.counted_us()[0] == found.claims_us(own)
+
+
+def test_where_it_cannot_be_told_what_calls_count_more_are_made() -> None:
+    rng = random.Random(4)
+    around_us = [rng.gauss(700, 60) for _ in range(28)]
+    own = [made(EMPTY_US + 180, around + 60) for around in around_us[:14]]
+    samples = Samples(("device", "wall"), 4, True, True, witness([], []))
+    samples.add_stepped(own, [made(EMPTY_US + 270, around) for around in around_us[14:]])
+    assert samples.device is not None
+    assert samples.device.is_unsure
+    budget = Budget(seconds=1.0, min_samples=8)
+    assert not enough(budget, samples, 3.9)
+    assert enough(budget, samples, 4.1)
+    samples.restart()
+    samples.add_stepped(noisy(100, 50, rng, 14), noisy(100, 0, rng, 14))
+    assert not samples.device.is_unsure, "this is clear: they hide work"
+
+
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.98])
 def test_what_is_hidden_counts(seed: int, part: float) -> None:
@@ -336,7 +366,7 @@ def test_a_block_that_waited_for_its_device_is_made_again_before_it_is_wrong(mon
         rivals=("own",),
         make=lambda *_, **__: None,
         fresh=range,
-        blamed=lambda group, case, failure: failure,
+        blamed=lambda group, case, failure: SubmissionFailed(failure),
     )
     stepping.waits = set()
 
@@ -351,7 +381,7 @@ def test_a_block_that_waited_for_its_device_is_made_again_before_it_is_wrong(mon
     samples.restart = lambda: setattr(samples, "restarts", samples.restarts + 1)
     probe = SimpleNamespace(due=lambda *_: None, counts=lambda number: False, restart=lambda: None)
     case = Case(kind="benchmark", params={}, seed=1, world_size=1)
-    blocks = [stepping.block(number, case, budget, samples, probe, None) for number in range(2)]  # type: ignore[arg-type]
+    blocks = [outcome_of(stepping.block, number, case, budget, samples, probe, None) for number in range(2)]
     assert blocks == [None, Wrong(message="off by 1")]
     assert samples.restarts == 1
 

@@ -6,7 +6,8 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from harness.core import metrics
 from harness.core.records import Series
 from harness.core.stats import ratio
+from harness.kinds.op import measure
 from harness.ranks import clocks, credibility
 from harness.ranks.clocks import Budget, Samples, device_us, enough, gpumode_us, relative_error, turns
 from harness.ranks.stopwatch import cloned
@@ -526,3 +528,12 @@ def test_in_bursts_nothing_counts_less_than_it_claims() -> None:
     counted_us = counted_in_bursts(own, [burst_of(100.0, lambda index: 1.0)] * 4)
     assert min(counted_us) >= 99.9
     assert max(counted_us) > 500.0  # what was seen did
+
+
+def test_what_seems_cached_counts_unless_the_reference_seems_to_cache_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside twenty busy processes on two cores the shipped rms_norm was held: a second call in a row had its core."""
+    monkeypatch.setattr(measure, "_cached", lambda calls, stepping, case, group: group)  # named by what it seems to do
+    for baseline, opponent, counts in (("cache", None, ""), ("", None, "keep"), ("cache", "another file", "keep")):
+        calls: Any = SimpleNamespace(plan=SimpleNamespace(opponent=opponent), baseline=baseline)
+        group: Any = "keep"
+        assert measure._cached_beside(calls, None, calls, group) == counts

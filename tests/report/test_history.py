@@ -17,6 +17,7 @@ from rich.console import Console
 
 from harness.board import reports
 from harness.board.entries import Board
+from harness.board.judgements import UNKNOWN_MACHINE
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.core.machine_records import MachineState
@@ -289,7 +290,7 @@ def test_a_run_on_another_machine_is_another_line(tmp_path: Path) -> None:
         store(tmp_path, one)
     found = history.lines(Board(), reports.load_all(tmp_path)[0])
     assert [len(line.runs) for line in found] == [1, 1, 1, 1]
-    assert history.UNKNOWN_MACHINE in {line.group[2] for line in found}
+    assert UNKNOWN_MACHINE in {line.group[2] for line in found}
 
 
 def test_failed_runs_are_shown_and_not_scored(tmp_path: Path) -> None:

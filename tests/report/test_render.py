@@ -13,7 +13,6 @@ from typing import Any, get_args
 
 import factories
 import pytest
-from conftest import Silent
 from factories import (
     A2A_BENCHMARKS,
     CRASHED,
@@ -36,6 +35,7 @@ from factories import (
 from hypothesis import given
 from hypothesis import strategies as st
 from places import SNAPSHOTS
+from replaying import replay_of
 from rich.console import Console
 
 from harness.board import judgements, leaderboard, report_json
@@ -67,8 +67,8 @@ from harness.core.words import both_ends, clean, clean_line, name_lines, rate_te
 from harness.evaluation.evaluate import evaluate
 from harness.judging.figures import SeriesFigures, series_figures
 from harness.kinds.checkers import CHECKERS
+from harness.kinds.kind import Progress
 from harness.kinds.op.plan import make_plan
-from harness.kinds.replay import replay_of
 from harness.problems.shape_file import find
 from harness.report import board_view, evaluation, problems
 from harness.report.document import Document
@@ -782,7 +782,7 @@ ADVICE = {
 def test_after_a_wrong_test_the_checker_says_what_to_compare_with(checker: str) -> None:
     """Advice for an operator is of no use to a solver, a model or a training run."""
     found = replace(failed_test(Wrong(message="off")), checker=checker, mode="test")
-    played = evaluate(replay_of(found, GEMM_RS), Silent())
+    played = evaluate(replay_of(found, GEMM_RS), Progress())
     text = " ".join(shown(played).split())
     assert f"Next: {CHECKERS[checker].after_wrong}" in text
     assert ADVICE[checker] in text
@@ -796,7 +796,7 @@ def test_the_log_that_is_shown_is_the_one_that_the_session_names() -> None:
     failed = replace(failed, logs=("candidate test tiny",))
     logs = {"candidate rank 0": "of another\n", "candidate test tiny": "3 nodes are left\n"}
     found = replace(found, results=(first, failed, *others), logs=logs, world_size=1)
-    text = shown(evaluate(replay_of(found, GEMM_RS), Silent()))
+    text = shown(evaluate(replay_of(found, GEMM_RS), Progress()))
     assert "  the end of its log:\n  | 3 nodes are left\n" in text
     assert "  all logs: runs/" in text
     assert "of another" not in text

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from contests import END, FILE, MINUTE, OPEN, contest, fast, register
 from factories import ENVIRONMENT
+from fake_engine import FakeEngine, Play
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +25,6 @@ from harness.board.judgements import judged
 from harness.contest import acts
 from harness.core.checkout import ROOT, Checkout
 from harness.engine.base import RESULT, Exited, Job, JobDone
-from harness.engine.fake import FakeEngine, Play
 from harness.evaluation.evaluate import new_run_id
 from harness.kinds.settings import Asked
 from harness.problems.submission import digest
@@ -34,7 +34,7 @@ from harness.serve.guard import Guard
 from harness.serve.server import make_service
 from harness.serve.service import Service
 from harness.serve.store import AttemptEnded, NewSubmission, QueueLimits, Store
-from harness.serve.turns import turns
+from harness.serve.tables import turns
 from harness.serve.users import User
 
 TOKEN, ORGANISERS = "everybody's-token-here", "the-organisers-token"

@@ -35,7 +35,7 @@ from harness.problems.shape_file import find, problem_names
 from harness.problems.submission import MAX_BYTES
 from harness.serve import guard, server
 from harness.serve.guard import MAX_BODY_BYTES, is_loopback
-from harness.serve.offers import Offer, ServeOptions, eval_command, finder, leaderboards, offered
+from harness.serve.offers import Offer, ServeOptions, eval_command, leaderboards, offered
 from harness.serve.store import QueueLimits
 from harness.serve.worker import Files
 
@@ -141,8 +141,8 @@ def test_a_profile_that_cannot_be_taken_says_what_is_missing(running: Served) ->
 def profiling(tmp_path: Path) -> Iterator[Served]:
     """A server on a machine that has ncu; what it leaves is played."""
     with served(tmp_path / "serve") as found:
-        known = tuple(replace(one, unprofiled="") for one in found.service.leaderboards)
-        found.service.leaderboards, found.service.find = known, finder(known)
+        known = tuple(replace(one, unprofiled="") for one in found.service.catalogue.leaderboards)
+        found.service.catalogue.leaderboards = known
         reports = [tmp_path / "profile-0-rank-0-report.ncu-rep", tmp_path / "profile-0-rank-0-report.csv"]
         for path in reports:
             path.write_bytes(b"counters")
@@ -563,8 +563,8 @@ def test_a_cuda_folder_is_offered_in_its_language_where_it_can_be_compiled(
 @pytest.mark.parametrize("name", ["a.cu", "b.cuh", "c.cpp", "..cu"])
 def test_a_cuda_source_keeps_its_suffix(name: str, tmp_path: Path) -> None:
     with served(tmp_path / "serve") as found:
-        known = tuple(replace(one, lang="cu") for one in found.service.leaderboards)
-        found.service.leaderboards, found.service.find = known, finder(known)
+        known = tuple(replace(one, lang="cu") for one in found.service.catalogue.leaderboards)
+        found.service.catalogue.leaderboards = known
         with found.client(MINE) as client:
             source = f"//!POPCORN leaderboard {GEMM}\nint x;\n"
             number = submit(client, source, mode="test", name=name)

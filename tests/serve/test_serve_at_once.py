@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from fake_engine import FakeEngine, Play
 from serving import GEMM, GPU, MINE, SOURCE, prepare, service
 
 from harness.engine.base import (
@@ -21,7 +22,6 @@ from harness.engine.base import (
     UnavailableError,
     Waiting,
 )
-from harness.engine.fake import FakeEngine, Play
 from harness.serve.service import Service
 from harness.serve.store import NewSubmission, QueueLimits, Row
 from harness.serve.worker import WAITS

@@ -13,13 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 from conftest import COMMAND
+from fake_engine import FakeEngine, Play
 from serving import MINE, SOURCE, numbers, outcome, prepare, served, service, submit, wait_for
 
 from harness.core.errors import BadFileError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan, line_of
 from harness.core.processes import descendants
 from harness.engine.base import ERR, OUT, RESULT, Exited, Job, JobDone, Lost, Overdue, Running, State, Ticket, Waiting
-from harness.engine.fake import FakeEngine, Play
 from harness.serve.server import only_server
 from harness.serve.store import ATTEMPTS, INTERRUPTED, AttemptEnded, NewSubmission, QueueLimits, Store
 from harness.serve.tables import VERSION
@@ -378,7 +378,7 @@ def test_a_queue_of_the_version_before_is_taken_over(tmp_path: Path) -> None:
     row = store.claim()
     assert row is not None
     assert row.user == "ada"
-    assert (store.closed.all(), store.created.all()) == (frozenset(), {})
+    assert (store.boards.closed(), store.boards.created()) == (frozenset(), {})
     known = store.users.named("ada")
     assert known is not None
     assert not known.is_banned
@@ -400,5 +400,5 @@ def test_points_are_ranked_with_the_most_first_and_times_with_the_least(tmp_path
     assert [row.user for row in store.ranked("amd-gemm-rs", "CPU")] == ["ada", "bob"]
     assert [row.user for row in store.ranked("amd-gemm-rs", "CPU", more_is_better=True)] == ["bob", "ada"]
     store.close()
-    [board] = [one for one in service(tmp_path / "s").leaderboards if one.name == "iopddl"]
+    [board] = [one for one in service(tmp_path / "s").catalogue.leaderboards if one.name == "iopddl"]
     assert (board.score_unit, board.more_is_better) == ("points", True)

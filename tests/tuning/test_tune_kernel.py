@@ -21,7 +21,7 @@ from harness.report.kernel_tuning import document_of
 from harness.report.render import terminal
 from harness.tuning import child, clock, records, search, table, tuner
 from harness.tuning.records import CaseFound, Finalist, KeptRow, TuneOrder, TuneResult
-from harness.tuning.search import PredictedRow, Rates, Tried
+from harness.tuning.search import PredictedRow, Rates, Row, Tried
 
 RATES = Rates(flops_per_s=1e15, hbm_bytes_per_s=4e12, multiprocessors=100)
 
@@ -45,8 +45,8 @@ def candidates(*predicted: float) -> list[PredictedRow]:
     return [PredictedRow(row=(f"row {index}",), predicted_us=us) for index, us in enumerate(predicted)]
 
 
-def measuring(times: dict[str, float | None], asked: list[str]) -> Callable[[tuple[object, ...]], Tried]:
-    def measure(row: tuple[object, ...]) -> Tried:
+def measuring(times: dict[str, float | None], asked: list[str]) -> Callable[[Row], Tried]:
+    def measure(row: Row) -> Tried:
         asked.append(str(row[0]))
         return Tried(row=row, us=times.get(str(row[0]), 50.0))
 
@@ -189,7 +189,7 @@ class DoublingInPlace:
     def exact_kernel(self, data: tuple[torch.Tensor, int]) -> Expected:
         return Expected(value=2 * data[0], noise=torch.zeros(2, 2), dtype=torch.float32)
 
-    def row(self, fields: tuple[object, ...]) -> tuple[object, ...]:
+    def row(self, fields: Row) -> Row:
         return fields
 
     def call(self, row: object, chip: object, data: tuple[torch.Tensor, int]) -> Callable[[], torch.Tensor]:
@@ -318,12 +318,12 @@ def test_a_result_survives_its_file(tmp_path: Path) -> None:
     )  # fmt: skip
     result = TuneResult(gpu="A", cases=(case,), table=("line",))
     records.write(tmp_path / "result.json", result)
-    assert records.read_result(tmp_path / "result.json") == result
+    assert records.read(tmp_path / "result.json", TuneResult) == result
 
 
 def test_an_order_survives_its_file(tmp_path: Path) -> None:
     records.write(tmp_path / "order.json", ORDER)
-    assert records.read_order(tmp_path / "order.json") == ORDER
+    assert records.read(tmp_path / "order.json", TuneOrder) == ORDER
 
 
 @pytest.mark.parametrize(

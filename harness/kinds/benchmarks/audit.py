@@ -18,10 +18,9 @@ from typing import Any
 from harness.core.checkout import ROOT
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import BadFileError, HarnessError
-from harness.core.files import read_text
+from harness.core.files import read_text, write_files
 from harness.core.records import Params, param_text
 from harness.core.words import cut_line
-from harness.kinds import staging
 from harness.kinds.benchmarks.problem import SMALL, BenchmarkProblem, batch_of
 from harness.problems.problem import OFFICIAL, Problem
 from harness.process.child import run_child, search_path, signal_name
@@ -134,7 +133,7 @@ def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] 
     environ = {**os.environ, "PATH": search_path(), "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryDirectory(prefix="kernel-eval-") as name:
         folder = Path(name)
-        staging.write(folder, problem.staged())
+        write_files(folder, problem.staged())
         ended = run_child([sys.executable, "-m", PROGRAM, json.dumps(order)], folder, environ, limit_s)
     if ended.code is None:
         return f"takes more than {limit_s:g} s here"

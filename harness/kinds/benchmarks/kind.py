@@ -1,15 +1,12 @@
 """What the kinds have in common whose problems are other benchmarks' files."""
 
 import ast
-from dataclasses import replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout
-from harness.core.records import Submission, Warning
+from harness.core.records import Submission
 from harness.kinds.benchmarks.problem import BenchmarkProblem, check_defines
-from harness.kinds.kind import Order, Plan
 from harness.kinds.op.kind import OpKind
-from harness.kinds.op.plan import OpPlan
 from harness.problems.problem import Problem
 
 
@@ -26,13 +23,9 @@ class BenchmarkKind(OpKind):
         check_defines(found, problem)
         return found
 
-    def plan(self, order: Order) -> Plan:
-        """An op's plan. The problem's own code as the submission is known as the reference."""
-        plan = super().plan(order)
-        assert isinstance(plan, OpPlan)
-        if order.opponent is None and _same(order.submission.source, plan.problem.start()):
-            plan = replace(plan, is_reference=True, notes=(*plan.notes, Warning(code="reference")))
-        return plan
+    def is_reference(self, submission: Submission, problem: Problem) -> bool:
+        """The problem's own code as the submission is known as the reference."""
+        return super().is_reference(submission, problem) or _same(submission.source, problem.start())
 
 
 def _same(one: str, other: str) -> bool:

@@ -4,14 +4,16 @@ import ast
 import hashlib
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.core.checkout import shown
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.core.files import read_text
-from harness.core.records import Case, Kind, Param, Params, Submission
+from harness.core.records import Case, Cost, Kind, Param, Params, Ranking, Submission
+from harness.gpumode.folder import AnyParams
 from harness.problems.problem import DEFAULT_BENCHMARK_S, OFFICIAL, Problem, Suite
 
 TIMEOUT_S = 600.0  # of each phase on GPUs
@@ -33,6 +35,11 @@ class BenchmarkProblem(Problem):
     needed: tuple[str, ...]
     entry: str
     theirs: str
+    ranking_by: Ranking = "geom"
+    params_type: type[Any] = AnyParams
+    cost_of: Callable[[Any, int], Cost] | None = None
+    is_upstream: bool = True
+    checker: str = "benchmark"
 
     def staged(self) -> dict[str, bytes]:
         return dict(self.files)

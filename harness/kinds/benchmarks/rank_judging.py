@@ -9,7 +9,7 @@ import contextlib
 import copy
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -328,6 +328,46 @@ def weakness(inputs: Any, right: Any, tolerance: Callable[[torch.dtype], float])
         return f"weak problem: zeros pass its own tolerance in more than {MOSTLY:.0%} of the result"
     is_alike = alike is not None and close(alike, right, tolerance)[0]
     return "weak problem: an input passes as the result, by its own tolerance" if is_alike else ""
+
+
+def device_of(data: Any) -> torch.device:
+    """Where the call's input is."""
+    kind: str = data["device"]
+    return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
+
+
+class JudgedReference:
+    """A reference that says what is right. An input is a dict that has the call's own in `inputs`; `ref_kernel` takes
+    it. If the reference is collective, every rank calls all of this alike, and `agreed` is as Judging has it."""
+
+    def __init__(self, ref_kernel: Callable[[Any], Any], agreed: Callable[[bool], bool] = bool) -> None:
+        self.ref_kernel, self.agreed = ref_kernel, agreed
+        self.judging: dict[Hashable, Judging] = {}
+
+    def right_value(self, data: Any, inputs: Any = None) -> Any:
+        """What the reference returns for that input, or with these inputs in it, which stay as they are."""
+        return self.ref_kernel(data | {"inputs": copied(data["inputs"] if inputs is None else inputs)})
+
+    def judging_of(self, key: Hashable, data: Any) -> Judging:
+        """How results for inputs of that key are judged, here for this one."""
+
+        def run(inputs: Any) -> Any:
+            return self.right_value(data, inputs)
+
+        judging = self.judging.setdefault(key, Judging(run, self.agreed))
+        judging.run = run
+        return judging
+
+    def depends(self, judging: Judging, data: Any, other: Any) -> bool:
+        """Whether the right results of two inputs differ on some rank."""
+        assert judging.parts is not None
+        values, others = (judging.value(one["inputs"]) for one in (data, other))
+        return not self.agreed(is_same(values, others, judging.parts))
+
+    def rounded(self, data: Any, dtype: torch.dtype) -> Any:
+        """The reference's result as a kernel finds it that keeps inputs and results in that dtype."""
+        found = self.right_value(data, mapped(data["inputs"], lambda tensor: through(tensor, dtype)))
+        return mapped(found, lambda tensor: through(tensor, dtype))
 
 
 class Draws(TorchFunctionMode):

@@ -24,6 +24,7 @@ from harness.core.metrics import THEIRS
 from harness.core.records import (
     Case,
     Crashed,
+    EvalReport,
     Failure,
     Measured,
     Mode,
@@ -42,17 +43,15 @@ from harness.core.words import TAIL_CHARS, cut_line
 from harness.gpumode.folder import TaskProblem, cases_text, read
 from harness.gpumode.result_lines import number, parse, profile_text
 from harness.kinds import staging
-from harness.kinds.conditions import conditions
 from harness.kinds.external.programs import LANGUAGES, EvaluatorProgram
 from harness.kinds.external.validation import validated
 from harness.kinds.gpu_only import refuse_gpu_only
-from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
-from harness.kinds.phases import planned
-from harness.kinds.plain import PlainKind, PlainSession
+from harness.kinds.kind import Kind, Order, Phase, Plan, Progress, Session, SubmissionFailed
+from harness.kinds.phases import conditions, planned
 from harness.machine import host
 from harness.problems.problem import Problem
 from harness.process import compile_cache, cuda_shim_site
-from harness.process.child import Ended, run_child, signal_name
+from harness.process.child import run_child, signal_name
 
 EvalMode = Literal["test", "benchmark", "leaderboard", "profile"]
 # What eval.py is run in for a phase of each of our modes.
@@ -75,9 +74,8 @@ EXITS = {110: "a CUDA call failed", 111: "it was given no POPCORN_FD", 112: "it 
 
 @dataclass(frozen=True, kw_only=True)
 class ExternalPlan(Plan):
-    """`seed` is the evaluator's secret, None where it has none; with `cuda_is_cpu`, "cuda" means the CPU to it."""
+    """`evaluator_seed` is None where the evaluator has no secret; with `cuda_is_cpu`, "cuda" means the CPU to it."""
 
-    seed: int | None = None
     cuda_is_cpu: bool = False
 
     @property
@@ -104,54 +102,6 @@ class EvaluatorRun:
     name: str = "eval.py"
 
 
-def told_by(ended: Ended, name: str) -> EvaluatorRun:
-    """The run with its result lines read."""
-    return EvaluatorRun(code=ended.code, told=parse(ended.result), stdout=ended.stdout, stderr=ended.stderr, name=name)
-
-
-class ExternalKind(PlainKind):
-    """A problem folder's own eval.py, asked for by `--eval theirs`; no folder is of this kind by itself."""
-
-    def read(self, place: Path, checkout: Checkout) -> Problem:
-        return read(place, checkout)
-
-    def plan(self, order: Order) -> Plan:
-        """The runs of eval.py that make up the mode. Raises UsageError for a problem without an eval.py."""
-        setting = order.setting
-        problem = setting.problem
-        if not isinstance(problem, TaskProblem):
-            raise UsageError(f"--eval theirs: {problem.name} is no problem folder with an eval.py; leave it out")
-        LANGUAGES[problem.lang].check(problem, setting.is_cpu_asked)
-        cuda_is_cpu, notes = conditions(setting, order.submission)
-        task = problem.task
-        # Where the last shape ranks, KernelBot runs no other.
-        kept = 1 if task.ranking_by == "last" else len(task.benchmarks)
-        suite = replace(setting.suite, benchmarks=setting.suite.benchmarks[-kept:])
-        placed = problem.with_world_size(suite, setting.world_size)
-        seed = task.seed if setting.seed is None else setting.seed
-        return planned(
-            ExternalPlan,
-            order,
-            kind="external",
-            suite=placed,
-            checker="theirs",
-            secret=seed or 0,
-            opponent=None,
-            confined=False,
-            nodes=1,
-            notes=(Warning(code="theirs"), *notes),
-            seed=seed,
-            cuda_is_cpu=cuda_is_cpu,
-        )
-
-    @contextlib.contextmanager
-    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """A staged folder, in which eval.py is run; gone when the `with` ends."""
-        assert isinstance(plan, ExternalPlan)
-        with staging.workplace(plan) as (folder, cache):
-            yield ExternalSession(plan, progress, folder, cache)
-
-
 def check_codes(ran: EvaluatorRun, mode: EvalMode, name: str) -> None:
     """Raises BadFileError or UsageError where eval.py says by its exit code that it was not asked as it wants."""
     said = ran.stderr.strip()[-TAIL_CHARS:]
@@ -161,15 +111,13 @@ def check_codes(ran: EvaluatorRun, mode: EvalMode, name: str) -> None:
         raise UsageError(f"{name}: its eval.py does not know the mode {mode} (exit 2): {said}")
 
 
-class ExternalSession(PlainSession):
+class ExternalSession(Session):
     """The runs of eval.py. A phase of ours is one run or several, made when the first of its cases is asked for."""
 
     plan: ExternalPlan
 
-    def __init__(self, plan: ExternalPlan, progress: Progress, folder: Path, cache: Path) -> None:
+    def __init__(self, plan: ExternalPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
-        self.folder = folder
-        self.environ = self._environ(folder, cache)
         self.outcomes: list[Outcome] = []  # of the phase's cases, once it has run
         self.profiles: list[str] = []  # of those that were profiled
         self.at = 0
@@ -177,7 +125,14 @@ class ExternalSession(PlainSession):
         self.validation: tuple[Warning, ...] = ()  # its verdict, once the submission has been ranked
         self.program: EvaluatorProgram
 
-    def prepare(self) -> Passed | Failure:
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """With a staged folder, in which eval.py is run; gone when the `with` ends."""
+        with staging.workplace(self.plan) as (self.folder, cache):
+            self.environ = self._environ(self.folder, cache)
+            yield
+
+    def prepare(self) -> None:
         """Compiles the program, or what the submission compiles at its import."""
         problem, submission = self.plan.task_problem, self.plan.submission
         language = LANGUAGES[problem.lang]
@@ -194,11 +149,10 @@ class ExternalSession(PlainSession):
             self.logs["compile"] = built.log
             self.phases_s["compile"] = time.monotonic() - began
         if not isinstance(built.program, EvaluatorProgram):
-            return built.program
+            raise SubmissionFailed(built.program)
         self.program = built.program
         for name in files.keys() - self.program.files.keys():  # sources of what was compiled
             (self._staged / name).unlink(missing_ok=True)
-        return Passed()
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
@@ -228,19 +182,20 @@ class ExternalSession(PlainSession):
             return [(f"profile {index}", (case,)) for index, case in enumerate(cases)]
         return [(mode, cases)]
 
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case) -> None:
         """eval.py's word on the next case."""
         outcome = self.outcomes[self.at]
         self.at += 1
-        return Checked(outcome=Passed() if isinstance(outcome, Measured) else outcome)
+        if not isinstance(outcome, Measured | Passed):
+            raise SubmissionFailed(outcome)
 
-    def measure(self, case: Case) -> Measured | Failure:
+    def measure(self, case: Case) -> Measured:
         """The times that eval.py tells of the case that was just checked."""
         outcome = self.outcomes[self.at - 1]
         assert isinstance(outcome, Measured), "a case that is right was timed"
         return outcome
 
-    def profile(self, case: Case) -> Profile | Failure:
+    def profile(self, case: Case) -> Profile:
         """eval.py's profile is a text."""
         return Profile(ranks=(), trace_json="", text=self.profiles[self.at - 1])
 
@@ -249,9 +204,9 @@ class ExternalSession(PlainSession):
         name = self.logged.get(case.kind)
         return (name,) if name else ()
 
-    def account(self) -> Account:
-        """The logs of eval.py, and the verdict of a validation as a note."""
-        return replace(super().account(), warnings=self.validation)
+    def completed(self, report: EvalReport) -> EvalReport:
+        """With the verdict of a validation as a note."""
+        return replace(super().completed(report), warnings=self.validation)
 
     def _run(self, mode: EvalMode, label: str, placed: tuple[Params, ...]) -> list[Outcome]:
         """One run of eval.py, and what became of each of its cases. Where one has failed, the run is made again with
@@ -296,7 +251,8 @@ class ExternalSession(PlainSession):
         cases.write_text(cases_text(placed), encoding="utf-8")
         command = [*self.program.command, mode, str(cases)]
         ended = run_child(command, self._staged, self.environ, self._limit_s(mode))
-        return told_by(ended, Path(self.program.command[-1]).name)
+        name, told = Path(self.program.command[-1]).name, parse(ended.result)
+        return EvaluatorRun(code=ended.code, told=told, stdout=ended.stdout, stderr=ended.stderr, name=name)
 
     def _refused(self, ran: EvaluatorRun, outcome: Outcome, control: str) -> UsageError:
         """The error that says why the folder does not run here, beginning with the reason."""
@@ -335,8 +291,8 @@ class ExternalSession(PlainSession):
         """The user's, without what a submission has no business to know."""
         order = self.plan
         environ = staging.environ_of(cache)
-        if order.seed is not None:
-            environ["POPCORN_SEED"] = str(order.seed)
+        if order.evaluator_seed is not None:
+            environ["POPCORN_SEED"] = str(order.evaluator_seed)
         if order.task_problem.task.multi_gpu:
             environ["POPCORN_GPUS"] = str(host.gpus().count or order.world_size)
         if order.cuda_is_cpu:
@@ -352,6 +308,44 @@ class ExternalSession(PlainSession):
         task, ranks = self.plan.task_problem.task, {"world_size": self.plan.world_size}
         cases = task.tests if phase.name == "test" else task.benchmarks[-len(phase.cases) :]
         return tuple({**case, **ranks} if "world_size" in case else case for case in cases)
+
+
+class ExternalKind(Kind):
+    """A problem folder's own eval.py, asked for by `--eval theirs`; no folder is of this kind by itself."""
+
+    session_type = ExternalSession
+
+    def read(self, place: Path, checkout: Checkout) -> Problem:
+        return read(place, checkout)
+
+    def plan(self, order: Order) -> Plan:
+        """The runs of eval.py that make up the mode. Raises UsageError for a problem without an eval.py."""
+        setting = order.setting
+        problem = setting.problem
+        if not isinstance(problem, TaskProblem):
+            raise UsageError(f"--eval theirs: {problem.name} is no problem folder with an eval.py; leave it out")
+        LANGUAGES[problem.lang].check(problem, setting.is_cpu_asked)
+        cuda_is_cpu, notes = conditions(setting, order.submission)
+        task = problem.task
+        # Where the last shape ranks, KernelBot runs no other.
+        kept = 1 if task.ranking_by == "last" else len(task.benchmarks)
+        suite = replace(setting.suite, benchmarks=setting.suite.benchmarks[-kept:])
+        placed = problem.with_world_size(suite, setting.world_size)
+        seed = task.seed if setting.evaluator_seed is None else setting.evaluator_seed
+        return planned(
+            ExternalPlan,
+            order,
+            kind="external",
+            suite=placed,
+            checker="theirs",
+            secret=seed or 0,
+            opponent=None,
+            confined=False,
+            nodes=1,
+            notes=(Warning(code="theirs"), *notes),
+            evaluator_seed=seed,
+            cuda_is_cpu=cuda_is_cpu,
+        )
 
 
 def _how(ran: EvaluatorRun) -> tuple[int | None, Mapping[str, str], str]:

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from harness.core.checkout import shown
 from harness.core.errors import UsageError
@@ -51,35 +50,20 @@ class Built:
     log: str = ""
 
 
-class Language(Protocol):
-    """How evaluators in one language are built."""
-
-    def check(self, problem: TaskProblem, is_cpu_asked: bool) -> None:
-        """Raises UsageError where this machine cannot build or run them."""
-        ...
-
-    def compiles(self, submission: Submission) -> bool:
-        """Whether building takes a compiler, and so a while."""
-        ...
-
-    def build(self, problem: TaskProblem, files: Mapping[str, bytes], submission: Submission, run: Run) -> Built:
-        """Builds it of the staged `files`, which lie in the folder that `run` runs in."""
-        ...
-
-
 class Python:
-    """eval.py, which imports the submission. Code that the submission compiles at its import is compiled ahead, by
-    running the submission alone."""
+    """How evaluators are built, here eval.py, which imports the submission. Code that the submission compiles at its
+    import is compiled ahead, by running the submission alone."""
 
     def check(self, problem: TaskProblem, is_cpu_asked: bool) -> None:
-        """Python runs wherever this does."""
+        """Raises UsageError where this machine cannot build or run them. Python runs wherever this does."""
 
     def compiles(self, submission: Submission) -> bool:
-        """Whether the submission's text says that it compiles something."""
+        """Whether building takes a compiler, and so a while: here by the submission's text."""
         return compile_cache.compiles(submission)
 
     def build(self, problem: TaskProblem, files: Mapping[str, bytes], submission: Submission, run: Run) -> Built:
-        """Nothing is built; a submission that fails here fails in its first run too."""
+        """Builds it of the staged `files`, which lie in the folder that `run` runs in. Here nothing is built; a
+        submission that fails here fails in its first run too."""
         assert isinstance(problem.task.config, PythonConfig)
         log = ""
         if self.compiles(submission):
@@ -88,7 +72,7 @@ class Python:
         return Built(program=EvaluatorProgram(files=files, command=(sys.executable, problem.task.config.main)), log=log)
 
 
-class Cuda:
+class Cuda(Python):
     """A program of CUDA C++. It runs in a folder without its sources, as KernelBot's."""
 
     def check(self, problem: TaskProblem, is_cpu_asked: bool) -> None:
@@ -127,7 +111,7 @@ class Cuda:
         )
 
 
-LANGUAGES: dict[str, Language] = {"py": Python(), "cu": Cuda()}
+LANGUAGES: dict[str, Python] = {"py": Python(), "cu": Cuda()}
 
 
 def nvcc() -> str | None:

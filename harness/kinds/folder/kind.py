@@ -7,11 +7,11 @@ from pathlib import Path
 from harness.core.checkout import Checkout
 from harness.core.records import Warning
 from harness.gpumode import folder
-from harness.kinds.kind import Order, Plan
+from harness.kinds.kind import Order
 from harness.kinds.op.kind import OpKind
 from harness.kinds.op.plan import OpPlan
-from harness.problems.graphs import captures
 from harness.problems.problem import Problem
+from harness.problems.python_text import captures_graphs
 from harness.ranks import wire
 
 IN_FLIGHT_BYTES = 1 << 30  # what a folder's own eval.py, which has one input at a time, leaves room for on any GPU
@@ -30,11 +30,10 @@ class FolderKind(OpKind):
         """The problem folder. Raises BadFileError for one that does not fit; UsageError for one in another language."""
         return folder.read(place, checkout)
 
-    def plan(self, order: Order) -> Plan:
+    def plan(self, order: Order) -> OpPlan:
         """An op's plan, with less room for several inputs at a time and for what groups keep."""
         plan = super().plan(order)
-        assert isinstance(plan, OpPlan)
-        if captures(plan.problem.staged().get("eval.py", b"").decode(errors="replace")):
+        if captures_graphs(plan.problem.staged().get("eval.py", b"").decode(errors="replace")):
             plan = replace(plan, notes=(*plan.notes, Warning(code="captured")))
         task = plan.problem.task if isinstance(plan.problem, folder.TaskProblem) else None
         if plan.mode == "leaderboard" and task and task.validation:

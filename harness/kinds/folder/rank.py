@@ -7,7 +7,6 @@ from typing import Any
 
 from harness.core.records import Params, Verdict, Verdicts
 from harness.kinds.folder import rank_check
-from harness.kinds.folder.rank_generate import generated
 from harness.ranks import payload, wire
 from harness.ranks.shared_buffer import Source
 from harness.ranks.trusted import Trusted
@@ -28,7 +27,7 @@ class FolderTrusted(Trusted):
 
     def make_input(self, params: Params, spec: wire.InputSpec) -> Any:
         order = self.order
-        return generated(self.reference.generate_input, params, order.rank, order.world_size, spec.seed)
+        return rank_check.generated(self.reference.generate_input, params, order.rank, order.world_size, spec.seed)
 
     def make_inputs(self, command: wire.MakeInputs) -> wire.Reply:
         self.seeds = [spec.seed for spec in command.inputs]

@@ -1,19 +1,31 @@
-"""The verdict on outputs of a KernelBot problem folder, which is its own check_implementation's.
+"""A KernelBot problem folder's own functions, called as they want to be: generate_input makes inputs, and the verdict
+on outputs is check_implementation's.
 
 Looser than the strict checker (judging.correctness): the folder says how far off a result may be, and there are no
 hardened inputs. Where a result that it takes is not of the make of the reference's (type, dtype, shape, device, and
 finite wherever the reference's is), that is worth a note. Knows tensors and trees of them; knows nothing of processes.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from harness.core.records import Verdict
+from harness.core.records import Params, Verdict
 from harness.ranks.wire import Output
 
 SHOWN_CHARS = 2000  # of what a check says
+
+
+def generated(generate_input: Callable[..., Any], params: Params, rank: int, world_size: int, seed: int) -> Any:
+    """The result of generate_input for a case. It gets those of rank, world_size and seed that it has parameters for,
+    and lists as tuples, as evaluators of GPU MODE that take lists do."""
+    where = {"rank": rank, "world_size": world_size, "seed": seed}
+    parameters = inspect.signature(generate_input).parameters
+    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        where = {name: value for name, value in where.items() if name in parameters}
+    return generate_input(**params, **where)
 
 
 def unlike(output: Output, value: Any, expected: Any) -> str:

@@ -8,7 +8,6 @@ import ast
 from pathlib import Path
 
 from harness.core.checkout import Checkout
-from harness.gpumode.folder import AnyParams
 from harness.kinds.benchmarks.kind import BenchmarkKind
 from harness.kinds.benchmarks.problem import (
     BenchmarkProblem,
@@ -48,14 +47,9 @@ class KernelBenchKind(BenchmarkKind):
             folder=place,
             shapes_path=place,
             submissions_folder=place.parent,
-            ranking_by="geom",
             suites=suites_of([sizes := constants(tree)], SEED, 1, batch_of(sizes)),
-            params_type=AnyParams,
-            cost_of=None,
             multi_gpu=False,
-            is_upstream=True,
             is_one_file=True,
-            checker="benchmark",
             kind="kernelbench",
             files=glue("kernelbench", "sizes") | {STAGED: place.read_bytes()},
             needed=(STAGED,),

@@ -19,14 +19,14 @@ from harness.kinds.benchmarks.rank_judging import (
     MEMORY_PARTS,
     SAME,
     Draws,
+    JudgedReference,
     Judging,
     Right,
     are_finite,
     close,
-    copied,
+    device_of,
     flat,
     harden_drawn,
-    is_same,
     leaves_of,
     mapped,
     through,
@@ -151,12 +151,6 @@ def _generators() -> list[Tensor]:
     return states + ([torch.cuda.get_rng_state()] if torch.cuda.is_available() else [])
 
 
-def device_of(data: Any) -> torch.device:
-    """Where the call's input is."""
-    kind: str = data["device"]
-    return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
-
-
 class CalledModel:
     """A class of models as a kernel: makes the model that an input's parameters are of, keeps it, calls it."""
 
@@ -189,15 +183,15 @@ def adapt(submission: Any) -> Any:
     return CalledModel(make, takes_over=True, module=submission)
 
 
-class Reference:
+class Reference(JudgedReference):
     """The problem's inputs, its reference, and what it says is right."""
 
     def __init__(self) -> None:
-        self.ref_kernel = CalledModel(problem().Model, takes_over=False)
+        self.model = CalledModel(problem().Model, takes_over=False)
+        super().__init__(self.model)
         self.free: Any = ()
         self.level: int | None = None  # of hardening; None before it is known
         self.weights: int | None = None  # the seed of parameters for hardened inputs
-        self.judging: dict[int, Judging] = {}  # by the seed of parameters
         self.roomy: Any = None  # the sizes that the machine has the memory for
         self.is_checked = False
 
@@ -236,17 +230,11 @@ class Reference:
                 tensor.copy_(was)
         return data
 
-    def right_value(self, data: Any) -> Any:
-        """What the reference returns for that input, which stays as it is."""
-        return self.ref_kernel(data | {"inputs": copied(data["inputs"])})
-
     def exact_kernel(self, data: Any) -> Right:
         """What is right. Raises ValueError for a problem whose result is the same whatever its inputs."""
-        judging = self.judging.get(data["weights"])
-        if judging is None:
-            judging = Judging(lambda inputs: self.right_value(data | {"inputs": inputs}))
-            self.judging = {data["weights"]: judging}
-        judging.run = lambda inputs: self.right_value(data | {"inputs": inputs})
+        if data["weights"] not in self.judging:  # the seed of parameters, of which one model is kept
+            self.judging.clear()
+        judging = self.judging_of(data["weights"], data)
         right = judging.right(data["inputs"])
         if not self.is_checked and data["weights"] == self.weights:
             self.is_checked = True
@@ -255,10 +243,8 @@ class Reference:
 
     def check_dependence(self, data: Any, judging: Judging) -> None:
         """Raises ValueError if the result is the same for another input."""
-        assert judging.parts is not None
         other = self.harden(self.generate_input(0, 1, data["seed"] ^ 1, **data["sizes"]), data["seed"] ^ 1)
-        values = [judging.value(one["inputs"]) for one in (data, other)]
-        if leaves_of(data["inputs"]) and is_same(values[0], values[1], judging.parts):
+        if leaves_of(data["inputs"]) and not self.depends(judging, data, other):
             raise ValueError(SAME)
 
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
@@ -268,13 +254,13 @@ class Reference:
         return passed, weakness(data["inputs"], right, tolerance) if passed else message
 
     def rounded(self, data: Any, dtype: torch.dtype) -> Any:
-        """The reference's result as a kernel finds it that keeps inputs, parameters and results in that dtype."""
-        model = self.ref_kernel.of(data).model
+        """With parameters in that dtype too."""
+        model = self.model.of(data).model
         kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         model.load_state_dict(mapped(kept, lambda tensor: through(tensor, dtype)))
-        found = self.ref_kernel(data | {"inputs": mapped(data["inputs"], lambda tensor: through(tensor, dtype))})
+        found = super().rounded(data, dtype)
         model.load_state_dict(kept)
-        return mapped(found, lambda tensor: through(tensor, dtype))
+        return found
 
 
 def check_memory() -> None:

@@ -6,15 +6,13 @@ better by the other: the rate is of the whole generation, prompt included. A gen
 the logits that it ends with.
 """
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.core.errors import UsageError
 from harness.core.metrics import MEMORY, STEP, TOKENS, TTFT
-from harness.core.records import Bound, Case, Failure, Measured, Series
+from harness.core.records import Bound, Case, Measured, Series
 from harness.core.stats import median
-from harness.kinds.kind import Order, Plan, Progress, Session
+from harness.kinds.kind import Order
 from harness.kinds.model.own_kernels import defined, is_own, share, shares
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls
@@ -27,64 +25,23 @@ LEAST_SAMPLES = 8  # of a generation, which is long beside a kernel
 PROFILED_STEPS = 4  # beyond the first token: traces of long generations are too large to read
 
 
-class ModelKind(OpKind):
-    """Problems whose shape file says `kind: model`."""
-
-    checkers: tuple[str, ...] = ("logits",)
-    is_pooled = False
-
-    def plan(self, order: Order) -> Plan:
-        """Our ranks' plan, on the host's clock alone. Raises UsageError where a case lacks a parameter."""
-        # One launch: what a further one measures again are times of calls, and a model's series are rates.
-        plan = super().plan(replace(order, setting=replace(order.setting, launches=1)))
-        assert isinstance(plan, OpPlan)
-        for case in (case for phase in plan.phases for case in phase.cases):
-            if lacking := [name for name in ("batch", "prompt", "new") if name not in case.params]:
-                raise UsageError(f"{plan.problem.name}: {case.label} has no {lacking[0]}, which a model's cases need")
-        budget = replace(plan.budget, min_samples=LEAST_SAMPLES, block=min(plan.budget.block, LEAST_SAMPLES // 2))
-        return replace(plan, clocks=plan.clocks[:1], budget=budget, has_controls=False)
-
-    @contextlib.contextmanager
-    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """Starts the groups in a staged folder; every rank has ended when the `with` does."""
-        assert isinstance(plan, OpPlan)
-        session = ModelSession(plan, progress)
-        with session.running():
-            yield session
-
-
 class ModelSession(OpSession):
     """The groups of one evaluation: checks are an op's, measurements a model's."""
 
-    def measure(self, case: Case) -> Measured | Failure:
+    def measure(self, case: Case) -> Measured:
         """First tokens, whole generations, memory, and the share of own kernels."""
         self.goes_on("measure")
+        with self.guarded():
+            return self._measured(case)
+
+    def _measured(self, case: Case) -> Measured:
         first_case = with_new(case, 1)
-        first = self._within_limits(
-            lambda: op_measure.measure(
-                self.calls, self.stepping, first_case, self._time(first_case), self.peaks, self.watch.timing
-            )
-        )
-        if not isinstance(first, Measured):
-            return first
-        whole = self._within_limits(
-            lambda: op_measure.measure(
-                self.calls, self.stepping, case, self._least(case), self.peaks, self.watch.timing
-            )
-        )
-        if not isinstance(whole, Measured):
-            return whole
-        kernels: tuple[float | None, dict[str, float]] | Failure = None, {}
+        first, whole = self.sampled(first_case), self.sampled(case)
+        kernels: tuple[float | None, dict[str, float]] = None, {}
         if self.plan.opponent is None:  # the profiler would show a file its role, and a comparison does not need it
-            kernels = self.guarded(lambda: self._own_kernels(case))
-        if not isinstance(kernels, tuple):
-            return kernels
-        told = whole.by_name.get(MEMORY.name)
-        memory = told if told is not None else self.guarded(lambda: _memory(self.calls))
-        if not isinstance(memory, Series):
-            return memory
-        of_step = self._step(case)
-        bounds = {TTFT.name: self._time(first_case), STEP.name: of_step}
+            kernels = self._own_kernels(case)
+        memory = whole.by_name.get(MEMORY.name) or _memory(self.calls)
+        bounds = {TTFT.name: self._time(first_case), STEP.name: self._step(case)}
         return Measured(
             series=(*series_of(case, first.ranked, whole.ranked), memory),
             bounded=TOKENS.name,
@@ -98,9 +55,11 @@ class ModelSession(OpSession):
         limit = self._time(case) if case.kind == "benchmark" else None
         return None if limit is None else Bound(value=_tokens(case) / limit.value * 1e6, by=limit.by)
 
-    def _least(self, case: Case) -> Bound | None:
+    def least(self, case: Case) -> Bound | None:
         """The least time in us of any generation: that of all flops, or of the prompt's bytes, since one pass over the
-        weights may be for as many tokens as were guessed right."""
+        weights may be for as many tokens as were guessed right. Of a first token there is nothing to guess."""
+        if not _steps(case):
+            return self._time(case)
         if self.peaks is None or self.plan.problem.cost_of is None:
             return None
         whole, prompt = (self.plan.problem.cost(one) for one in (case, with_new(case, 1)))
@@ -128,20 +87,36 @@ class ModelSession(OpSession):
         each = replace(whole, **{name: (getattr(whole, name) - getattr(prompt, name)) / steps for name in names})
         return hardware.limit(each, self.peaks)
 
-    def _own_kernels(self, case: Case) -> tuple[float, dict[str, float]] | Failure:
+    def _own_kernels(self, case: Case) -> tuple[float, dict[str, float]]:
         """The share of own kernels and what it is made of, by two profiled generations, whose outputs are judged as
         well. A claim: a submission can tell these calls from timed ones, and the profile is of its own process."""
         steps, names = _steps(case), defined(self.plan.submission)
         further = min(PROFILED_STEPS, steps)
         spent: list[trace.Spent] = []
         for count in (1, 1 + further):
-            found = op_measure.profiled(self.calls, with_new(case, count), [self.launch.workdir("candidate", 0)])
-            if not isinstance(found, list):
-                return found
-            spent.append(trace.spent(found[0], lambda name: is_own(name, names)))
+            [found] = op_measure.profiled(self.calls, with_new(case, count), [self.launch.workdir("candidate", 0)])
+            spent.append(trace.spent(found, lambda name: is_own(name, names)))
         times = steps / further if further else 0
         first, longer = spent
         return share(first, longer, times), shares(first, longer, times)
+
+
+class ModelKind(OpKind):
+    """Problems whose shape file says `kind: model`."""
+
+    session_type = ModelSession
+    checkers: tuple[str, ...] = ("logits",)
+    is_pooled = False
+
+    def plan(self, order: Order) -> OpPlan:
+        """Our ranks' plan, on the host's clock alone. Raises UsageError where a case lacks a parameter."""
+        # One launch: what a further one measures again are times of calls, and a model's series are rates.
+        plan = super().plan(replace(order, setting=replace(order.setting, launches=1)))
+        for case in (case for phase in plan.phases for case in phase.cases):
+            if lacking := [name for name in ("batch", "prompt", "new") if name not in case.params]:
+                raise UsageError(f"{plan.problem.name}: {case.label} has no {lacking[0]}, which a model's cases need")
+        budget = replace(plan.budget, min_samples=LEAST_SAMPLES, block=min(plan.budget.block, LEAST_SAMPLES // 2))
+        return replace(plan, clocks=plan.clocks[:1], budget=budget, has_controls=False)
 
 
 def with_new(case: Case, new: int) -> Case:

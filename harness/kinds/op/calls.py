@@ -8,10 +8,9 @@ import time
 from collections.abc import Sequence
 
 from harness.core.records import Case, Clock, Params, Verdict, Verdicts
-from harness.kinds.op.deadline import JUDGING, MAKING
-from harness.kinds.op.groups import Groups
+from harness.kinds.op.groups import JUDGING, MAKING, Groups
 from harness.kinds.op.plan import OpPlan
-from harness.machine.link_counters import LinkCounters
+from harness.machine.nvml import LinkCounters
 from harness.ranks import clocks, wire
 from harness.ranks.group import Gates, Group, Late, close
 from harness.ranks.launch import Ranks
@@ -100,8 +99,9 @@ class Calls(Groups):
         renew = self.plan.device != "cpu" and case.params != self.params  # so that no case keeps another's memory
         self.params = case.params
         if renew:
+            self.trusted.ask(wire.Yield(), wire.Done, self.deadline)
             for group in (self.baseline, self.candidate):
-                group.send(wire.Yield(buffers=True))
+                group.send(wire.Yield(case=True))
             for group in (self.baseline, self.candidate):
                 group.gather(wire.Done, self.deadline)
         judged = sum(map(self.is_judged, (self.baseline, self.candidate)))
@@ -155,7 +155,7 @@ class Calls(Groups):
         self.load(group, indices)
         keys = [self._keys[index] for index in indices if self._keys[index]]
         if watched:
-            group.ask(wire.WatchMemory(), wire.Done, self.deadline)
+            group.ask(wire.Do(what="watch_memory"), wire.Done, self.deadline)
         called = self.call(group, range(len(indices)), clock, keys, late, idle=idle)
         if not idle:
             self.ahead += len(indices) if group is self.candidate else -len(indices)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from harness.core.records import Case, Failure, Held, Passed, Verdicts, Wrong
-from harness.kinds.kind import Checked
+from harness.core.records import Case, Held, Verdicts, Wrong
+from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.plan import OpPlan
 from harness.ranks import wire
@@ -14,7 +14,7 @@ PROBE_S = (0.02, 0.3)  # at least and at most, how long a probe keeps a rank out
 PROBE_CALLS = 4  # so many times as long as a call, in between
 
 
-def check(calls: Calls, case: Case, probe_all: bool) -> Checked:
+def check(calls: Calls, case: Case, probe_all: bool) -> Verdicts:
     """One call on the case's published input and one on a fresh hardened one, both verified; then the probe, of every
     rank where `probe_all` says so, else of one that nobody can foresee. Of each rival, on the same inputs."""
     groups = calls.in_order("check", calls.at)
@@ -27,15 +27,18 @@ def check(calls: Calls, case: Case, probe_all: bool) -> Checked:
             turns[group] = calls.turn(group, [0])
             found[group] += calls.verify(0, published=not spec.hardened)
     failed = {group: failure for group in groups if (failure := _failure(found[group])) is not None}
-    for group, failure in failed.items():
-        calls.blamed(group, case, failure)
+    if calls.baseline in failed:
+        raise calls.blamed(calls.baseline, case, failed[calls.baseline])
     as_published, hardened = found[calls.candidate]
     strict = hardened.strict if as_published.strict.passed and not hardened.strict.passed else as_published.strict
     verdicts = Verdicts(strict=strict, gpumode=as_published.gpumode)
     if calls.candidate in failed:
-        return Checked(outcome=failed[calls.candidate], verdicts=verdicts)
-    hold_s = {group: probe_s(turn) for group, turn in turns.items()}
-    return Checked(outcome=_probe(calls, case, hold_s, probe_all), verdicts=verdicts)
+        raise SubmissionFailed(failed[calls.candidate], verdicts)
+    try:
+        _probe(calls, case, {group: probe_s(turn) for group, turn in turns.items()}, probe_all)
+    except SubmissionFailed as failure:
+        raise SubmissionFailed(failure.outcome, verdicts) from None
+    return verdicts
 
 
 def _failure(found: list[Verdicts]) -> Wrong | None:
@@ -43,7 +46,7 @@ def _failure(found: list[Verdicts]) -> Wrong | None:
     return next((Wrong(message=one.strict.message) for one in found if not one.strict.passed), None)
 
 
-def _probe(calls: Calls, case: Case, hold_s: dict[Group, float], probe_all: bool) -> Passed | Failure:
+def _probe(calls: Calls, case: Case, hold_s: dict[Group, float], probe_all: bool) -> None:
     """Calls that one rank enters late, by `hold_s`: no rank that needs its data may finish before."""
     plan = calls.plan
     ranks = range(plan.world_size)
@@ -55,12 +58,8 @@ def _probe(calls: Calls, case: Case, hold_s: dict[Group, float], probe_all: bool
         for group in hold_s:
             calls.turn(group, [0], late=Late(rank=late, hold_s=hold_s[group]))
             if held := silent(group, late, needed_by, hold_s[group]):
-                return calls.blamed(group, case, held)
-            [verdicts] = calls.verify(0)
-            if not verdicts.strict.passed:
-                wrong = Wrong(message=f"a call that rank {late} entered late: {verdicts.strict.message}")
-                return calls.blamed(group, case, wrong)
-    return Passed()
+                raise calls.blamed(group, case, held)
+            expect_right(calls, case, [(group, 0)], f"a call that rank {late} entered late")
 
 
 def dependents(plan: OpPlan, case: Case, late: int) -> set[int]:
@@ -94,8 +93,7 @@ def first_wrong(calls: Calls, judged: Sequence[tuple[Group, int]], what: str) ->
     return None
 
 
-def wrong(calls: Calls, case: Case, judged: Sequence[tuple[Group, int]], what: str) -> Failure | None:
-    """The first wrong one of the outputs taken next, if it is the candidate's. Raises OpponentFailed if it is the
-    opponent's."""
-    found = first_wrong(calls, judged, what)
-    return calls.blamed(found[0], case, found[1]) if found else None
+def expect_right(calls: Calls, case: Case, judged: Sequence[tuple[Group, int]], what: str) -> None:
+    """Raises SubmissionFailed or OpponentFailed if one of the outputs taken next is wrong."""
+    if found := first_wrong(calls, judged, what):
+        raise calls.blamed(found[0], case, found[1])

@@ -5,34 +5,18 @@ tells a submission that broke a judge from a problem or a machine on which the j
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
 
 from harness.core.errors import HarnessError, UsageError
-from harness.core.records import (
-    Case,
-    Crashed,
-    Failure,
-    Held,
-    Measured,
-    NotRun,
-    Passed,
-    Profile,
-    Raised,
-    Submission,
-    TimedOut,
-)
+from harness.core.records import Case, Crashed, Held, Raised, Submission, TimedOut
 from harness.judging import verdict
-from harness.kinds.kind import OpponentFailed, Phase, Progress, Session
+from harness.kinds.kind import OpponentFailed, Phase, Progress, Session, SubmissionFailed, Then
 from harness.kinds.op import failures as op_failures
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.plan import OpPlan
 from harness.ranks.failure import RankFailure
 from harness.ranks.launch import Launch, Ranks
-
-T = TypeVar("T")
-Then = Literal["check", "measure", "profile"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +38,14 @@ class Guarded(Session):
     ranks: Ranks
     calls: Calls
 
+    plan: OpPlan
+
     def __init__(self, plan: OpPlan, progress: Progress) -> None:
-        self.plan, self.progress = plan, progress
+        super().__init__(plan, progress)
         self.has_run = False  # code of the submission's or an opponent's
         self.phase_now: Phase
         self.step: Step | None = None  # None before the first case
         self.checked = 0  # cases
-
-    def running(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which the ranks run."""
-        raise NotImplementedError
 
     def control_plan(self, opponent: Submission | None) -> OpPlan:
         """The plan with the reference in the submission's place."""
@@ -80,11 +62,12 @@ class Guarded(Session):
         assert self.step is not None, "a case is checked first"
         self.step = replace(self.step, then=then)
 
-    def guarded(self, work: Callable[[], T]) -> T | Raised | Crashed | TimedOut | Held:
-        """The result of `work`, or the failure of a rank meanwhile. Raises HarnessError for what is not the
-        submission's fault."""
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Raises SubmissionFailed where a rank fails within and the submission is to blame, HarnessError where it is
+        not."""
         try:
-            return work()
+            yield
         except RankFailure as failure:
             self.ranks.check_zygotes()
             if not self.launch.folder.is_dir():
@@ -94,8 +77,8 @@ class Guarded(Session):
                 ) from None
             found = self._decided(failure)
             if isinstance(found, TimedOut):
-                return replace(found, message=f"{found.message}; {self.calls.phase.told()}")
-            return found
+                found = replace(found, message=f"{found.message}; {self.calls.phase.told()}")
+            raise SubmissionFailed(found) from None
 
     def _decided(self, failure: RankFailure) -> Raised | Crashed | TimedOut | Held:
         made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
@@ -129,21 +112,24 @@ class Guarded(Session):
         control = type(self)(self.control_plan(opponent), self.progress)
         try:
             with control.running():
-                found = control.repeated(self.step)
+                control.repeat(self.step)
         except OpponentFailed:
             return "the opponent fails"
         except UsageError as error:
             return str(error)
-        return "" if isinstance(found, Passed | Measured | Profile | Held) else verdict.message(found)
+        except SubmissionFailed as failed:
+            return "" if isinstance(failed.outcome, Held) else verdict.message(failed.outcome)
+        return ""
 
-    def repeated(self, step: Step | None) -> Passed | Measured | Profile | Failure | NotRun:
+    def repeat(self, step: Step | None) -> None:
         """Does that step of another session, on the same inputs; None: what comes before the first case."""
-        found: Passed | Measured | Profile | Failure | NotRun = self.prepare()
-        if step is None or not isinstance(found, Passed):
-            return found
+        self.prepare()
+        if step is None:
+            return
         self.checked, self.calls.inputs_timed = step.at, step.inputs_timed
         with self.phase(step.phase):
-            found = self.check(step.case).outcome
-            if isinstance(found, Passed) and step.then == "measure":
-                return self.measure(step.case)
-            return self.profile(step.case) if isinstance(found, Passed) and step.then == "profile" else found
+            self.check(step.case)
+            if step.then == "measure":
+                self.measure(step.case)
+            elif step.then == "profile":
+                self.profile(step.case)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from harness.core.errors import UsageError
 from harness.core.records import Crashed, Held, Raised, Submission, TimedOut
 from harness.core.words import cut_line
+from harness.judging import verdict
 from harness.kinds import staging
 from harness.kinds.gpu_only import refuse_gpu_only
 from harness.kinds.kind import BROKE_ITS_JUDGE, OpponentFailed
@@ -83,10 +84,7 @@ def _who(failure: RankFailure) -> str:
 def _refused(failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, what: str) -> UsageError:
     """The error that says why the problem does not run here, beginning with the reason. Traceback, log or stacks are
     kept in a file."""
-    outcome, reason = failure.outcome, failure.reason
-    details = {"raised": "traceback", "crashed": "log_tail", "timed_out": "stacks"}[outcome.type]
-    told = getattr(outcome, details)
-    text = "\n".join(told) if isinstance(told, tuple) else told
+    reason, text = failure.reason, "\n".join(verdict.left(failure.outcome))
     frames = FRAME.findall(text)
     place = f"{frames[-1][0]}:{frames[-1][1]}, " if frames else ""
     known = f" An input and an output take {made_nbytes / 2**30:.1f} GiB, of which the harness holds several copies."

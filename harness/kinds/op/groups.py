@@ -3,17 +3,57 @@
 What the groups do on their turns is in kinds.op.calls.
 """
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 
 from harness.core.records import Case, Failure
 from harness.kinds.checkers import CHECKERS
-from harness.kinds.kind import OpponentFailed
-from harness.kinds.op.deadline import Deadline
+from harness.kinds.kind import OpponentFailed, SubmissionFailed
 from harness.kinds.op.plan import OpPlan
 from harness.ranks import wire
 from harness.ranks.group import Group
 from harness.ranks.launch import Ranks, free_port
+
+SHOWN_S = 0.1
+MAKING, JUDGING = "making inputs", "judging"
+
+
+class Deadline:
+    """The deadline of a phase, `limit_s` seconds from now.
+
+    With `longest` above 1, the time that trusted ranks take to make inputs and judge outputs does not count, until the
+    phase has taken `longest` times its limit. The limits of a KernelBot folder are meant for one input and one check a
+    case, as in its own eval.py; here there are several of each.
+    """
+
+    def __init__(self, limit_s: float, longest: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._limit_s, self._began_s = clock, limit_s, clock()
+        self.at_s = self._began_s + limit_s  # of the clock
+        self.last_s = self._began_s + limit_s * longest  # which no judge may pass
+        self._spent_s: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def spent_on(self, what: str) -> Iterator[None]:
+        """The time within was spent on that."""
+        began_s = self._clock()
+        try:
+            yield
+        finally:
+            took_s = self._clock() - began_s
+            self._spent_s[what] = self._spent_s.get(what, 0.0) + took_s
+            if what in (MAKING, JUDGING):
+                self.at_s = min(self.at_s + took_s, self.last_s)
+
+    def spent_s(self, what: str) -> float:
+        """How long that took so far."""
+        return self._spent_s.get(what, 0.0)
+
+    def told(self) -> str:
+        """Where the time went, in words, the longest part first."""
+        went = sorted(self._spent_s.items(), key=lambda item: -item[1])
+        spent = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in went if seconds >= SHOWN_S)
+        return f"the phase's limit is {self._limit_s:g} s{f', and its time went to: {spent}' if spent else ''}"
 
 
 class Groups:
@@ -49,11 +89,11 @@ class Groups:
         has them."""
         return self.in_order(*place) if len(self.rivals) > 1 else (self.baseline,)
 
-    def blamed(self, group: Group, case: Case, failure: Failure) -> Failure:
-        """The failure, if it is the candidate's. Raises OpponentFailed if it is the opponent's."""
+    def blamed(self, group: Group, case: Case, failure: Failure) -> SubmissionFailed | OpponentFailed:
+        """What is to be raised for that failure, of the candidate or of an opponent."""
         if group is self.candidate:
-            return failure
-        raise OpponentFailed(f"{case.kind} {case.label}", failure)
+            return SubmissionFailed(failure)
+        return OpponentFailed(f"{case.kind} {case.label}", failure)
 
     @property
     def deadline(self) -> float:
@@ -78,7 +118,7 @@ class Groups:
             groups = tuple(group for group in groups if group is self.trusted and problem.cost_of is not None)
         self._opened += 1
         for group in groups:
-            group.send(wire.CloseGroup())
+            group.send(wire.Do(what="close_group"))
             group.send(wire.OpenGroup(number=self._opened, free_port=free_port()))
         for group in groups:
             group.gather(wire.Done, self.deadline)
@@ -87,16 +127,6 @@ class Groups:
     def reads_of(self, group: Group) -> None:
         """Trusted ranks read outputs of that group."""
         self.has_read = self.has_read or group is self.candidate or self.plan.opponent is not None
-
-    def compile_kernels(self, groups: Sequence[Group]) -> None:
-        """Has these groups compile their kernels, one after the other."""
-        for group in groups:
-            group.ask(wire.CompileKernel(), wire.Imported, self.deadline)
-
-    def close_rivals(self, phase: int) -> None:
-        """Closes the process groups of submissions."""
-        for group in self.in_order("close", phase):
-            group.ask(wire.CloseGroup(), wire.Done, self.deadline)
 
     def is_judged(self, group: Group) -> bool:
         """Whether the group's outputs are judged."""
@@ -119,7 +149,7 @@ class Groups:
         and on several nodes ranks say it, so it is a claim."""
         if self.has_files and self.plan.nodes == 1:
             return max(group.resident_bytes())
-        return max(told.peak_bytes for told in group.ask(wire.TellMemory(), wire.MemoryTold, self.deadline))
+        return max(told.peak_bytes for told in group.ask(wire.Do(what="tell_memory"), wire.MemoryTold, self.deadline))
 
     def peaks_of_all(self) -> dict[str, int]:
         """The most memory, in bytes, that a rank of each group has had so far, by the group's name."""
@@ -128,13 +158,13 @@ class Groups:
 
     def memory_of(self, group: Group) -> int:
         """The device memory, in bytes, that a rank of the group had at most during its last watched call; 0 on CPUs."""
-        return max(told.call_bytes for told in group.ask(wire.TellMemory(), wire.MemoryTold, self.deadline))
+        return max(told.call_bytes for told in group.ask(wire.Do(what="tell_memory"), wire.MemoryTold, self.deadline))
 
     def regain(self, group: Group) -> None:
         """The group gets back as much memory as it gave back when it rested."""
         if group in self.rested:
             self.rested.remove(group)
-            group.ask(wire.Regain(), wire.Done, self.deadline)
+            group.ask(wire.Do(what="regain"), wire.Done, self.deadline)
 
     def rest(self, group: Group) -> None:
         """Ends the group's turn: it gives back device memory if it keeps much, and is stopped."""

@@ -8,10 +8,10 @@ starts and ends them; op.calls commands them, op.check and op.measure decide.
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import ClassVar, TypeVar
 
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
@@ -20,27 +20,26 @@ from harness.core.machine_records import Peaks
 from harness.core.records import (
     Bound,
     Case,
-    Failure,
+    EvalReport,
     Measured,
-    Passed,
     Profile,
     Submission,
+    Verdicts,
     Warning,
 )
 from harness.judging import warnings
 from harness.kinds import staging
 from harness.kinds.checkers import CHECKERS
-from harness.kinds.conditions import conditions
-from harness.kinds.kind import Account, Checked, Order, Phase, Plan, Progress, Session
+from harness.kinds.kind import Kind, Order, Phase, Plan, Progress, Session, SubmissionFailed
 from harness.kinds.op import check as op_check
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls, empty_samples_us
-from harness.kinds.op.deadline import JUDGING, MAKING
+from harness.kinds.op.groups import JUDGING, MAKING
 from harness.kinds.op.launches import Launching, stage
-from harness.kinds.op.limits import CaseLimits
+from harness.kinds.op.peaks import CaseLimits
 from harness.kinds.op.plan import OpPlan, make_plan
 from harness.kinds.op.watch import MachineWatch
-from harness.kinds.plain import PlainKind
+from harness.kinds.phases import conditions
 from harness.machine import hardware, host
 from harness.nodes import start
 from harness.nodes.agent import has_own_network
@@ -54,42 +53,6 @@ from harness.ranks.launch import START_S, Launch, log_name
 from harness.ranks.zygotes import OTHERS
 
 T = TypeVar("T")
-
-
-class OpKind(PlainKind):
-    """Operators of the checkout: problems of reference/ and shapes/, on one rank or several."""
-
-    checkers: tuple[str, ...] = ("strict",)
-    takes_tools = True
-    is_pooled = True
-
-    def claims(self, place: Path) -> bool:
-        """A folder reference/<name>/ of a checkout."""
-        return place.parent.name == "reference" and any((place / file).is_file() for file in shape_file.FOLDER_FILES)
-
-    def read(self, place: Path, checkout: Checkout) -> Problem:
-        """The problem whose reference folder that is. Raises BadFileError where its files are bad."""
-        return shape_file.find(place.name, Checkout(place.resolve().parent.parent))
-
-    def plan(self, order: Order) -> Plan:
-        """Our ranks' plan. Raises UsageError where the ranks cannot fit on this machine."""
-        setting = order.setting
-        if setting.nodes > 1 and order.mode == "profile":
-            raise UsageError(f"--nodes {setting.nodes}: traces are read on one machine; profile there")
-        cuda_is_cpu, notes = conditions(setting, order.submission)
-        plan = make_plan(order, cuda_is_cpu, notes)
-        text = setting.problem.staged().get("reference.py", b"").decode(errors="replace")
-        if order.opponent is None and is_reference(order.submission.source, text):
-            plan = replace(plan, is_reference=True, notes=(*notes, Warning(code="reference")))
-        return plan
-
-    @contextlib.contextmanager
-    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """Starts the groups in a staged folder; every rank has ended when the `with` does."""
-        assert isinstance(plan, OpPlan)
-        session = OpSession(plan, progress)
-        with session.running():
-            yield session
 
 
 class OpSession(Launching):
@@ -138,11 +101,12 @@ class OpSession(Launching):
 
     # ---- before the first case
 
-    def prepare(self) -> Passed | Failure:
+    def prepare(self) -> None:
         """Compiles and imports what runs, measures an empty call on every clock, and finds the device's peaks."""
-        return self.guarded(self._prepare)
+        with self.guarded():
+            self._prepare()
 
-    def _prepare(self) -> Passed:
+    def _prepare(self) -> None:
         calls = self.calls
         groups = [calls.trusted, *calls.baselines("open")]  # that still have no process group
         with self._timed("reference", START_S):  # before anything untrusted runs: peaks are kept, for everybody
@@ -160,7 +124,8 @@ class OpSession(Launching):
             try:
                 with self._timed("compile", compile_cache.COMPILE_S):
                     self.has_run = True
-                    calls.compile_kernels(compiling)
+                    for group in compiling:
+                        group.ask(wire.Do(what="compile"), wire.Imported, calls.deadline)
             finally:
                 if printed := self.ranks.logs().get(log_name("candidate", 0)):
                     self.logs["compile"] = printed  # by compilers
@@ -173,7 +138,6 @@ class OpSession(Launching):
         with self._timed("clock", START_S):
             for clock in self.plan.clocks[1:] if self.stepping else self.plan.clocks:
                 self.empty_call_samples_us[clock] = empty_samples_us(calls, clock)
-        return Passed()
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
@@ -181,63 +145,64 @@ class OpSession(Launching):
         with self._timed(phase.name, phase.limit_s):
             yield
 
-    def close(self) -> Passed | Failure:
+    def close(self) -> None:
         """Closes the process groups of submissions, which one may have left unable to close."""
-
-        def work() -> Passed:
-            (calls := self.calls).close_rivals(self.checked)
+        with self.guarded():
+            calls = self.calls
+            for group in calls.in_order("close", self.checked):
+                group.ask(wire.Do(what="close_group"), wire.Done, calls.deadline)
             self.peak_memory_bytes = calls.peaks_of_all()
             calls.freeze(calls.baseline, calls.candidate)  # the answer says whether one ran when it was frozen before
             self.ranks.check_frozen(calls.deadline)
-            return Passed()
 
-        return self.guarded(work)
-
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case) -> Verdicts | None:
         """A submission gets a new process group, and so does the reference where the case will be timed: connections
         that have carried much are faster than new ones."""
-
-        def work() -> Checked:
-            calls = self.calls
+        calls = self.calls
+        with self.guarded():
             self.begin(case)
             calls.open(*(calls.both if case.is_timed else calls.in_order)("open", calls.at))
             return op_check.check(calls, case, probe_all=self.checked == 1)
 
-        found = self.guarded(work)
-        return found if isinstance(found, Checked) else Checked(outcome=found)
-
-    def measure(self, case: Case) -> Measured | Failure:
+    def measure(self, case: Case) -> Measured:
         """Samples of every clock, every output verified."""
         self.goes_on("measure")
-        return self._sampled(case, again=False)
+        with self.guarded():
+            return self.sampled(case)
 
-    def measure_again(self, case: Case) -> Measured | Failure:
+    def measure_again(self, case: Case) -> Measured:
         """Samples of the ranked clock."""
         self.begin(case)
         self.goes_on("measure")
-        return cast("Measured | Failure", self.as_planned(lambda: self._sampled(case, again=True)))
+        with self.as_planned(), self.guarded():
+            return self.for_planned(self.sampled(case, again=True))
 
-    def _sampled(self, case: Case, again: bool) -> Measured | Failure:
-        def work() -> Measured | Failure:  # with the bound and the peaks of the moment, which may be measured again
-            limits = self.bound(case), self.peaks
-            return op_measure.measure(self.calls, self.stepping, case, *limits, self.watch.timing, again)
-
-        return self._within_limits(work)
-
-    def _within_limits(self, measure: Callable[[], Measured | Failure]) -> Measured | Failure:
+    def sampled(self, case: Case, again: bool = False) -> Measured:
         """Measures the case; if the result exceeds the limit, measures the machine's peaks again and repeats it. It
         does no harm that the submission has run by then: it could only make peaks low, and the best ones count."""
-        found, limits = self.guarded(measure), self.limits
-        if limits is None or not limits.doubted_by(found):
-            return found
-        self.progress.note("measures this machine's peaks again")
-        peaks = self.guarded(lambda: limits.measure(self.calls))
-        return self.guarded(measure) if isinstance(peaks, Peaks) else peaks
 
-    def profile(self, case: Case) -> Profile | Failure:
+        def measure() -> Measured:
+            limits = self.least(case), self.peaks
+            return op_measure.measure(self.calls, self.stepping, case, *limits, self.watch.timing, again)
+
+        try:
+            return measure()
+        except SubmissionFailed as failed:
+            if self.limits is None or not self.limits.doubted_by(failed.outcome):
+                raise
+        self.progress.note("measures this machine's peaks again")
+        self.limits.measure(self.calls)
+        return measure()
+
+    def least(self, case: Case) -> Bound | None:
+        """The time below which a measurement cannot be."""
+        return self.bound(case)
+
+    def profile(self, case: Case) -> Profile:
         """One call of every rank under torch's profiler."""
         self.goes_on("profile")
-        return self.guarded(lambda: op_measure.profile(self.calls, case, self.launch.workdirs("candidate")))
+        with self.guarded():
+            return op_measure.profile(self.calls, case, self.launch.workdirs("candidate"))
 
     @property
     def peaks(self) -> Peaks | None:
@@ -254,10 +219,11 @@ class OpSession(Launching):
         """The candidate ranks', which run all cases."""
         return tuple(log_name("candidate", rank) for rank in range(self.plan.world_size))
 
-    def account(self) -> Account:
+    def completed(self, report: EvalReport) -> EvalReport:
         plan = self.plan
         lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
-        return Account(
+        return replace(
+            report,
             phases_s=self.phases_s,
             environment=host.environment(self.device_model, plan.world_size, plan.nodes),
             device_model=self.device_model,
@@ -266,7 +232,12 @@ class OpSession(Launching):
             machine_state=self.watch.state,
             gpu_sampling=self.watch.sampling,
             peak_memory_bytes=self.peak_memory_bytes,
-            warnings=(*warnings.of_sampling(self.watch.sampling), *lacking, *_spread(plan), *self._slow_judges()),
+            warnings=(
+                *warnings.of_sampling(self.watch.sampling),
+                *lacking,
+                *_spread(plan),
+                *_slow_judges(len(self.shortened), self.judges_s),
+            ),
             logs=self.logs,
         )
 
@@ -284,12 +255,44 @@ class OpSession(Launching):
                 for what in self.judges_s:
                     self.judges_s[what] += self.calls.phase.spent_s(what)
 
-    def _slow_judges(self) -> tuple[Warning, ...]:
-        """A warning that cases have fewer samples than usual because making inputs or judging outputs was slow."""
-        if not self.shortened:
-            return ()
-        took_s = {"making": self.judges_s[MAKING], "judging": self.judges_s[JUDGING]}
-        return (Warning(code="slow_judging", values={"count": len(self.shortened), **took_s}),)
+
+def _slow_judges(shortened: int, took_s: Mapping[str, float]) -> tuple[Warning, ...]:
+    """A warning that so many cases have fewer samples than usual because making inputs or judging outputs was slow."""
+    took = {"making": took_s[MAKING], "judging": took_s[JUDGING]}
+    return (Warning(code="slow_judging", values={"count": shortened, **took}),) if shortened else ()
+
+
+class OpKind(Kind):
+    """Operators of the checkout: problems of reference/ and shapes/, on one rank or several."""
+
+    session_type: ClassVar[type[Session]] = OpSession
+    checkers: tuple[str, ...] = ("strict",)
+    takes_tools = True
+    is_pooled = True
+
+    def claims(self, place: Path) -> bool:
+        """A folder reference/<name>/ of a checkout."""
+        return place.parent.name == "reference" and any((place / file).is_file() for file in shape_file.FOLDER_FILES)
+
+    def read(self, place: Path, checkout: Checkout) -> Problem:
+        """The problem whose reference folder that is. Raises BadFileError where its files are bad."""
+        return shape_file.find(place.name, Checkout(place.resolve().parent.parent))
+
+    def plan(self, order: Order) -> OpPlan:
+        """Our ranks' plan. Raises UsageError where the ranks cannot fit on this machine."""
+        setting = order.setting
+        if setting.nodes > 1 and order.mode == "profile":
+            raise UsageError(f"--nodes {setting.nodes}: traces are read on one machine; profile there")
+        cuda_is_cpu, notes = conditions(setting, order.submission)
+        plan = make_plan(order, cuda_is_cpu, notes)
+        if order.opponent is None and self.is_reference(order.submission, setting.problem):
+            plan = replace(plan, is_reference=True, notes=(*notes, Warning(code="reference")))
+        return plan
+
+    def is_reference(self, submission: Submission, problem: Problem) -> bool:
+        """Whether the submission has the reference's text."""
+        text = problem.staged().get("reference.py", b"").decode(errors="replace")
+        return is_reference(submission.source, text)
 
 
 def _entries(calls: Calls) -> dict[Group, Submission | None]:
@@ -324,6 +327,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place:
     temporary folder; gone afterwards."""
     if place is not None:
         place.mkdir()
+    judges_baseline = plan.opponent is not None or CHECKERS[plan.checker].judges_baseline
     top = place or Path(tempfile.mkdtemp(prefix="kernel-eval-"))
     held = contextlib.ExitStack()
     try:
@@ -339,7 +343,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place:
             hidden=staging.hidden(plan.problem.root, top),
             judges=plan.hidden,
             judge=CHECKERS[plan.problem.checker].trusted,
-            judged=judged_roles(plan),
+            judged=("candidate", "baseline") if judges_baseline else ("candidate",),
             cuda_is_cpu=plan.cuda_is_cpu,
             confined=plan.confined,
             kept_bytes=plan.kept_bytes,
@@ -352,11 +356,6 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place:
     finally:
         held.close()
         remove(top)
-
-
-def judged_roles(plan: OpPlan) -> tuple[wire.Role, ...]:
-    """The roles whose outputs are judged."""
-    return ("candidate", "baseline") if plan.opponent or CHECKERS[plan.checker].judges_baseline else ("candidate",)
 
 
 def _entry(plan: OpPlan, role: wire.Role) -> Submission | None:

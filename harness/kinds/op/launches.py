@@ -6,14 +6,13 @@ contexts, process groups, folders. Compiled files are kept.
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
-from harness.core.records import Failure, Measured, Passed
-from harness.kinds import staging
-from harness.kinds.kind import OpponentFailed, Progress
+from harness.core.files import write_files
+from harness.core.records import Measured, NotRun
+from harness.kinds.kind import OpponentFailed, Progress, SubmissionFailed
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.control import Guarded
 from harness.kinds.op.plan import OpPlan
@@ -24,7 +23,6 @@ from harness.ranks.launch import START_S, Launch, Ranks
 from harness.ranks.zygotes import ROLES, Zygotes
 
 SWAPPED: dict[wire.Role, wire.Role] = {"baseline": "candidate", "candidate": "baseline"}
-Found = Passed | Measured | Failure
 
 
 class Launching(Guarded):
@@ -36,8 +34,6 @@ class Launching(Guarded):
     def __init__(self, plan: OpPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
         self.number = 1
-        self.phases_s: dict[str, float] = {}
-        self.logs: dict[str, str] = {}
         self.stepping: Stepping | None = None  # where the device's clock ranks
         self.zygotes: Zygotes | None = None  # that a pool keeps
         self.place: Path | None = None  # a new folder to make, below the one that these zygotes remove at their end
@@ -64,19 +60,25 @@ class Launching(Guarded):
         """Whether two files that meet have changed roles, which they do from launch to launch."""
         return self.plan.opponent is not None and self.number % 2 == 0
 
-    def as_planned(self, found: Callable[[], Found]) -> Found:
-        """The result of `found` for the submission that was planned, whatever its role in this launch."""
+    @contextlib.contextmanager
+    def as_planned(self) -> Iterator[None]:
+        """Lets a failure within be that of the submission as planned, whatever its role in this launch."""
         try:
-            one = found()
+            yield
         except OpponentFailed as failure:
             if self.is_swapped:
-                return failure.outcome
+                raise SubmissionFailed(failure.outcome) from None
             raise
-        if not self.is_swapped or isinstance(one, Passed):
-            return one
-        if not isinstance(one, Measured):
-            raise OpponentFailed("in another launch", one)
-        ranked = one.ranked
+        except SubmissionFailed as failure:
+            if self.is_swapped and not isinstance(failure.outcome, NotRun):
+                raise OpponentFailed("in another launch", failure.outcome) from None
+            raise
+
+    def for_planned(self, measured: Measured) -> Measured:
+        """What was measured, with the ranked series' own side that of the submission that was planned."""
+        if not self.is_swapped:
+            return measured
+        ranked = measured.ranked
         ranked = replace(
             ranked,
             own=ranked.baseline,
@@ -85,9 +87,9 @@ class Launching(Guarded):
             own_ranks=ranked.baseline_ranks,
             baseline_ranks=ranked.own_ranks,
         )
-        return replace(one, series=(ranked, *one.series[1:]))
+        return replace(measured, series=(ranked, *measured.series[1:]))
 
-    def again(self, is_control: bool = False) -> Passed | Failure:
+    def again(self, is_control: bool = False) -> None:
         """Fresh processes in fresh folders. The groups change the order in which they start, import and meet; two files
         that meet change roles."""
         self.number += 1
@@ -108,9 +110,8 @@ class Launching(Guarded):
         self.start(self.ranks.zygotes)
         self.calls.inputs_timed = before.inputs_timed  # no launch sees another's inputs
         self.checked = len([case for phase in self.plan.phases for case in phase.cases if phase.then != "measure"])
-
-        def work() -> Passed:
-            calls = self.calls
+        calls = self.calls
+        with self.as_planned(), self.guarded():
             calls.begin(START_S)
             settings = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0].settings
             if self.stepping is not None:
@@ -120,11 +121,7 @@ class Launching(Guarded):
                 group.ask(wire.ImportKernel(settings=settings), wire.Imported, calls.deadline)
             calls.open(calls.trusted, *groups)
             calls.freeze(*groups)
-            return Passed()
-
-        found = cast("Passed | Failure", self.as_planned(lambda: self.guarded(work)))
         self.phases_s["launches"] = self.phases_s.get("launches", 0.0) + time.monotonic() - began
-        return found
 
 
 def stage(launch: Launch, files: Callable[[wire.Role], dict[str, bytes]]) -> None:
@@ -132,4 +129,4 @@ def stage(launch: Launch, files: Callable[[wire.Role], dict[str, bytes]]) -> Non
     for role in ROLES:
         staged = files(role)
         for rank in range(launch.world_size):
-            staging.write(launch.workdir(role, rank), staged)
+            write_files(launch.workdir(role, rank), staged)

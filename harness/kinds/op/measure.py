@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from harness.core.machine_records import Peaks
-from harness.core.records import Bound, Case, Clock, Crashed, Failure, Held, Measured, Profile, Series, Wrong
+from harness.core.metrics import MEMORY
+from harness.core.records import Bound, Case, Clock, Crashed, Held, Measured, Profile, Series, Wrong
 from harness.core.stats import median
 from harness.judging.figures import case_figures
-from harness.kinds.op import memory as op_memory
+from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op.calls import Calls
-from harness.kinds.op.check import probe_s, wrong
+from harness.kinds.op.check import expect_right, probe_s
 from harness.kinds.op.probe import Probe
 from harness.kinds.op.stepped import Stepping
 from harness.kinds.op.traffic import TrafficCount
@@ -32,6 +33,7 @@ HOST_CLOCK: tuple[Clock, ...] = ("wall",)
 OUTPUTS = 2  # that are judged for a sample on each clock: warm calls, and calls that look for caches, are judged too
 IDLE_EVERY = 2  # inputs of a block, on one of which ranks that are trusted with it also make an idle call, on CPUs
 CACHE_PAIRS, FEWER_PAIRS = 5, 3  # inputs that are called on twice, after a benchmark was timed; where judging is slow
+MEMORY_PAIRS = 3  # calls of either side: a peak does not vary as times do, and each call costs a fresh input
 Sampling = Callable[[], contextlib.AbstractContextManager[None]]
 
 
@@ -43,46 +45,37 @@ def measure(
     peaks: Peaks | None,
     sampling: Sampling,
     again: bool = False,
-) -> Measured | Failure:
-    """The case's samples, unless something about them is impossible. What a busy machine may look like is looked at
-    twice, and counts when it is seen twice: the second time with samples of its own. `stepping` makes the calls that
-    rank on GPUs. `sampling` is entered while calls are timed. `again`: on the ranked clock alone, since an earlier
-    launch has looked at the case in full."""
+) -> Measured:
+    """The case's samples. Raises SubmissionFailed or OpponentFailed if an output is wrong or something is impossible.
+    What a busy machine may look like is looked at twice, and counts when it is seen twice: the second time with samples
+    of its own. `stepping` makes the calls that rank on GPUs. `sampling` is entered while calls are timed. `again`: on
+    the ranked clock alone, since an earlier launch has looked at the case in full."""
     samples = _credible(calls, stepping, case, sampling, calls.plan.clocks[:1] if again else calls.plan.clocks)
-    if not isinstance(samples, clocks.Samples):
-        return samples
-    if again:
-        return _believed(samples.measured(), bound, peaks)
-    for group in calls.in_order("cached", calls.at):
-        for _ in range(2):
-            found = _cached(calls, stepping, case, group)
-            if not isinstance(found, Held):
-                break
-        if found is not None:
-            return calls.blamed(group, case, found)
-    memory = op_memory.measured(calls, case)
-    if memory is not None and not isinstance(memory, Series):
-        return memory
+    memory = None
+    if not again:
+        for group in calls.in_order("cached", calls.at):
+            if _cached(calls, stepping, case, group) and (doubt := _cached_beside(calls, stepping, case, group)):
+                raise calls.blamed(group, case, Held(check="cache", evidence=doubt))
+        memory = memory_of(calls, case)
     measured = samples.measured()
     if memory is not None:
         measured = replace(measured, series=(*measured.series, memory))
-    return _believed(measured, bound, peaks)
+    _check_bound(measured, bound, peaks)
+    return measured
 
 
 def _credible(
     calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
-) -> clocks.Samples | Failure:
+) -> clocks.Samples:
     """Samples that are possible. A submission that is the reference, and reads as faster or slower than it, is timed
     once more, which counts."""
     for attempt in range(2):
         samples = _samples(calls, stepping, case, sampling, on)
-        if not isinstance(samples, clocks.Samples):
-            return samples
         doubted = _doubted(calls, samples)
         if doubted is None and (attempt or not calls.plan.is_reference or _is_one(samples.measured())):
             return samples
     assert doubted is not None, "it was doubted twice"
-    return calls.blamed(doubted[0], case, Held(check="clock", evidence=doubted[1]))
+    raise calls.blamed(doubted[0], case, Held(check="clock", evidence=doubted[1]))
 
 
 def _doubted(calls: Calls, samples: clocks.Samples) -> tuple[Group, str] | None:
@@ -103,7 +96,7 @@ def _is_one(measured: Measured) -> bool:
 
 def _samples(
     calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
-) -> clocks.Samples | Failure:
+) -> clocks.Samples:
     """Samples of reference and submission in turn on these clocks, on fresh inputs, until they suffice; every output
     verified."""
     plan = calls.plan
@@ -117,26 +110,18 @@ def _samples(
     for clock in (on[1:] or HOST_CLOCK) if stepping else on:
         warm = {group: calls.turn(group, [0], clock) for group in sides}
         judged = [(group, 0) for group in sides if group in calls.rivals]
-        if (found := wrong(calls, case, judged, "a call before the timed ones")) is not None:
-            return found
+        expect_right(calls, case, judged, "a call before the timed ones")
     budget = _budget(calls, case, min(wall_us(turn.called[0]) for turn in warm.values()))
     in_pairs = budget.burst or not calls.has_files
     device = None
     if stepping is not None:
         device = stepping.witness()
-        if (found := stepping.warm_up(case)) is not None:
-            return found
+        stepping.warm_up(case)
     samples = clocks.Samples(on, budget.block, in_pairs, plan.opponent is None, device)
     # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
-    began, probe = (
-        time.monotonic(),
-        Probe(
-            calls,
-            case,
-            {group: probe_s(turn) for group, turn in warm.items() if group in calls.rivals},
-            warm_up[0].seed,
-        ),
-    )
+    began = time.monotonic()
+    hold_s = {group: probe_s(turn) for group, turn in warm.items() if group in calls.rivals}
+    probe = Probe(calls, case, hold_s, warm_up[0].seed)
     cost = plan.problem.cost(case) if plan.problem.cost_of else None
     least_bytes = (cost.link_bytes if cost.mean_link_bytes is None else cost.mean_link_bytes) if cost else 0
     traffic = TrafficCount(calls.links, least_bytes, is_trusted=plan.opponent is None)
@@ -145,16 +130,14 @@ def _samples(
         while not clocks.enough(budget, samples, time.monotonic() - began):
             for clock in clocks.due(on, number):
                 if stepping is not None and clock == "device":
-                    failure = stepping.block(number, case, budget, samples, probe, traffic)
+                    stepping.block(number, case, budget, samples, probe, traffic)
                 else:
-                    failure = _block(calls, case, budget, samples, clock, probe, traffic)
-                if failure is not None:
-                    return failure
+                    _block(calls, case, budget, samples, clock, probe, traffic)
             number += 1
     samples.traffic = traffic.record()
     for group in calls.rivals:
         if doubt := traffic.doubt(group is calls.baseline):
-            return calls.blamed(group, case, doubt)
+            raise calls.blamed(group, case, doubt)
     return samples
 
 
@@ -164,16 +147,15 @@ def _block(
     budget: clocks.Budget,
     samples: clocks.Samples,
     clock: Clock,
-    probe: "Probe",
+    probe: Probe,
     traffic: TrafficCount,
-) -> Failure | None:
-    """One block of samples on one clock; None where every call was right and possible."""
+) -> None:
+    """One block of samples on one clock."""
     turns = clocks.turns(budget, clock, samples.count(clock))
     flipped = len(calls.rivals) > 1 and probe.secret("first") % 2 == 1
     late = probe.due(samples.count(clock), budget.block) if clock == samples.ranked else None
     if late is not None and budget.burst:
-        if (failure := probe.burst(late, len(turns[0][1]))) is not None:
-            return failure
+        probe.burst(late, len(turns[0][1]))
         late = None
     place = probe.place(len(turns)) if late is not None else -1
     # Of several that are handed out together, none can be read before it is its turn.
@@ -187,8 +169,7 @@ def _block(
     judged: list[tuple[Group, int]] = []
     for number, (is_reference, indices) in enumerate(turns):
         if late is not None and number == place:
-            if (held := probe.call(late, count)) is not None:
-                return held
+            probe.call(late, [count])
             judged += [(group, count) for group in probe.hold_s]
         is_baseline = is_reference != flipped
         group = calls.baseline if is_baseline else calls.candidate
@@ -197,13 +178,13 @@ def _block(
         if group in calls.rivals:
             judged += [(group, index) for index in indices]
             if doubt := credibility.impossible(turn, clock):
-                return calls.blamed(group, case, Held(check="clock", evidence=doubt))
+                raise calls.blamed(group, case, Held(check="clock", evidence=doubt))
         (ref if is_baseline else own).update(zip(indices, turn.called, strict=True))
         samples.saw(clock, turn, is_baseline)
         if calls.has_files and is_reference and indices[0] % IDLE_EVERY == 0:
             samples.saw_idle(calls.turn(calls.idlers, indices, clock, idle=True))
     samples.add(clock, *(list(called.values())[-budget.block :] for called in (own, ref)))
-    return wrong(calls, case, judged, f"a timed call ({clock} clock)")
+    expect_right(calls, case, judged, f"a timed call ({clock} clock)")
 
 
 def _budget(calls: Calls, case: Case, call_us: float) -> clocks.Budget:
@@ -227,8 +208,8 @@ def _budget(calls: Calls, case: Case, call_us: float) -> clocks.Budget:
     return budget if block >= budget.block else replace(budget, block=max(1, block), burst=budget.burst and block > 0)
 
 
-def _cached(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -> Failure | None:
-    """Whether a submission seems to cache results for inputs that come again. No timed input does; a submission that
+def _cached(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -> str:
+    """Why a submission seems to cache results for inputs that come again, or "". No timed input does; a submission that
     caches results is optimising for the benchmark. Each call has a copy of its input of its own, since a call may use
     its inputs as scratch."""
     clock: Clock = "device" if "device" in calls.plan.clocks else "wall"
@@ -236,12 +217,8 @@ def _cached(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -
     if stepping is not None:
         times_us: list[float] = []
         while len(times_us) < 2 * pairs:
-            more_us, failed = stepping.on_the_same_inputs(case, group, max(1, min(pairs, calls.room())))
-            if failed is not None:
-                return failed
-            times_us += more_us
-        doubt = credibility.kept(times_us)
-        return Held(check="cache", evidence=doubt) if doubt else None
+            times_us += stepping.on_the_same_inputs(case, group, max(1, min(pairs, calls.room())))
+        return credibility.kept(times_us)
     called: list[list[wire.CallSample]] = []
     while len(called) < 2 * pairs:
         fresh = calls.fresh(max(1, min(pairs, calls.room())))
@@ -253,50 +230,82 @@ def _cached(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -
             calls.take(group, once)
             called += once
         calls.rest(group)
-        judged = [(group, index) for index in indices]
-        if (found := wrong(calls, case, judged, "a call on an input, or on the same once more")) is not None:
-            return found
-    doubt = credibility.kept(list(map(clocks.SAMPLE_US[clock], called)))
-    return Held(check="cache", evidence=doubt) if doubt else None
+        judged = [(group, index) for index in indices if calls.is_judged(group)]
+        expect_right(calls, case, judged, "a call on an input, or on the same once more")
+    return credibility.kept(list(map(clocks.SAMPLE_US[clock], called)))
 
 
-def _believed(measured: Measured, bound: Bound | None, peaks: Peaks | None) -> Measured | Held:
-    """Nothing is faster than what the machine can do."""
+def _cached_beside(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -> str:
+    """The same once more, but "" if our reference, which keeps nothing, seems to as well: on busy cores a second call
+    in a row may be the faster one."""
+    if calls.plan.opponent is None and _cached(calls, stepping, case, calls.baseline):
+        return ""
+    return _cached(calls, stepping, case, group)
+
+
+def memory_of(calls: Calls, case: Case) -> Series | None:
+    """Calls of either side on the same fresh inputs, one by one. None on CPU cores, where nothing tells a call's memory
+    from the process's.
+
+    A call's memory is the most that its process holds of the device during the call, input and result and all that a
+    submission keeps between calls included, the harness's own memory not. Ranks say it, so it is a claim.
+    """
+    if calls.has_files:
+        return None
+    own: list[float] = []
+    ref: list[float] = []
+    least = 0.0
+    for _ in range(MEMORY_PAIRS):
+        calls.make(case, calls.fresh(1))
+        sides = calls.both("memory", calls.at)
+        turns = {group: calls.turn(group, [0], watched=True) for group in sides}
+        rivals = [group for group in sides if group in calls.rivals]
+        expect_right(calls, case, [(group, 0) for group in rivals], "a call whose memory was measured")
+        own.append(float(calls.memory_of(calls.candidate)))
+        ref.append(float(calls.memory_of(calls.baseline)))
+        results = [call.output.nbytes if call.output else 0 for call in turns[calls.candidate].called[0]]
+        inputs = [rank.inputs[0].nbytes for rank in calls.made]
+        least = max(least, *map(float, map(sum, zip(inputs, results, strict=True))))
+    if not all(own) or not all(ref):
+        return None
+    problem = calls.plan.problem
+    told = problem.cost(case).held_bytes if problem.cost_of is not None else 0
+    return Series(metric=MEMORY, own=tuple(own), baseline=tuple(ref), least=told or least)
+
+
+def _check_bound(measured: Measured, bound: Bound | None, peaks: Peaks | None) -> None:
+    """Holds what is faster than what the machine can do."""
     time_us = median(measured.against_bound.own)
     if bound is None or time_us >= bound.value:
-        return measured
-    return Held(
-        check="roofline",
-        evidence=f"{time_us:.2f} us are less than the limit of {bound.value:.2f} us "
-        f"({bound.by}, {peaks.source if peaks else ''})",
-    )
+        return
+    limit = f"{bound.value:.2f} us ({bound.by}, {peaks.source if peaks else ''})"
+    evidence = f"{time_us:.2f} us are less than the limit of {limit}"
+    raise SubmissionFailed(Held(check="roofline", evidence=evidence))
 
 
-def profile(calls: Calls, case: Case, workdirs: Sequence[Path]) -> Profile | Failure:
+def profile(calls: Calls, case: Case, workdirs: Sequence[Path]) -> Profile:
     """A profile of one call; the ranks' traces become one. `workdirs` are the candidate ranks' folders."""
     traces = profiled(calls, case, workdirs)
-    if not isinstance(traces, list):
-        return traces
     return Profile(
         ranks=tuple(trace.profile(rank, found) for rank, found in enumerate(traces)),
         trace_json=trace.merge(traces, f"{calls.plan.problem.name}: {case.label}"),
     )
 
 
-def profiled(calls: Calls, case: Case, workdirs: Sequence[Path]) -> list[trace.RankTrace] | Failure:
+def profiled(calls: Calls, case: Case, workdirs: Sequence[Path]) -> list[trace.RankTrace]:
     """Each rank's trace of one call, behind a warm-up; both calls are verified."""
     calls.make(case, calls.fresh(2))
-    calls.candidate.ask(wire.StartProfile(), wire.Done, calls.deadline)
+    calls.candidate.ask(wire.Do(what="start_profile"), wire.Done, calls.deadline)
     for index in range(2):
         calls.turn(calls.candidate, [index])
-    calls.candidate.ask(wire.StopProfile(), wire.Done, calls.deadline)
+    calls.candidate.ask(wire.Do(what="stop_profile"), wire.Done, calls.deadline)
     _, profiled = calls.verify(0, 1)  # the warm-up's is taken first
     if not profiled.strict.passed:
-        return Wrong(message=f"profiled call: {profiled.strict.message}")
+        raise SubmissionFailed(Wrong(message=f"profiled call: {profiled.strict.message}"))
     traces: list[trace.RankTrace] = []
     for rank, folder in enumerate(workdirs):
         try:
             traces.append(trace.parse(trace.read(folder / trace.FILE)))
         except trace.TraceError as error:
-            return Crashed(rank=rank, message=f"its trace {error}", log_tail="")
+            raise SubmissionFailed(Crashed(rank=rank, message=f"its trace {error}", log_tail="")) from None
     return traces

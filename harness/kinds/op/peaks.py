@@ -1,14 +1,38 @@
-"""The device's peak rates: by the table, or the best that trusted ranks ever measured on this machine."""
+"""The device's peak rates, which bound what cases can reach: by the table, or the best that trusted ranks ever measured
+on this machine."""
 
 import time
 from pathlib import Path
 
 from harness.core.machine_records import Peaks
+from harness.core.records import Held, Outcome
 from harness.core.stats import median
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.plan import OpPlan
 from harness.machine import hardware, host, peaks_cache
 from harness.ranks import wire
+
+
+class CaseLimits:
+    """`peaks` are the table's, or the best that were ever measured here; None until they are measured, where they have
+    to be. Other work makes measured peaks low, so what seems faster than them is reason to measure them again, once."""
+
+    def __init__(self, plan: OpPlan, device_model: str, load_per_core: float) -> None:
+        self._model, self._load_per_core = device_model or plan.device, load_per_core
+        self.peaks: Peaks | None = known(plan, self._model, load_per_core)
+        self._may_be_low = hardware.match(self._model) is None
+
+    def measure(self, calls: Calls) -> Peaks:
+        """Measures the machine's peaks now."""
+        self.peaks = measured(calls, self._model, self._load_per_core)
+        return self.peaks
+
+    def doubted_by(self, failure: Outcome) -> bool:
+        """Whether a result exceeds measured peaks for the first time, so that the peaks have to be measured
+        again."""
+        is_reason = self._may_be_low and isinstance(failure, Held) and failure.check == "roofline"
+        self._may_be_low = self._may_be_low and not is_reason
+        return is_reason
 
 
 def known(plan: OpPlan, device_model: str, load_per_core: float) -> Peaks | None:
@@ -24,7 +48,7 @@ def known(plan: OpPlan, device_model: str, load_per_core: float) -> Peaks | None
 def measured(calls: Calls, device_model: str, load_per_core: float) -> Peaks:
     """The best rates of this and earlier measurements, which are remembered."""
     before = host.cpu_time()
-    ranks = calls.trusted.ask(wire.MeasurePeaks(), wire.PeaksMeasured, calls.deadline)
+    ranks = calls.trusted.ask(wire.Do(what="measure_peaks"), wire.PeaksMeasured, calls.deadline)
     stolen = host.cpu_time().stolen_since(before)
     peaks = Peaks(
         flops_per_s=median([rank.flops_per_s for rank in ranks]),

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from harness.core.records import Case, Failure, Held
+from harness.core.records import Case, Held
 from harness.kinds.op.calls import Calls
-from harness.kinds.op.check import dependents, silent, wrong
+from harness.kinds.op.check import dependents, expect_right, silent
 from harness.ranks.group import Group, Late
 
 # A call is delayed among so many samples at first, and among so many later: each costs as much as several calls.
@@ -54,19 +54,19 @@ class Probe:
         """Before which of so many turns."""
         return self._secret("place", count)
 
-    def call(self, late: Late, index: int) -> Failure | None:
-        """One call of each rival on that input."""
-        return self._blamed(self.first_silent(late, [index], self.calls.turn))
+    def call(self, late: Late, indices: Sequence[int]) -> None:
+        """Calls of each rival on these inputs. Raises what `blamed` makes if a rank did not wait for the late one."""
+        if found := self.first_silent(late, indices, self.calls.turn):
+            raise self.calls.blamed(found[0], self.case, found[1])
 
-    def burst(self, late: Late, count: int) -> Failure | None:
+    def burst(self, late: Late, count: int) -> None:
         """A burst of so many calls of each rival, one of which is delayed: not the first, since all ranks get that
         input at once."""
         calls = self.calls
         calls.make(self.case, calls.fresh(count, masked=True))
-        late = replace(late, at=1 + self._secret("place", count - 1))
-        failure = self._blamed(self.first_silent(late, range(count), calls.turn))
+        self.call(replace(late, at=1 + self._secret("place", count - 1)), range(count))
         judged = [(group, index) for group in self.hold_s for index in range(count)]
-        return failure or wrong(calls, self.case, judged, "a call in a burst with a late rank")
+        expect_right(calls, self.case, judged, "a call in a burst with a late rank")
 
     def first_silent(
         self, late: Late, indices: Sequence[int], turn: Callable[..., object]
@@ -79,6 +79,3 @@ class Probe:
             if held := silent(group, late.rank, needed_by, hold_s):
                 return group, held
         return None
-
-    def _blamed(self, found: tuple[Group, Held] | None) -> Failure | None:
-        return self.calls.blamed(found[0], self.case, found[1]) if found else None

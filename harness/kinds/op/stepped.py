@@ -11,12 +11,12 @@ from functools import partial
 from harness.core.errors import HarnessError
 from harness.core.records import Case, Failure
 from harness.kinds.op.calls import Calls
-from harness.kinds.op.check import first_wrong, wrong
+from harness.kinds.op.check import expect_right, first_wrong
 from harness.kinds.op.probe import Probe
 from harness.kinds.op.traffic import TrafficCount
 from harness.ranks import clocks, failure, wire
 from harness.ranks.device_witness import DeviceWitness
-from harness.ranks.group import Group, Late, RankGroup
+from harness.ranks.group import Group, Late
 from harness.ranks.stepped import Seen, Stepper
 
 EMPTY_CALLS = 30
@@ -27,7 +27,6 @@ class Stepping:
     """The stepped calls of one evaluation. `empty_us` is what an empty call takes before anything is imported."""
 
     def __init__(self, calls: Calls) -> None:
-        assert isinstance(calls.trusted, RankGroup)
         self.calls, self.stepper = calls, Stepper(calls.trusted)
         self.empty_us = 0.0
         self.idle: list[Seen] = []  # the baseline's calls of nothing, of all cases: what they take is the machine's
@@ -55,7 +54,6 @@ class Stepping:
         """Calls of that group on these inputs (-1: none), `work` as in wire.StepCalls. Nobody else runs meanwhile, and
         the devices are idle when it begins. Outputs are kept for judging as Calls.take has it."""
         calls = self.calls
-        assert isinstance(group, RankGroup)
         calls.freeze(calls.baseline, calls.candidate)
         group.processes.wait_frozen(calls.deadline)
         self._drain()
@@ -83,13 +81,13 @@ class Stepping:
         """Waits for what the group that was on turn has left on the devices."""
         if self.stepper.drain(self.calls.deadline):
             return
-        if isinstance(self.before, RankGroup) and self.before.role != "trusted":
+        if self.before is not None and self.before.role != "trusted":
             raise failure.crashed(
                 self.before.members[0], "ran while not on turn: work that it left on its device did not end in 2 s"
             )
         raise HarnessError("a device is busy with other processes' work; which ones, `nvidia-smi` shows")
 
-    def warm_up(self, case: Case) -> Failure | None:
+    def warm_up(self, case: Case) -> None:
         """A call of either side, and all else that is made of them, with hosts that wait: nothing of it is loaded or
         compiled in a call that is queued ahead."""
         calls = self.calls
@@ -102,7 +100,7 @@ class Stepping:
             else:
                 self.turn(group, [0, 0, 0], ["call", "nothing", "copy"], ahead=False)
         judged = [(group, 0) for group in groups if group in calls.rivals]
-        return wrong(calls, case, judged, "a call before the timed ones")
+        expect_right(calls, case, judged, "a call before the timed ones")
 
     def witness(self) -> DeviceWitness:
         """The witness for the calls of one case."""
@@ -116,8 +114,8 @@ class Stepping:
         samples: clocks.Samples,
         probe: Probe,
         traffic: TrafficCount,
-    ) -> Failure | None:
-        """The case's block of that number; None where every call was right."""
+    ) -> None:
+        """The case's block of that number."""
         calls, witness, count = self.calls, samples.device, samples.count("device")
         assert witness is not None
         late = probe.due(count, budget.block)
@@ -147,20 +145,19 @@ class Stepping:
             # is known by now, but has been called ahead in this block.
             self.waits.add(found[0])
         elif found is not None:
-            return calls.blamed(found[0], case, found[1])
+            raise calls.blamed(found[0], case, found[1])
         if waiting != self.waits:
             samples.restart()
             probe.restart()
-            return None
-        samples.add_stepped(sides[False], sides[True])
-        return None
+        else:
+            samples.add_stepped(sides[False], sides[True])
 
-    def on_the_same_inputs(self, case: Case, group: Group, pairs: int) -> tuple[list[float], Failure | None]:
-        """The times of so many pairs of calls, each on one input, and what of their outputs is wrong."""
+    def on_the_same_inputs(self, case: Case, group: Group, pairs: int) -> list[float]:
+        """The times of so many pairs of calls, each on one input, in us."""
         calls = self.calls
         calls.make(case, calls.fresh(pairs), stepped=True)
         indices = [index for index in range(pairs) for _ in range(2)]
         seen = self.turn(group, indices)
-        times_us = [max(one.call_us - self.empty_us, 0.0) for one in seen]
-        judged = [(group, index) for index in indices]
-        return times_us, wrong(calls, case, judged, "a call on an input, or on the same once more")
+        judged = [(group, index) for index in indices if calls.is_judged(group)]
+        expect_right(calls, case, judged, "a call on an input, or on the same once more")
+        return [max(one.call_us - self.empty_us, 0.0) for one in seen]

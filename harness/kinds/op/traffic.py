@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from harness.core.machine_records import LinkBytes, LinkTraffic, NoTraffic, Traffic
 from harness.core.records import Held
-from harness.machine.link_counters import LinkCounters
+from harness.machine.nvml import LinkCounters
 from harness.machine.readings import Unread
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from harness.core.machine_records import MachineState, Sampling
 from harness.kinds.op.plan import OpPlan
 from harness.machine import doctor, host
-from harness.machine.link_counters import LinkCounters
+from harness.machine.nvml import LinkCounters
 from harness.machine.readings import Gpus
 from harness.machine.sampler import GpuSampler
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from harness.core.checkout import Checkout, shown
 from harness.core.errors import BadFileError
 from harness.core.records import Params, Warning
-from harness.gpumode.folder import AnyParams
 from harness.kinds.benchmarks.kind import BenchmarkKind
 from harness.kinds.benchmarks.problem import (
     BenchmarkProblem,
@@ -20,7 +19,7 @@ from harness.kinds.benchmarks.problem import (
     parsed,
     suites_of,
 )
-from harness.kinds.kind import Order, Plan
+from harness.kinds.kind import Order
 from harness.kinds.op.plan import OpPlan
 from harness.problems.problem import Problem
 
@@ -64,12 +63,7 @@ class ParallelKernelBenchKind(BenchmarkKind):
             folder=place,
             shapes_path=utils / INPUTS,
             submissions_folder=place.parent,
-            ranking_by="geom",
             suites=suites_of([params], 0, RANKS, batch=""),
-            params_type=AnyParams,
-            cost_of=None,
-            is_upstream=True,
-            checker="benchmark",
             kind="parallelkernelbench",
             files=glue("parallelkernelbench") | staged | {STAGED: place.read_bytes()},
             needed=(STAGED, f"{UTILS}/{INPUTS}"),
@@ -77,10 +71,9 @@ class ParallelKernelBenchKind(BenchmarkKind):
             theirs=ENTRY,
         )
 
-    def plan(self, order: Order) -> Plan:
+    def plan(self, order: Order) -> OpPlan:
         """As of any such problem. CPU cores stand in for "cuda" where the problem's file names that."""
         plan = super().plan(order)
-        assert isinstance(plan, OpPlan)
         assert isinstance(plan.problem, BenchmarkProblem)
         if plan.device != "cpu" or not plan.problem.has_cuda:
             return plan

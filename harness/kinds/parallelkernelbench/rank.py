@@ -19,15 +19,14 @@ from torch import Tensor
 
 from harness.kinds.benchmarks.rank_judging import (
     SAME,
+    JudgedReference,
     Judging,
     Right,
     close,
-    copied,
+    device_of,
     flat,
-    is_same,
     leaves_of,
     mapped,
-    through,
     weakness,
 )
 
@@ -136,12 +135,6 @@ def unpacked(value: Any) -> Any:
     return {key: unpacked(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def device_of(data: Any) -> torch.device:
-    """Where the call's input is."""
-    kind: str = data["device"]
-    return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
-
-
 def has_group(value: Any) -> bool:
     """Whether a process group is in it: itself, or in lists, tuples and dicts."""
     if isinstance(value, dict):
@@ -191,15 +184,14 @@ def agreed(flag: bool) -> bool:
     return all(flags)
 
 
-class Reference:
+class Reference(JudgedReference):
     """The problem's inputs, its reference, and what it says is right."""
 
     def __init__(self) -> None:
-        self.ref_kernel = CalledSolution(importlib.import_module(MODULE).solution)
+        super().__init__(CalledSolution(importlib.import_module(MODULE).solution), agreed)
         self.fixed: list[bool] | None = None  # which tensors of an input are the same for every seed
         self.where: dict[str, Any] = {}  # the arguments of the input that was made last, without its seed
         self.level = 0  # of hardening
-        self.judging: dict[bool, Judging] = {}  # by whether inputs are hardened
 
     def generate_input(self, rank: int, world_size: int, seed: int, **params: Any) -> Any:
         """create_input_tensor() of the clone's utils, with the seed as the trial."""
@@ -221,7 +213,7 @@ class Reference:
             other = self.generate_input(seed=seed + 1, **self.where)
             pairs = zip(leaves_of(data["inputs"]), leaves_of(other["inputs"]), strict=False)
             self.fixed = [one.shape == two.shape and bool(torch.equal(one, two)) for one, two in pairs]
-            while self.is_same(self.changed(data, seed), self.changed(other, seed + 1)):
+            while not self.is_judged(self.changed(data, seed), self.changed(other, seed + 1)):
                 self.level += 1
                 if self.level > HARDEST:
                     raise ValueError(SAME)
@@ -245,36 +237,20 @@ class Reference:
 
         return data | {"inputs": mapped(data["inputs"], changed), "hardened": True}
 
-    def is_same(self, data: Any, other: Any) -> bool:
-        """Whether the right results for two hardened inputs are the same on every rank."""
+    def is_judged(self, data: Any, other: Any) -> bool:
+        """Whether the right results for two hardened inputs differ on some rank."""
         judging = Judging(lambda inputs: self.right_value(data, inputs), agreed)
         judging.right(data["inputs"])
-        assert judging.parts is not None
-        return agreed(is_same(judging.value(data["inputs"]), judging.value(other["inputs"]), judging.parts))
-
-    def right_value(self, data: Any, inputs: Any) -> Any:
-        """What the reference returns for that input with these inputs in it, which stay as they are."""
-        return self.ref_kernel(data | {"inputs": copied(inputs)})
+        return self.depends(judging, data, other)
 
     def exact_kernel(self, data: Any) -> Right:
         """What is right."""
-
-        def run(inputs: Any) -> Any:
-            return self.right_value(data, inputs)
-
-        judging = self.judging.setdefault(data["hardened"], Judging(run, agreed))
-        judging.run = run
-        return judging.right(data["inputs"])
+        return self.judging_of(data["hardened"], data).right(data["inputs"])
 
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
         """The published verdict on this rank's output. Of a right one it says what is weak about the problem."""
-        right = self.right_value(data, data["inputs"])
+        right = self.right_value(data)
         passed, message = close(output, right, tolerance)
         weak = weakness(data["inputs"], right, tolerance)
         is_weak = agreed(bool(weak))
         return passed, (weak if is_weak else "") if passed else message
-
-    def rounded(self, data: Any, dtype: torch.dtype) -> Any:
-        """The reference's result as a kernel finds it that keeps inputs and results in that dtype."""
-        found = self.right_value(data, mapped(data["inputs"], lambda tensor: through(tensor, dtype)))
-        return mapped(found, lambda tensor: through(tensor, dtype))

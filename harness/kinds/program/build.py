@@ -12,10 +12,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.core.files import write_files
 from harness.core.records import Crashed, Submission
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
-from harness.kinds.kind import Plan, Progress
+from harness.kinds.kind import Plan, Progress, SubmissionFailed
 from harness.kinds.program.files import BUILD, command_of, needs_build, write_solver
 from harness.process import answers
 from harness.process.compile_cache import COMPILE_S
@@ -58,11 +59,12 @@ class Workshop:
     def reference(self) -> BuiltProgram:
         """The problem's own solver, staged."""
         files = self.folder / "reference"
-        staging.write(files, self.plan.problem.staged())
+        write_files(files, self.plan.problem.staged())
         return BuiltProgram(name="reference", files=files, command=(sys.executable, REFERENCE))
 
-    def side(self, role: str, submission: Submission) -> BuiltProgram | Crashed:
-        """Stages a submission, and builds it unless what was built of the same sources is there."""
+    def side(self, role: str, submission: Submission) -> BuiltProgram:
+        """Stages a submission, and builds it unless what was built of the same sources is there. Raises
+        SubmissionFailed."""
         files = self.folder / role
         kept = self.cache / "built" if role == "candidate" else None  # an opponent's cache is not held
         if needs_build(submission) and kept is not None and kept.is_dir():
@@ -71,15 +73,16 @@ class Workshop:
         else:
             files.mkdir()
             write_solver(submission, files)
-            if needs_build(submission) and isinstance(failed := self._build(files, kept), Crashed):
-                return failed
+            if needs_build(submission):
+                self._build(files, kept)
         command = command_of(files)
         if command is None:
             log = self.logs.get("build", "")[-TAIL_CHARS:]
-            return Crashed(rank=0, message=f"{BUILD} made neither ./submission nor submission.py", log_tail=log)
+            message = f"{BUILD} made neither ./submission nor submission.py"
+            raise SubmissionFailed(Crashed(rank=0, message=message, log_tail=log))
         return BuiltProgram(name=submission.name, files=files, command=command)
 
-    def _build(self, files: Path, kept: Path | None) -> Crashed | None:
+    def _build(self, files: Path, kept: Path | None) -> None:
         """Runs build.sh in the folder, confined; what it made is kept for the next evaluation of these sources."""
         self.progress.phase("build")
         began = time.monotonic()
@@ -92,7 +95,8 @@ class Workshop:
         late = f"had not finished after {COMPILE_S:g} s" if ended.is_late else ""
         why = ended.broke or ended.ended or late or unfit(place / "work")
         if why:
-            return Crashed(rank=0, message=f"does not build: {BUILD} {why}", log_tail=ended.stderr[-TAIL_CHARS:])
+            message, log = f"does not build: {BUILD} {why}", ended.stderr[-TAIL_CHARS:]
+            raise SubmissionFailed(Crashed(rank=0, message=message, log_tail=log))
         shutil.rmtree(files)
         (place / "work").rename(files)
         if kept is not None:
@@ -102,7 +106,6 @@ class Workshop:
             (self.cache / "build.log").write_text(ended.stderr)
             with contextlib.suppress(OSError):  # another evaluation of the same sources was first
                 scratch.rename(kept)
-        return None
 
     def run(
         self,
@@ -134,11 +137,7 @@ class Workshop:
 def unfit(folder: Path) -> str:
     """A file that a build left in the folder and that the harness does not copy, in words; "" if there is none. A pipe
     or a socket cannot be copied, a link in place of the folder leads elsewhere, and a file with holes takes its full
-    size once it is copied.
-
-    A pipe or a socket cannot be copied, a link in place of the folder leads elsewhere, and a file with holes takes its
-    full size once it is copied.
-    """
+    size once it is copied."""
     nbytes, names, todo = 0, 0, [(folder, 0)]
     if folder.is_symlink() or not folder.is_dir():
         return "removed its folder"

@@ -10,8 +10,8 @@ import stat
 import sys
 from pathlib import Path
 
-from harness.core.errors import BadSubmissionError, UsageError
-from harness.core.files import read_bytes
+from harness.core.errors import BadSubmissionError, UsageError, os_error_as
+from harness.core.files import read_bytes, write_files
 from harness.core.records import Module, Submission
 from harness.problems.submission import MAX_BYTES, digest, shown_path
 
@@ -74,10 +74,8 @@ def _folder(path: Path, name: str) -> Submission:
 
 
 def _bytes(path: Path, name: str) -> bytes:
-    try:
+    with os_error_as(UsageError, f"{name} cannot be read", "check its rights"):
         data = read_bytes(path)
-    except OSError as error:
-        raise UsageError(f"{name} cannot be read: {error.strerror}; check its rights") from None
     if len(data) > MAX_BYTES:
         raise BadSubmissionError(f"{name}: {len(data)} bytes; a submission has at most {MAX_BYTES}")
     return data
@@ -99,11 +97,9 @@ def write_solver(submission: Submission, folder: Path) -> None:
     """Writes its files there; each can be executed."""
     files = {_main(submission): _decoded(submission.source)}
     files |= {module.name.removeprefix(HERE): module.source.encode() for module in submission.modules}
-    for name, data in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        path.chmod(0o755)
+    write_files(folder, files)
+    for name in files:
+        (folder / name).chmod(0o755)
 
 
 def _main(submission: Submission) -> str:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from harness.core.checkout import Checkout
 from harness.core.curve import Curve
@@ -24,10 +25,9 @@ from harness.core.records import (
     Bound,
     Case,
     Crashed,
-    Failure,
+    EvalReport,
     Held,
     Measured,
-    Passed,
     Series,
     Submission,
     TimedOut,
@@ -35,10 +35,18 @@ from harness.core.records import (
     Wrong,
 )
 from harness.kinds import staging
-from harness.kinds.conditions import conditions
-from harness.kinds.kind import SECRET_BITS, Account, Checked, OpponentFailed, Order, Phase, Plan, Progress, Session
-from harness.kinds.phases import phases, planned
-from harness.kinds.plain import PlainKind, PlainSession
+from harness.kinds.kind import (
+    SECRET_BITS,
+    Kind,
+    OpponentFailed,
+    Order,
+    Phase,
+    Plan,
+    Progress,
+    Session,
+    SubmissionFailed,
+)
+from harness.kinds.phases import conditions, phases, planned
 from harness.kinds.program.build import BuiltProgram, ProgramPlan, Workshop
 from harness.kinds.program.files import BUILD, read_solver
 from harness.kinds.program.run import Judged, judged
@@ -49,67 +57,14 @@ SEED_VARIABLE = "KERNEL_EVAL_SEED"
 LEAST_RUNS = 3  # of either side, head to head
 
 
-class ProgramKind(PlainKind):
-    """Problems whose shape file says `kind: program`."""
-
-    checkers: tuple[str, ...] = ("exact",)
-
-    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """The program at that path, or the shipped one: a folder where it has a build."""
-        shipped = problem.submissions_folder
-        default = shipped if (shipped / BUILD).is_file() else problem.default_submission()
-        return read_solver(path or default, checkout.root)
-
-    def plan(self, order: Order) -> Plan:
-        """Every instance of the suite, with its limit. Raises UsageError where an instance is not here."""
-        setting = order.setting
-        problem, suite = setting.problem, setting.suite
-        if order.mode == "profile":
-            raise UsageError(f"{problem.name} has nothing to profile: its submissions are programs; leave --mode out")
-        task = load_task(problem)
-        cases = (*suite.tests, *suite.benchmarks)
-        check_here(task, [str(case.params["instance"]) for case in cases])
-        _, notes = conditions(setting, order.submission)
-        runs = runs_of(suite, LEAST_RUNS if order.opponent is not None else 1)
-        needed_s = 2 * sum(runs[case.label] * _most_s(task, case) for case in suite.benchmarks)
-        if suite.ranked_timeout_s == problem.suite(suite.name).ranked_timeout_s:  # without --timeout, room for all runs
-            least_s = max(suite.benchmark_timeout_s, needed_s)
-            suite = replace(suite, benchmark_timeout_s=least_s, ranked_timeout_s=max(suite.ranked_timeout_s, needed_s))
-        return planned(
-            ProgramPlan,
-            order,
-            suite=suite,
-            phases=tuple(
-                replace(phase, independent=True, case_s=_mean_s(phase, runs)) for phase in phases(suite, order.mode)
-            ),
-            secret=secrets.randbits(SECRET_BITS),
-            notes=notes,
-            cores=tuple(sorted(os.sched_getaffinity(0)))[: task.CORES],
-            memory_bytes=min(task.MEMORY_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
-            runs=runs,
-        )
-
-    @contextlib.contextmanager
-    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """A folder for the programs, gone when the `with` ends."""
-        assert isinstance(plan, ProgramPlan)
-        with contextlib.ExitStack() as stack:
-            folder, cache = stack.enter_context(staging.workplace(plan))
-            yield ProgramSession(plan, progress, folder, cache)
-
-
-class ProgramSession(PlainSession):
+class ProgramSession(Session):
     """The runs of one evaluation, one at a time."""
 
     plan: ProgramPlan
 
-    def __init__(self, plan: ProgramPlan, progress: Progress, folder: Path, cache: Path) -> None:
+    def __init__(self, plan: ProgramPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
-        self.folder = folder
         self.task: TaskModule = load_task(plan.problem)
-        self.workshop = Workshop(plan, progress, folder, cache)
-        self.phases_s = self.workshop.phases_s
-        self.logs = self.workshop.logs
         self.notes: list[Warning] = []
         self.lacking: tuple[str, ...] = ()
         self.peak_bytes: dict[str, int] = {}
@@ -118,35 +73,42 @@ class ProgramSession(PlainSession):
         self.first: dict[str, Judged] = {}  # the checked runs of the case at hand, by role
         self.sides: dict[str, BuiltProgram] = {}  # by role
 
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """With a folder for the programs, gone when the `with` ends."""
+        with staging.workplace(self.plan) as (self.folder, cache):
+            self.workshop = Workshop(self.plan, self.progress, self.folder, cache)
+            self.phases_s, self.logs = self.workshop.phases_s, self.workshop.logs
+            yield
+
     # ---- before the first case
 
-    def prepare(self) -> Passed | Failure:
+    def prepare(self) -> None:
         """Builds what has to be built, or takes what was built of the same sources before."""
-        plan = self.plan
-        own = self.workshop.side("candidate", plan.submission)
-        if isinstance(own, Crashed):
-            return own
-        shop = self.workshop
-        other = shop.reference() if plan.opponent is None else shop.side("baseline", plan.opponent)
-        if isinstance(other, Crashed):
-            raise OpponentFailed("build", other)
-        self.sides = {"candidate": own, "baseline": other}
-        return Passed()
+        plan, shop = self.plan, self.workshop
+        self.sides["candidate"] = shop.side("candidate", plan.submission)
+        if plan.opponent is None:
+            self.sides["baseline"] = shop.reference()
+            return
+        try:
+            self.sides["baseline"] = shop.side("baseline", plan.opponent)
+        except SubmissionFailed as failed:
+            raise OpponentFailed("build", cast(Crashed, failed.outcome)) from None
 
     # ---- cases
 
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case) -> None:
         """Runs the submission, and an opponent, and checks their last answers."""
         roles = self._roles(case, 0)
         if self.plan.opponent is None:
             roles = ("candidate",)
-        if not self._has_time(case, runs=len(roles)):
-            return Checked(outcome=self._over(case))
+        self._check_time(case, runs=len(roles))
         self.first = {role: self._solved(role, case) for role in roles}
         failed = {role: failure for role in roles if (failure := self._failure(case, self.first[role])) is not None}
         if "baseline" in failed:
             raise OpponentFailed(f"{case.kind} {case.label}", failed["baseline"])
-        return Checked(outcome=failed.get("candidate", Passed()))
+        if "candidate" in failed:
+            raise SubmissionFailed(failed["candidate"])
 
     def _roles(self, case: Case, number: int) -> tuple[str, ...]:
         """Candidate and baseline, in the order of that pair of runs. Against an opponent the secret decides it, so that
@@ -166,23 +128,22 @@ class ProgramSession(PlainSession):
         evidence = f"the answer costs {found.cost}, less than the proved bound {bound[0]} ({bound[1]})"
         return Held(check="bound", evidence=evidence)
 
-    def measure(self, case: Case) -> Measured | Failure:
+    def measure(self, case: Case) -> Measured:
         """The checked runs, the reference's, and further ones in turn where there is time for them."""
         found: dict[str, list[Judged]] = {role: [] for role in self.sides}
         for role, first in self.first.items():
             found[role].append(first)
         for number in range(self.plan.runs[case.label]):
             due = [role for role in self._roles(case, number) if len(found[role]) == number]
-            if not self._has_time(case, runs=len(due)):
-                if found["baseline"]:
-                    break
-                return self._over(case)
+            if found["baseline"] and not self._has_time(case, runs=len(due)):
+                break
+            self._check_time(case, runs=len(due))
             for role in due:
                 found[role].append(self._solved(role, case))
                 if not isinstance(failed := found[role][-1].outcome, Wrong):
                     continue
                 if role == "candidate":
-                    return failed
+                    raise SubmissionFailed(failed)
                 self._baseline_failed(case, failed)
         return self._measured(case, found["candidate"], found["baseline"])
 
@@ -197,9 +158,10 @@ class ProgramSession(PlainSession):
         """The log of the submission's last run on the case's instance."""
         return (_log_name("candidate", case),)
 
-    def account(self) -> Account:
+    def completed(self, report: EvalReport) -> EvalReport:
         lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
-        return replace(super().account(), peak_memory_bytes=self.peak_bytes, warnings=(*self.notes, *lacking))
+        report = super().completed(report)
+        return replace(report, peak_memory_bytes=self.peak_bytes, warnings=(*self.notes, *lacking))
 
     # ---- one run
 
@@ -207,9 +169,10 @@ class ProgramSession(PlainSession):
         """Whether the phase lasts as long as that many runs may take."""
         return time.monotonic() + runs * _most_s(self.task, case) <= self.deadline
 
-    def _over(self, case: Case) -> TimedOut:
-        message = f"the phase has less time left than a run of {_limit_s(case):g} s may take; --timeout gives more"
-        return TimedOut(message=message, stacks=())
+    def _check_time(self, case: Case, runs: int) -> None:
+        if not self._has_time(case, runs):
+            message = f"the phase has less time left than a run of {_limit_s(case):g} s may take; --timeout gives more"
+            raise SubmissionFailed(TimedOut(message=message, stacks=()))
 
     def _loaded(self, case: Case) -> Instance:
         """The case's instance; the last one is kept."""
@@ -272,6 +235,48 @@ class ProgramSession(PlainSession):
                 Curve(limit_s=limit_s, own=one.points, baseline=beside.points, known=instance.known)
                 for one, beside in zip(own, other, strict=True)
             ),
+        )
+
+
+class ProgramKind(Kind):
+    """Problems whose shape file says `kind: program`."""
+
+    session_type = ProgramSession
+    checkers: tuple[str, ...] = ("exact",)
+
+    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
+        """The program at that path, or the shipped one: a folder where it has a build."""
+        shipped = problem.submissions_folder
+        default = shipped if (shipped / BUILD).is_file() else problem.default_submission()
+        return read_solver(path or default, checkout.root)
+
+    def plan(self, order: Order) -> Plan:
+        """Every instance of the suite, with its limit. Raises UsageError where an instance is not here."""
+        setting = order.setting
+        problem, suite = setting.problem, setting.suite
+        if order.mode == "profile":
+            raise UsageError(f"{problem.name} has nothing to profile: its submissions are programs; leave --mode out")
+        task = load_task(problem)
+        cases = (*suite.tests, *suite.benchmarks)
+        check_here(task, [str(case.params["instance"]) for case in cases])
+        _, notes = conditions(setting, order.submission)
+        runs = runs_of(suite, LEAST_RUNS if order.opponent is not None else 1)
+        needed_s = 2 * sum(runs[case.label] * _most_s(task, case) for case in suite.benchmarks)
+        if suite.ranked_timeout_s == problem.suite(suite.name).ranked_timeout_s:  # without --timeout, room for all runs
+            least_s = max(suite.benchmark_timeout_s, needed_s)
+            suite = replace(suite, benchmark_timeout_s=least_s, ranked_timeout_s=max(suite.ranked_timeout_s, needed_s))
+        return planned(
+            ProgramPlan,
+            order,
+            suite=suite,
+            phases=tuple(
+                replace(phase, independent=True, case_s=_mean_s(phase, runs)) for phase in phases(suite, order.mode)
+            ),
+            secret=secrets.randbits(SECRET_BITS),
+            notes=notes,
+            cores=tuple(sorted(os.sched_getaffinity(0)))[: task.CORES],
+            memory_bytes=min(task.MEMORY_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
+            runs=runs,
         )
 
 

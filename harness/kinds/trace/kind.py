@@ -16,7 +16,6 @@ from harness.core.checkout import Checkout, shown
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.core.files import read_text
 from harness.core.records import Case, Module, Params, Submission
-from harness.gpumode.folder import AnyParams
 from harness.kinds.benchmarks.kind import BenchmarkKind
 from harness.kinds.benchmarks.problem import BenchmarkProblem, glue, suites_of
 from harness.problems.problem import Problem
@@ -86,13 +85,8 @@ class TraceKind(BenchmarkKind):
             folder=place,
             shapes_path=place,
             submissions_folder=place.parent,
-            ranking_by="geom",
             suites=suites_of(cases, 0, 1, batch="", on_cpu=_spread(cases)),
-            params_type=AnyParams,
-            cost_of=None,
             multi_gpu=False,
-            is_upstream=True,
-            checker="benchmark",
             kind="trace",
             files=glue("trace")
             | {

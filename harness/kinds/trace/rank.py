@@ -20,17 +20,15 @@ from torch import Tensor
 from harness.kinds.benchmarks.rank_judging import (
     HARDEST,
     SAME,
-    Judging,
+    JudgedReference,
     Right,
     are_finite,
     copied,
+    device_of,
     flat,
     harden_drawn,
-    is_same,
     leaves_of,
-    mapped,
     tensors_of,
-    through,
 )
 
 MODULE, DEFINITION, WORKLOADS = "problem_file", "definition.json", "workloads.json"
@@ -39,19 +37,9 @@ SAMPLING = "sampling"  # the op_type of definitions whose results are drawn: ali
 TOLERANCE = 1e-2
 TINY = 1e-8  # added to what errors are relative to
 MOST_SHOWN = 1e300
-DTYPES = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float8_e4m3fn": torch.float8_e4m3fn,
-    "float8_e4m3": torch.float8_e4m3fn,
-    "float8_e5m2": torch.float8_e5m2,
-    "int64": torch.int64,
-    "int32": torch.int32,
-    "int16": torch.int16,
-    "int8": torch.int8,
-    "bool": torch.bool,
-}
+NAMES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8", "bool")
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NAMES}
+DTYPES["float8_e4m3"] = torch.float8_e4m3fn
 STORED = {  # as safetensors call them
     "F64": torch.float64,
     "F32": torch.float32,
@@ -133,8 +121,7 @@ class CalledFunction:
         self.run, self.fills = run, fills
 
     def __call__(self, data: Any) -> Any:
-        kind: str = data["device"]
-        device = torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
+        device = device_of(data)
         if definition().get("op_type") == SAMPLING:
             torch.manual_seed(data["seed"])
         with torch.no_grad():
@@ -171,14 +158,13 @@ def adapt(submission: Any) -> Any:
     return CalledFunction(run, fills(run, spec["fills"]))
 
 
-class Reference:
+class Reference(JudgedReference):
     """The definition's inputs, its reference, and what it says is right."""
 
     def __init__(self) -> None:
-        self.ref_kernel = CalledFunction(importlib.import_module(MODULE).run, fills=False)
+        super().__init__(CalledFunction(importlib.import_module(MODULE).run, fills=False))
         self.workloads = json.loads(Path(WORKLOADS).read_text())
         self.level: int | None = None  # of hardening; None before it is known
-        self.judging: dict[tuple[str, bool], Judging] = {}
         self.checked: set[str] = set()
 
     def generate_input(self, rank: int, world_size: int, seed: int, workload: str, **axes: Any) -> Any:
@@ -230,38 +216,22 @@ class Reference:
                 inputs[place] = (value * factor.to(value.device)).to(value.dtype)
         return inputs
 
-    def right_value(self, data: Any) -> Any:
-        """What the reference returns for that input, which stays as it is."""
-        return self.ref_kernel(data | {"inputs": copied(data["inputs"])})
-
     def exact_kernel(self, data: Any) -> Right:
         """What is right. Raises ValueError for a workload whose result is the same whatever its inputs."""
-
-        def run(inputs: Any) -> Any:
-            return self.right_value(data | {"inputs": inputs})
-
         workload = data["workload"]
-        judging = self.judging.setdefault((workload, data["hardened"]), Judging(run))
-        judging.run = run
+        judging = self.judging_of((workload, data["hardened"]), data)
         right = judging.right(data["inputs"])
         if data["hardened"] and workload not in self.checked:
             self.checked.add(workload)
             seed = data["seed"] + 1
             other = self.harden(self.generate_input(0, 1, seed, workload, **data["axes"]), seed)
-            values = [judging.value(one["inputs"]) for one in (data, other)]
-            assert judging.parts is not None
-            if is_same(values[0], values[1], judging.parts):
+            if not self.depends(judging, data, other):
                 raise ValueError(SAME)
         return right
 
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
         """The published verdict. What is said of a right output are its largest errors, as JSON."""
         return within(output, self.right_value(data))
-
-    def rounded(self, data: Any, dtype: torch.dtype) -> Any:
-        """The reference's result as a kernel finds it that keeps inputs and results in that dtype."""
-        found = self.right_value(data | {"inputs": mapped(data["inputs"], lambda one: through(one, dtype))})
-        return mapped(found, lambda one: through(one, dtype))
 
 
 def within(output: Any, right: Any) -> tuple[bool, str]:

@@ -5,12 +5,9 @@ next evaluation (kinds.train.rank_run). The reference runs on the same data, wit
 left out.
 """
 
-import contextlib
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import cast
+from dataclasses import dataclass, replace
 
 from harness.core.errors import HarnessError, UsageError
 from harness.core.metrics import SAMPLES, TIME_TO_TARGET
@@ -18,11 +15,9 @@ from harness.core.olympic import MOST_FAILED, converges_too_fast
 from harness.core.records import (
     Bound,
     Case,
-    Failure,
+    EvalReport,
     Held,
     Measured,
-    Passed,
-    Profile,
     Series,
     Submission,
     Verdict,
@@ -30,7 +25,7 @@ from harness.core.records import (
     Warning,
     Wrong,
 )
-from harness.kinds.kind import Account, Checked, OpponentFailed, Order, Plan, Progress, Session
+from harness.kinds.kind import OpponentFailed, Order, Progress, SubmissionFailed
 from harness.kinds.op.kind import OpKind, OpSession
 from harness.kinds.op.plan import OpPlan
 from harness.kinds.train import data as train_data
@@ -55,45 +50,6 @@ class TrainPlan(OpPlan):
     rules: Rules
     hyperparameters: dict[Side, Hyperparameters]
     text: TokenFolder | None
-
-
-class TrainKind(OpKind):
-    """Problems whose shape file says `kind: train`."""
-
-    checkers: tuple[str, ...] = ("quality",)
-    is_pooled = False
-    takes_tools = False
-
-    def plan(self, order: Order) -> Plan:
-        """Our ranks' plan. Raises BadSubmissionError for hyperparameters out of range."""
-        problem = order.setting.problem
-        if order.mode == "profile":
-            raise UsageError(f"{problem.name} has no profile: a call of it is a whole run; leave --mode out")
-        rules = train_rules.read_rules(problem)
-        train_rules.check_cases(problem, (*order.setting.suite.tests, *order.setting.suite.benchmarks), rules)
-        reference = train_rules.reference_hyperparameters(problem, rules)
-        chosen: dict[Side, Hyperparameters] = {"baseline": reference}
-        for side, entry in zip(SIDES, (order.submission, order.opponent), strict=True):
-            if entry is not None:
-                chosen[side] = train_rules.hyperparameters(entry.source, entry.name, rules, reference)
-        own, text = order.setting.data, None
-        if own is not None:
-            text = read_folder(own.folder, own.vocabulary)
-            order = replace(order, setting=train_data.with_text(order.setting, text, own.target, rules))
-        # One launch, since every sample is a run.
-        planned = cast(OpPlan, super().plan(replace(order, setting=replace(order.setting, launches=1))))
-        values = {item.name: getattr(planned, item.name) for item in fields(planned)} | {"has_controls": False}
-        if text is not None:
-            values |= {"data": text.sha256, "hidden": text.folders}
-        return TrainPlan(**values, rules=rules, hyperparameters=chosen, text=text)
-
-    @contextlib.contextmanager
-    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """Starts the groups of ranks."""
-        assert isinstance(plan, TrainPlan)
-        session = TrainSession(plan, progress)
-        with session.running():
-            yield session
 
 
 class TrainSession(OpSession):
@@ -123,13 +79,13 @@ class TrainSession(OpSession):
         sides = self.plan.hyperparameters | {"candidate": reference} | ({} if opponent else {"baseline": reference})
         return replace(self.plan, is_control=True, opponent=opponent, hyperparameters=sides)
 
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case) -> Verdicts | None:
         """A test is one run, which has to reach its target. Benchmarks are checked in every run that is timed; before
         that, either side trains up to its first evaluation, which warms it up."""
-        found = self.guarded(lambda: self._checked(case))
-        return found if isinstance(found, Checked) else Checked(outcome=found)
+        with self.guarded():
+            return self._checked(case)
 
-    def _checked(self, case: Case) -> Checked:
+    def _checked(self, case: Case) -> Verdicts | None:
         calls = self.calls
         self.begin(case)
         calls.open(calls.candidate, calls.baseline)
@@ -139,25 +95,30 @@ class TrainSession(OpSession):
         if case.kind != "test":
             for side in SIDES:
                 runs.warm_up(side)
-            return Checked(outcome=Passed())
+            return None
         if self.plan.opponent is not None:
-            run = self._run(runs, "baseline")
-            if isinstance(run, TrainingRun) and not run.has_converged:
-                raise OpponentFailed(f"{case.kind} {case.label}", Wrong(message=f"the run {run.ending}"))
-        found = self._run(runs, "candidate")
-        if isinstance(found, Held):
-            return Checked(outcome=found)
-        outcome = found if isinstance(found, Wrong) else Wrong(message=f"the run {found.ending}")
-        if isinstance(found, TrainingRun) and found.has_converged:
-            passed = Verdict(passed=True)
-            return Checked(outcome=Passed(), verdicts=Verdicts(strict=passed, gpumode=passed))
-        failed = Verdict(passed=False, message=outcome.message)
-        return Checked(outcome=outcome, verdicts=Verdicts(strict=failed, gpumode=failed))
+            self._run_to_target(runs, "baseline")
+        try:
+            self._run_to_target(runs, "candidate")
+        except SubmissionFailed as failed:
+            if not isinstance(failed.outcome, Wrong):
+                raise
+            verdict = Verdict(passed=False, message=failed.outcome.message)
+            raise SubmissionFailed(failed.outcome, Verdicts(strict=verdict, gpumode=verdict)) from None
+        passed = Verdict(passed=True)
+        return Verdicts(strict=passed, gpumode=passed)
 
-    def measure(self, case: Case) -> Measured | Failure:
+    def _run_to_target(self, runs: Runs, side: Side) -> None:
+        run = self._run(runs, side)
+        if not run.has_converged:
+            failed = Wrong(message=f"the run {run.ending}")
+            raise self.calls.blamed(getattr(self.calls, side), runs.case, failed)
+
+    def measure(self, case: Case) -> Measured:
         """Every run of either side, in turn."""
         self.goes_on("measure")
-        return self.guarded(lambda: self._measured(case))
+        with self.guarded():
+            return self._measured(case)
 
     def _aimed(self, case: Case) -> Case:
         """The case with its target; one that nobody has declared is what the reference reaches."""
@@ -175,7 +136,7 @@ class TrainSession(OpSession):
             self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
         return replace(case, params=case.params | {"target": self.targets[case.label]})
 
-    def _measured(self, case: Case) -> Measured | Failure:
+    def _measured(self, case: Case) -> Measured:
         case = self._aimed(case)
         runs = Runs(self.calls, case)
         found: dict[Side, list[TrainingRun]] = {side: [] for side in SIDES}
@@ -185,8 +146,6 @@ class TrainSession(OpSession):
             self._count("data", time.monotonic() - began)
             for side in SIDES if number % 2 == 0 else SIDES[::-1]:
                 run = self._run(runs, side)
-                if isinstance(run, Wrong | Held):
-                    return run
                 found[side].append(run)
                 self._note(case, side, number, run)
         return self._judged(case, found)
@@ -194,13 +153,8 @@ class TrainSession(OpSession):
     def _make_input(self, runs: Runs, *place: int | str) -> None:
         runs.make(self.plan.seed(*place), self.plan.hidden_seed(*place))
 
-    def _run(self, runs: Runs, side: Side) -> TrainingRun | Wrong | Held:
-        """One run. Raises OpponentFailed where it is the opponent's that breaks a rule."""
+    def _run(self, runs: Runs, side: Side) -> TrainingRun:
         run = runs.run(side)
-        if isinstance(run, Wrong | Held):
-            if side == "baseline":
-                raise OpponentFailed(f"{runs.case.kind} {runs.case.label}", run)
-            return run
         self._count("evaluation", run.evaluation_s)
         self._count("training", run.seconds - run.loading_s)
         self._count("loading", run.loading_s)
@@ -224,17 +178,17 @@ class TrainSession(OpSession):
             text = f"{who} {number + 1} spent {part:.0%} of its time on loading data, which starves compute"
             self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
 
-    def _judged(self, case: Case, found: dict[Side, list[TrainingRun]]) -> Measured | Failure:
+    def _judged(self, case: Case, found: dict[Side, list[TrainingRun]]) -> Measured:
         own, other = found["candidate"], found["baseline"]
         failed = [run for run in own if not run.has_converged]
         if len(failed) > MOST_FAILED:
-            return Wrong(message=f"{len(failed)} of {len(own)} runs did not converge; the last {failed[-1].ending}")
+            message = f"{len(failed)} of {len(own)} runs did not converge; the last {failed[-1].ending}"
+            raise SubmissionFailed(Wrong(message=message))
         if evidence := idle_period(own, other):
-            return Held(check="training", evidence=evidence)
+            raise SubmissionFailed(Held(check="training", evidence=evidence))
         if self.plan.opponent is not None and (evidence := idle_period(other, own)):
             raise OpponentFailed(f"{case.kind} {case.label}", Held(check="training", evidence=evidence))
-        if held := self._too_fast(case, own, other):
-            return held
+        self._check_speed(case, own, other)
         return Measured(
             series=(
                 Series(metric=TIME_TO_TARGET, own=_times(own), baseline=_times(other)),
@@ -242,44 +196,72 @@ class TrainSession(OpSession):
             )
         )
 
-    def _too_fast(self, case: Case, own: list[TrainingRun], other: list[TrainingRun]) -> Held | None:
-        """Whether these runs need fewer sequences than the reference's by more than chance allows. Where its rules have
-        none, those of this evaluation count, if they are of the reference and have the same batch size."""
+    def _check_speed(self, case: Case, own: list[TrainingRun], other: list[TrainingRun]) -> None:
+        """Holds the runs if they need fewer sequences than the reference's by more than chance allows. Where its rules
+        have none, those of this evaluation count, if they are of the reference and have the same batch size."""
         plan = self.plan
         batch_size = plan.hyperparameters["candidate"]["batch_size"]
-        known = () if plan.data else plan.rules.reference_samples(case.params, batch_size)
+        known = () if plan.data_sha256 else plan.rules.reference_samples(case.params, batch_size)
         if not known and plan.opponent is None and plan.hyperparameters["baseline"]["batch_size"] == batch_size:
             known = tuple(run.samples for run in other if run.has_converged)
         samples = [float(run.samples) for run in own if run.has_converged]
         if len(known) < LEAST_KNOWN:
             text = f"no convergence of the reference is known with batch_size {batch_size}; nothing was held against it"
             self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
-            return None
+            return
         if not converges_too_fast(samples, known, float(case.params["every"])):  # type: ignore[arg-type]
-            return None
+            return
         mean, theirs = sum(samples) / len(samples), sum(known) / len(known)
-        return Held(
-            check="convergence",
-            evidence=f"{len(samples)} runs needed {mean:.0f} sequences on average to the target, {len(known)} runs of "
-            f"the reference {theirs:.0f} with the same batch size: more than chance allows (t-test, p < 0.05)",
+        evidence = (
+            f"{len(samples)} runs needed {mean:.0f} sequences on average to the target, {len(known)} runs of "
+            f"the reference {theirs:.0f} with the same batch size: more than chance allows (t-test, p < 0.05)"
         )
-
-    def profile(self, case: Case) -> Profile | Failure:
-        """There is none: the plan refuses the mode."""
-        raise AssertionError("training runs are not profiled")
+        raise SubmissionFailed(Held(check="convergence", evidence=evidence))
 
     def bound(self, case: Case) -> Bound | None:
         return None
 
-    def account(self) -> Account:
-        """The account, with the runs' log lines and their warnings."""
-        found = super().account()
+    def completed(self, report: EvalReport) -> EvalReport:
+        """With the runs' log lines and their warnings."""
+        found = super().completed(report)
         return replace(
             found,
             empty_call_samples_us={},  # nothing beside seconds
             logs=found.logs | self.lines,
             warnings=(*found.warnings, *self.notes),
         )
+
+
+class TrainKind(OpKind):
+    """Problems whose shape file says `kind: train`."""
+
+    session_type = TrainSession
+    checkers: tuple[str, ...] = ("quality",)
+    is_pooled = False
+    takes_tools = False
+
+    def plan(self, order: Order) -> TrainPlan:
+        """Our ranks' plan. Raises BadSubmissionError for hyperparameters out of range."""
+        problem = order.setting.problem
+        if order.mode == "profile":
+            raise UsageError(f"{problem.name} has no profile: a call of it is a whole run; leave --mode out")
+        rules = train_rules.read_rules(problem)
+        train_rules.check_cases(problem, (*order.setting.suite.tests, *order.setting.suite.benchmarks), rules)
+        reference = train_rules.reference_hyperparameters(problem, rules)
+        chosen: dict[Side, Hyperparameters] = {"baseline": reference}
+        for side, entry in zip(SIDES, (order.submission, order.opponent), strict=True):
+            if entry is not None:
+                chosen[side] = train_rules.hyperparameters(entry.source, entry.name, rules, reference)
+        own, text = order.setting.data, None
+        if own is not None:
+            text = read_folder(own.folder, own.vocabulary)
+            order = replace(order, setting=train_data.with_text(order.setting, text, own.target, rules))
+        # One launch, since every sample is a run.
+        planned = super().plan(replace(order, setting=replace(order.setting, launches=1)))
+        values = vars(planned) | {"has_controls": False}
+        if text is not None:
+            values |= {"data_sha256": text.sha256, "hidden": text.folders}
+        return TrainPlan(**values, rules=rules, hyperparameters=chosen, text=text)
 
 
 def _times(runs: list[TrainingRun]) -> tuple[float, ...]:

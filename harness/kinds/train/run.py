@@ -17,6 +17,7 @@ from harness.core import mllog
 from harness.core.decode import DecodeError, decode
 from harness.core.records import Case, Held, Wrong
 from harness.core.stats import median
+from harness.kinds.kind import OpponentFailed, SubmissionFailed
 from harness.kinds.op.calls import Calls
 from harness.ranks import wire
 from harness.ranks.group import Group
@@ -111,10 +112,14 @@ class Runs:
         self._train(group, _Going())
         self.calls.rest(group)
 
-    def run(self, side: Side) -> TrainingRun | Wrong | Held:
-        """A run to the target, or to its own end; Wrong or Held for one that breaks a rule."""
+    def run(self, side: Side) -> TrainingRun:
+        """A run to the target, or to its own end. Raises what `blamed` makes for one that breaks a rule."""
         group: Group = getattr(self.calls, side)
-        found = self._run(group)
+        try:
+            found = self._run(group)
+        except (SubmissionFailed, OpponentFailed):
+            self.calls.rest(group)
+            raise
         self.calls.rest(group)  # not before: its memory on the device is freed with its input
         return found
 
@@ -123,47 +128,42 @@ class Runs:
         group: Group = getattr(self.calls, side)
         going, quality = _Going(), math.inf
         for _ in range(evaluations):
-            if isinstance(self._train(group, going), Wrong):
+            try:
+                self._train(group, going)
+                evaluated = self._evaluated(group, going)
+            except (SubmissionFailed, OpponentFailed):
                 return None
-            evaluated = self._evaluated(going)
-            if isinstance(evaluated, Wrong) or evaluated.quality is None:
+            if evaluated.quality is None:
                 return None
             quality = evaluated.quality
         self.calls.rest(group)
         return quality
 
-    def _run(self, group: Group) -> TrainingRun | Wrong | Held:
+    def _run(self, group: Group) -> TrainingRun:
         going = _Going()
         while True:
             claims = self._train(group, going)
-            if isinstance(claims, Wrong):
-                return claims
             if claims.is_done and going.evaluations and claims.samples == going.evaluations[-1].samples:
                 return self._ended(going, claims, self._why(going))  # as evaluated before
             began = time.monotonic()
-            judged = self._evaluated(going)
-            if isinstance(judged, Wrong):
-                return judged
+            judged = self._evaluated(group, going)
             reached_s, quality, samples = going.seconds, judged.quality, self.every * going.periods
             if not self.calls.has_files:  # on GPUs groups are not stopped: the other one may go on training
                 going.seconds += time.monotonic() - began
             if claims.samples != samples and not claims.is_done:
-                message = (
-                    f"it asked for an evaluation after {claims.samples} sequences; the next is due after {samples}"
-                )
-                return Wrong(message=message)
+                due = f"the next is due after {samples}"
+                raise self._wrong(group, f"it asked for an evaluation after {claims.samples} sequences; {due}")
             if judged.is_unchanged and not claims.is_done:
-                evidence = (
-                    f"after {samples} sequences a run had the weights of {samples - self.every}: it did not train"
-                )
-                return Held(check="training", evidence=evidence)
+                before = samples - self.every
+                evidence = f"after {samples} sequences a run had the weights of {before}: it did not train"
+                raise self.calls.blamed(group, self.case, Held(check="training", evidence=evidence))
             going.evaluations.append(Evaluation(samples=samples, seconds=reached_s, quality=quality))
             if quality is not None and quality <= self.target:
                 return self._ended(going, claims, "")
             if claims.is_done or quality is None or samples == self.samples:
                 return self._ended(going, claims, self._why(going))
 
-    def _train(self, group: Group, going: _Going) -> Claims | Wrong:
+    def _train(self, group: Group, going: _Going) -> Claims:
         """Trains on to the next evaluation, with the sequences of a further period."""
         calls = self.calls
         began_ns = time.monotonic_ns()
@@ -187,15 +187,20 @@ class Runs:
             going.periods_s += [(ended_ns - began_ns) / 1e9] * (not claims.is_done)
             return claims
         except (DecodeError, ValueError) as error:
-            return Wrong(message=f"what rank 0 says of its run cannot be read: {error}")
+            raise self._wrong(group, f"what rank 0 says of its run cannot be read: {error}") from None
 
-    def _evaluated(self, going: _Going) -> wire.Verified | Wrong:
+    def _wrong(self, group: Group, message: str) -> SubmissionFailed | OpponentFailed:
+        return self.calls.blamed(group, self.case, Wrong(message=message))
+
+    def _evaluated(self, group: Group, going: _Going) -> wire.Verified:
         """The trusted ranks' evaluation of the weights that were handed over."""
         began = time.monotonic()
         [ranks] = self.calls.judge(0)
         going.evaluation_s += time.monotonic() - began
         wrong = next((one.verdicts.strict.message for one in ranks if not one.verdicts.strict.passed), "")
-        return Wrong(message=wrong) if wrong else ranks[0]
+        if wrong:
+            raise self._wrong(group, wrong)
+        return ranks[0]
 
     def _why(self, going: _Going) -> str:
         """How it ended without having reached the target."""

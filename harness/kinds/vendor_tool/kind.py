@@ -7,7 +7,7 @@ and no trusted process judges it (harness/kinds/vendor_tool/rank.py).
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,14 +15,14 @@ from pathlib import Path
 from harness.core.checkout import ROOT
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import HarnessError, UsageError
-from harness.core.files import read_text
+from harness.core.files import read_text, write_files
 from harness.core.records import (
     Case,
     Crashed,
+    EvalReport,
     Failure,
     KernelFigures,
     OpTime,
-    Passed,
     Profile,
     Raised,
     RankProfile,
@@ -32,9 +32,8 @@ from harness.core.records import (
 )
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
-from harness.kinds.kind import Account, Checked, Order, Plan, Progress, Session
+from harness.kinds.kind import Kind, Order, Plan, Progress, Session, SubmissionFailed
 from harness.kinds.phases import planned
-from harness.kinds.plain import PlainKind, PlainSession
 from harness.process import profilers
 from harness.process.child import Ended, run_child, signal_name
 from harness.process.profiler_tool import Tool
@@ -42,21 +41,165 @@ from harness.process.profilers import TOOLS, ProfilerJob, Said
 from harness.ranks.launch import free_port
 
 MAX_FILE_BYTES = 256 << 20  # of a report file that is kept
+WORK, REPORT = "work", "report"  # of a rank's folder: where it works, and where the tool leaves its report
 
 
 @dataclass(frozen=True, kw_only=True)
 class VendorPlan(Plan):
-    """`tool` is one of TOOLS, `program` where it lies. It profiles the first `launch_count` launches of a call, or
-    all."""
+    """`program` is where the tool lies. It profiles the first `launch_count` launches of a call, or all."""
 
-    tool: str
     program: str
-    launch_count: int | None
 
 
-class VendorKind(PlainKind):
+class VendorSession(Session):
+    """The profiled processes, new ones for each case."""
+
+    plan: VendorPlan
+
+    def __init__(self, plan: VendorPlan, progress: Progress) -> None:
+        super().__init__(plan, progress)
+        self.tool: Tool = TOOLS[plan.tool]
+        self.cases = 0
+        self.found = Profile(ranks=(), trace_json="")
+        self.warnings: list[Warning] = []
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """With a folder for each rank, gone when the `with` ends."""
+        with staging.workplace(self.plan) as (self.folder, cache):
+            self.environ = staging.environ_of(cache) | {"PYTHONPATH": str(ROOT)}
+            yield
+
+    def check(self, case: Case) -> None:
+        """Profiles the case on all ranks at once."""
+        top = self.folder / str(self.cases)
+        self.cases += 1
+        runs, ended = self._run_all(case, top)
+        for rank, one in enumerate(ended):
+            self.logs[_log_name(self.cases - 1, rank)] = one.stdout + one.stderr
+        for rank, (run, one) in enumerate(zip(runs, ended, strict=True)):
+            if (failure := self._failure(rank, run, one)) is not None:
+                raise SubmissionFailed(failure)
+        self.found = self._profile(runs)
+        profiled = max(sum(one.calls for one in self.found.kernels if one.rank == rank) for rank, _ in enumerate(runs))
+        if self.plan.launch_count is not None and profiled >= self.plan.launch_count:
+            self._warn(case, profiled, self._launches(case, top / "counted"))
+
+    def profile(self, case: Case) -> Profile:
+        """The profile of the case that was just checked."""
+        return self.found
+
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        """The logs of the processes that profiled the case."""
+        number = [case for phase in self.plan.phases for case in phase.cases].index(case)
+        return tuple(_log_name(number, rank) for rank in range(self.plan.world_size))
+
+    def completed(self, report: EvalReport) -> EvalReport:
+        return replace(super().completed(report), warnings=tuple(self.warnings))
+
+    def _warn(self, case: Case, profiled: int, launches: int) -> None:
+        """A warning that the tool left launches out; `launches` are the call's, 0 where they could not be counted."""
+        if launches == profiled:
+            return
+        known: dict[str, str | int | float] = {"case": case.label, "tool": self.tool.program, "profiled": profiled}
+        if launches < profiled:
+            self.warnings.append(Warning(code="launches_uncounted", values=known))
+        else:
+            self.warnings.append(Warning(code="launches", values=known | {"left_out": launches - profiled}))
+
+    def _launches(self, case: Case, top: Path) -> int:
+        """How many kernels a call of the case launches, by a run without the tool; 0 where that does not say."""
+        (run, *_), (ended, *_) = self._run_all(case, top, counts=True)
+        try:
+            return decode(Said, json.loads(read_text(run / WORK / profilers.RESULT))).launches if not ended.code else 0
+        except (OSError, ValueError, DecodeError):
+            return 0
+
+    def _run_all(self, case: Case, top: Path, counts: bool = False) -> tuple[list[Path], list[Ended]]:
+        """Runs the case on all ranks at once, each under the tool, or without it to count launches."""
+        port = free_port()
+        runs = [self._stage(case, rank, top, port, counts) for rank in range(self.plan.world_size)]
+        inner = [sys.executable, "-P", "-m", "harness.kinds.vendor_tool.rank", profilers.JOB]
+        plan, limit_s = self.plan, self.plan.suite.benchmark_timeout_s
+
+        def ended(run: Path) -> Ended:
+            under = self.tool.command(plan.program, run / REPORT, inner, plan.launch_count)
+            return run_child(inner if counts else under, run / WORK, self.environ, limit_s)
+
+        with ThreadPoolExecutor(len(runs)) as pool:
+            return runs, list(pool.map(ended, runs))
+
+    def _stage(self, case: Case, rank: int, top: Path, port: int, counts: bool) -> Path:
+        """The folder of a rank."""
+        plan, run = self.plan, top / str(rank)
+        (run / REPORT).mkdir(parents=True)
+        write_files(run / WORK, plan.problem.staged() | staging.files_of(plan.problem, plan.submission))
+        job = ProfilerJob(
+            rank=rank,
+            world_size=plan.world_size,
+            device=plan.device,
+            sets_device=plan.checker == "strict",
+            params=case.params,
+            seed=case.seed,
+            meeting=str(top / "meeting"),
+            port=port,
+            starts=self.tool.starts,
+            counts=counts,
+        )
+        (run / WORK / profilers.JOB).write_text(json.dumps(encode(job)))
+        return run
+
+    def _failure(self, rank: int, run: Path, ended: Ended) -> Failure | None:
+        """The submission's failure in a rank's process. Raises HarnessError for what is the tool's or the machine's
+        fault."""
+        plan, printed = self.plan, ended.stdout + ended.stderr
+        if ended.code is None:
+            limit_s = plan.suite.benchmark_timeout_s
+            shorter = f", --launch-count N below {plan.launch_count} profiles less" if plan.launch_count else ""
+            return TimedOut(
+                message=f"rank {rank} timed out after {limit_s:g} s; under {plan.tool} calls take much longer: "
+                f"--timeout S waits longer{shorter}",
+                stacks=(),
+            )
+        try:
+            said = decode(Said, json.loads(read_text(run / WORK / profilers.RESULT)))
+        except (OSError, ValueError, DecodeError):
+            self._complain(printed)
+            how = f"was killed by {signal_name(-ended.code)}" if ended.code < 0 else f"exited with code {ended.code}"
+            return Crashed(rank=rank, message=f"under {plan.tool} the process {how}", log_tail=printed[-TAIL_CHARS:])
+        if said.raised:
+            return Raised(rank=rank, message=said.raised, traceback=said.traceback)
+        if said.wrong:
+            return Wrong(message=f"rank {rank}: {said.wrong}")
+        self._complain(printed)
+        return None
+
+    def _complain(self, printed: str) -> None:
+        if (text := profilers.complaint(self.tool, printed)) is not None:
+            raise HarnessError(f"{self.tool.program} did not profile: {text}")
+
+    def _profile(self, runs: list[Path]) -> Profile:
+        kernels: list[KernelFigures] = []
+        files: dict[str, bytes] = {}
+        ranks = []
+        for rank, run in enumerate(runs):
+            own = profilers.kernel_figures(rank, self.tool.dispatches(self.plan.program, run / REPORT))
+            if not own:
+                raise HarnessError(f"{self.tool.program} saw no kernel in the call of rank {rank}")
+            total_us = sum(one.time_us for one in own) or 1.0
+            ops = (OpTime(name=k.name, calls=k.calls, self_us=k.time_us, share=k.time_us / total_us) for k in own)
+            ranks.append(RankProfile(rank=rank, call_us=total_us, of="device", top=tuple(ops)))
+            kernels += own
+            for path in sorted((run / REPORT).rglob("*")):
+                if path.is_file() and path.stat().st_size <= MAX_FILE_BYTES:
+                    files[f"rank-{rank}-{path.name}"] = path.read_bytes()
+        return Profile(ranks=tuple(ranks), trace_json="", tool=self.tool.program, kernels=tuple(kernels), files=files)
+
+
+class VendorKind(Kind):
     """Asked for by `--tool`; no folder is of this kind by itself."""
 
+    session_type = VendorSession
     takes_tools = True
 
     def plan(self, order: Order) -> Plan:
@@ -97,169 +240,10 @@ class VendorKind(PlainKind):
             confined=False,
             nodes=1,
             notes=(*setting.notes, Warning(code="vendor", values={"tool": tool.program})),
-            tool=name,
             program=program,
             launch_count=setting.launch_count or tool.launch_count,
         )
 
-    @contextlib.contextmanager
-    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """A folder for each rank, gone when the `with` ends."""
-        assert isinstance(plan, VendorPlan)
-        with staging.workplace(plan) as (folder, cache):
-            yield VendorSession(plan, progress, folder, cache)
-
-
-class VendorSession(PlainSession):
-    """The profiled processes, new ones for each case."""
-
-    plan: VendorPlan
-
-    def __init__(self, plan: VendorPlan, progress: Progress, folder: Path, cache: Path) -> None:
-        super().__init__(plan, progress)
-        self.folder = folder
-        self.tool: Tool = TOOLS[plan.tool]
-        self.cases = 0
-        self.found = Profile(ranks=(), trace_json="")
-        self.warnings: list[Warning] = []
-        self.environ = staging.environ_of(cache) | {"PYTHONPATH": str(ROOT)}
-
-    def check(self, case: Case) -> Checked:
-        """Profiles the case on all ranks at once."""
-        top = self.folder / str(self.cases)
-        self.cases += 1
-        runs, ended = self._run_all(case, top, self._under_tool)
-        for rank, one in enumerate(ended):
-            self.logs[_log_name(self.cases - 1, rank)] = one.stdout + one.stderr
-        failures = (self._failure(rank, run, one) for rank, (run, one) in enumerate(zip(runs, ended, strict=True)))
-        if (failure := next((one for one in failures if one is not None), None)) is not None:
-            return Checked(outcome=failure)
-        self.found = self._profile(runs)
-        profiled = max(sum(one.calls for one in self.found.kernels if one.rank == rank) for rank, _ in enumerate(runs))
-        if self.plan.launch_count is not None and profiled >= self.plan.launch_count:
-            self._warn(case, profiled, self._launches(case, top / "counted"))
-        return Checked(outcome=Passed())
-
-    def profile(self, case: Case) -> Profile | Failure:
-        """The profile of the case that was just checked."""
-        return self.found
-
-    def logs_of(self, case: Case) -> tuple[str, ...]:
-        """The logs of the processes that profiled the case."""
-        number = [case for phase in self.plan.phases for case in phase.cases].index(case)
-        return tuple(_log_name(number, rank) for rank in range(self.plan.world_size))
-
-    def account(self) -> Account:
-        """The account, with the processes' logs."""
-        return replace(super().account(), warnings=tuple(self.warnings))
-
-    def _warn(self, case: Case, profiled: int, launches: int) -> None:
-        """A warning that the tool left launches out; `launches` are the call's, 0 where they could not be counted."""
-        if launches == profiled:
-            return
-        known: dict[str, str | int | float] = {"case": case.label, "tool": self.tool.program, "profiled": profiled}
-        if launches < profiled:
-            self.warnings.append(Warning(code="launches_uncounted", values=known))
-        else:
-            self.warnings.append(Warning(code="launches", values=known | {"left_out": launches - profiled}))
-
-    def _launches(self, case: Case, top: Path) -> int:
-        """How many kernels a call of the case launches, by a run without the tool; 0 where that does not say."""
-        (run, *_), (ended, *_) = self._run_all(case, top, lambda run, inner: inner, counts=True)
-        try:
-            return decode(Said, json.loads(read_text(run.work / profilers.RESULT))).launches if not ended.code else 0
-        except (OSError, ValueError, DecodeError):
-            return 0
-
-    def _run_all(
-        self, case: Case, top: Path, command: Callable[["_RankFolders", list[str]], list[str]], counts: bool = False
-    ) -> tuple[list["_RankFolders"], list[Ended]]:
-        """Runs the case on all ranks at once, each by its command."""
-        port = free_port()
-        runs = [self._stage(case, rank, top, port, counts) for rank in range(self.plan.world_size)]
-        inner = [sys.executable, "-P", "-m", "harness.kinds.vendor_tool.rank", profilers.JOB]
-        limit_s = self.plan.suite.benchmark_timeout_s
-        with ThreadPoolExecutor(len(runs)) as pool:
-            ended = pool.map(lambda run: run_child(command(run, inner), run.work, self.environ, limit_s), runs)
-            return runs, list(ended)
-
-    def _under_tool(self, run: "_RankFolders", inner: list[str]) -> list[str]:
-        return self.tool.command(self.plan.program, run.out, inner, self.plan.launch_count)
-
-    def _stage(self, case: Case, rank: int, top: Path, port: int, counts: bool) -> "_RankFolders":
-        plan, folder = self.plan, top / str(rank)
-        run = _RankFolders(work=folder / "work", out=folder / "report")
-        run.out.mkdir(parents=True)
-        staging.write(run.work, plan.problem.staged() | staging.files_of(plan.problem, plan.submission))
-        job = ProfilerJob(
-            rank=rank,
-            world_size=plan.world_size,
-            device=plan.device,
-            sets_device=plan.checker == "strict",
-            params=case.params,
-            seed=case.seed,
-            meeting=str(top / "meeting"),
-            port=port,
-            starts=self.tool.starts,
-            counts=counts,
-        )
-        (run.work / profilers.JOB).write_text(json.dumps(encode(job)))
-        return run
-
-    def _failure(self, rank: int, run: "_RankFolders", ended: Ended) -> Failure | None:
-        """The submission's failure in a rank's process. Raises HarnessError for what is the tool's or the machine's
-        fault."""
-        plan, printed = self.plan, ended.stdout + ended.stderr
-        if ended.code is None:
-            limit_s = plan.suite.benchmark_timeout_s
-            shorter = f", --launch-count N below {plan.launch_count} profiles less" if plan.launch_count else ""
-            return TimedOut(
-                message=f"rank {rank} timed out after {limit_s:g} s; under {plan.tool} calls take much longer: "
-                f"--timeout S waits longer{shorter}",
-                stacks=(),
-            )
-        try:
-            said = decode(Said, json.loads(read_text(run.work / profilers.RESULT)))
-        except (OSError, ValueError, DecodeError):
-            self._complain(printed)
-            how = f"was killed by {signal_name(-ended.code)}" if ended.code < 0 else f"exited with code {ended.code}"
-            return Crashed(rank=rank, message=f"under {plan.tool} the process {how}", log_tail=printed[-TAIL_CHARS:])
-        if said.raised:
-            return Raised(rank=rank, message=said.raised, traceback=said.traceback)
-        if said.wrong:
-            return Wrong(message=f"rank {rank}: {said.wrong}")
-        self._complain(printed)
-        return None
-
-    def _complain(self, printed: str) -> None:
-        if (text := profilers.complaint(self.tool, printed)) is not None:
-            raise HarnessError(f"{self.tool.program} did not profile: {text}")
-
-    def _profile(self, runs: list["_RankFolders"]) -> Profile:
-        kernels: list[KernelFigures] = []
-        files: dict[str, bytes] = {}
-        ranks = []
-        for rank, run in enumerate(runs):
-            own = profilers.kernel_figures(rank, self.tool.dispatches(self.plan.program, run.out))
-            if not own:
-                raise HarnessError(f"{self.tool.program} saw no kernel in the call of rank {rank}")
-            total_us = sum(one.time_us for one in own) or 1.0
-            ops = (OpTime(name=k.name, calls=k.calls, self_us=k.time_us, share=k.time_us / total_us) for k in own)
-            ranks.append(RankProfile(rank=rank, call_us=total_us, of="device", top=tuple(ops)))
-            kernels += own
-            for path in sorted(run.out.rglob("*")):
-                if path.is_file() and path.stat().st_size <= MAX_FILE_BYTES:
-                    files[f"rank-{rank}-{path.name}"] = path.read_bytes()
-        return Profile(ranks=tuple(ranks), trace_json="", tool=self.tool.program, kernels=tuple(kernels), files=files)
-
 
 def _log_name(number: int, rank: int) -> str:
     return f"profile {number} rank {rank}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _RankFolders:
-    """A rank's folders: where it works, and where the tool leaves its report."""
-
-    work: Path
-    out: Path

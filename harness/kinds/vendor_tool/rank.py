@@ -18,7 +18,6 @@ import torch.distributed as dist
 
 from harness.core.decode import decode, encode
 from harness.kinds.folder import rank_check
-from harness.kinds.folder.rank_generate import generated
 from harness.process.profiler_tool import RANGE
 from harness.process.profilers import RESULT, ProfilerJob, Said
 from harness.ranks import payload, torch_settings
@@ -60,7 +59,7 @@ def run(job: ProfilerJob, folder: str) -> Said:
     )
     default: AbstractContextManager[Any] = device if device is not None and job.sets_device else nullcontext()
     with default:
-        data = generated(reference.generate_input, job.params, job.rank, job.world_size, job.seed)
+        data = rank_check.generated(reference.generate_input, job.params, job.rank, job.world_size, job.seed)
     output = None
     for _ in range(WARM_CALLS):
         output = kernel(payload.copied(data))

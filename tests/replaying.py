@@ -1,10 +1,9 @@
 """A session that runs nothing: it answers with what a report says became of every case.
 
-For tests of evaluations, boards, pages and comparisons, which then need neither ranks nor devices.
+For tests of evaluations, boards, pages and comparisons, which then need neither ranks nor devices. Importing this
+registers the kind.
 """
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -22,11 +21,17 @@ from harness.core.records import (
     Passed,
     Profile,
     Submission,
+    Verdicts,
 )
-from harness.kinds.kind import Account, Checked, Order, Plan, Progress, Session
+from harness.kinds.kind import Kind, Order, Plan, Progress, Session, SubmissionFailed
 from harness.kinds.phases import phases
-from harness.kinds.plain import PlainKind, PlainSession
+from harness.kinds.registry import KINDS
 from harness.problems.problem import Problem
+
+KEPT = (  # of the report that is replayed, beside its cases
+    *("phases_s", "environment", "device_model", "empty_call_samples_us", "peaks", "machine_state", "gpu_sampling"),
+    *("warnings", "logs"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,25 +67,7 @@ def replay_of(report: EvalReport, problem: Problem) -> ReplayPlan:
     )
 
 
-class ReplayKind(PlainKind):
-    """Registered like any other kind; no folder is of it."""
-
-    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """A replay has its report's."""
-        raise HarnessError("a replay is of its report's submission")
-
-    def plan(self, order: Order) -> Plan:
-        """A replay needs a report: replay_of makes its plan."""
-        raise HarnessError("a replay is planned by replay_of")
-
-    @contextlib.contextmanager
-    def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """A session that starts no process."""
-        assert isinstance(plan, ReplayPlan)
-        yield ReplaySession(plan, progress)
-
-
-class ReplaySession(PlainSession):
+class ReplaySession(Session):
     """Answers in the order in which the cases were run."""
 
     plan: ReplayPlan
@@ -91,20 +78,22 @@ class ReplaySession(PlainSession):
         self.has_failed = False
         self.now: CaseResult
 
-    def check(self, case: Case) -> Checked:
+    def check(self, case: Case) -> Verdicts | None:
         """The recorded outcome of the next case."""
         self.now = self.left.pop(0)
         outcome = self.now.outcome
         if isinstance(outcome, NotRun) and not self.has_failed:
             raise HarnessError(f"the report does not say what became of {case.kind} {case.label}")
         self.has_failed = self.has_failed or isinstance(outcome, get_args(Failure))
-        return Checked(outcome=Passed() if isinstance(outcome, Measured) else outcome, verdicts=self.now.verdicts)
+        if not isinstance(outcome, Measured | Passed):
+            raise SubmissionFailed(outcome, self.now.verdicts)
+        return self.now.verdicts
 
-    def measure(self, case: Case) -> Measured | Failure:
+    def measure(self, case: Case) -> Measured:
         assert isinstance(self.now.outcome, Measured)
         return self.now.outcome
 
-    def profile(self, case: Case) -> Profile | Failure:
+    def profile(self, case: Case) -> Profile:
         return self.now.profile or Profile(ranks=(), trace_json="")
 
     def bound(self, case: Case) -> Bound | None:
@@ -115,17 +104,22 @@ class ReplaySession(PlainSession):
         """The logs that the report names for the case."""
         return next(one.logs for one in self.plan.report.results if one.case == case)
 
-    def account(self) -> Account:
-        report = self.plan.report
-        assert report.environment is not None
-        return Account(
-            phases_s=report.phases_s,
-            environment=report.environment,
-            device_model=report.device_model,
-            empty_call_samples_us=report.empty_call_samples_us,
-            peaks=report.peaks,
-            machine_state=report.machine_state,
-            gpu_sampling=report.gpu_sampling,
-            warnings=report.warnings,
-            logs=report.logs,
-        )
+    def completed(self, report: EvalReport) -> EvalReport:
+        return replace(report, **{name: getattr(self.plan.report, name) for name in KEPT})
+
+
+class ReplayKind(Kind):
+    """Registered like any other kind; no folder is of it."""
+
+    session_type = ReplaySession
+
+    def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
+        """A replay has its report's."""
+        raise HarnessError("a replay is of its report's submission")
+
+    def plan(self, order: Order) -> Plan:
+        """A replay needs a report: replay_of makes its plan."""
+        raise HarnessError("a replay is planned by replay_of")
+
+
+KINDS["replay"] = ReplayKind()

@@ -1,0 +1,55 @@
+"""Others' Python as text, which is never run: the names that it binds and uses, by its syntax tree."""
+
+import ast
+from collections.abc import Iterator, Mapping
+
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # that ast.parse raises; the last two: nesting
+GRAPHS = {"CUDAGraph", "do_bench_cudagraph", "make_graphed_callables"}
+Import = ast.Import | ast.ImportFrom
+
+
+def bound(tree: ast.Module) -> set[str]:
+    """The names that are bound outside of functions and classes; `*` among them if only running it would tell all."""
+    names: set[str] = set()
+    nodes: list[ast.AST] = list(tree.body)
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+            continue  # what is in it is not at the top level
+        if isinstance(node, Import):
+            names.update(name for name, _ in imported(node))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        nodes += ast.iter_child_nodes(node)
+    return names
+
+
+def imported(node: Import, local: Mapping[str, str] | None = None) -> Iterator[tuple[str, str]]:
+    """The names that an import binds, and the dotted name of what each is then; `local` has other names for modules
+    that names are imported from."""
+    for alias in node.names:
+        if isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            yield alias.asname or alias.name, f"{(local or {}).get(module, module)}.{alias.name}"
+        elif alias.asname:
+            yield alias.asname, alias.name
+        else:
+            yield (alias.name.partition(".")[0],) * 2  # `import a.b` binds a
+
+
+def called(call: ast.Call) -> str:
+    """`f` in f(...) and in a.b.f(...); "" in any other call."""
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def captures_graphs(evaluator: str) -> bool:
+    """Whether an evaluator's text names what captures CUDA graphs, so that it times those. False for what is no
+    Python."""
+    try:
+        nodes = ast.walk(ast.parse(evaluator))
+    except UNREADABLE:
+        return False
+    return any(getattr(node, "attr", getattr(node, "id", "")) in GRAPHS for node in nodes)
