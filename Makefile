@@ -23,7 +23,7 @@
 #   make problems                                what there is
 #   make new NAME=name                           the files of a new problem, which evaluate at once
 #   make new-submission PROBLEM=a2a [FILE=my.py] a submission that calls the reference
-#   make test                                    lint and tests, as CI runs them
+#   make test                                    lint, tests and their coverage, as CI runs them
 #   make coverage                                what the tests execute of harness/: build/coverage/index.html
 #   make test-agents                             the tests that need mcp, readers of Harbor tasks, or minutes
 #   make test-slow                               the tests that take many seconds each
@@ -185,14 +185,16 @@ types: $(SETUP)
 TESTS = -m pytest -m 'not slurm and not slow'
 
 # An interpreter that is used as it is may have no linters and no pytest-xdist. Else mypy, which takes half a minute of
-# one core, runs beside the tests, and what it says comes after what they say.
+# one core, runs beside the tests, and what it says comes after what they say; and of all tests, coverage is measured.
 ifdef PYTHON
 test:
 	$(RUN) $(TESTS) $(ARGS)
 else
 test: style
 	@said=$$(mktemp); $(RUN) -m mypy >$$said 2>&1 & types=$$!; trap "kill $$types 2>/dev/null; rm $$said" EXIT; \
-	$(RUN) $(TESTS) -n 2 --dist loadgroup $(ARGS); code=$$?; \
+	$(if $(ARGS),,$(RUN) -m coverage erase;) \
+	$(RUN) $(TESTS) $(if $(ARGS),,-p tests.covered) -n 2 --dist loadgroup $(ARGS); code=$$?; \
+	$(if $(ARGS),,$(RUN) tests/covered.py || code=$$?;) \
 	wait $$types || code=$$?; echo "mypy: $$(cat $$said)"; exit $$code
 endif
 
