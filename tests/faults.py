@@ -523,7 +523,7 @@ def main(name: str, arguments: Sequence[str]) -> None:
             Path(os.environ[MARK]).touch()
             fault.does(ranks)
 
-    real_phase, real_poll, real_end = ProgressLine.phase, launch.Ranks.poll, launch.Ranks._end
+    real_phase, real_poll, real_end = ProgressLine.phase, launch.Ranks.poll, launch.Ranks.end
     real_evaluate, real_tell = recorded.evaluate, verb.result_files.tell
 
     def begin(self: Any, name: str) -> None:
@@ -555,7 +555,7 @@ def main(name: str, arguments: Sequence[str]) -> None:
         reached("show")
         real_tell(*given, **named)
 
-    ProgressLine.phase, launch.Ranks.poll, launch.Ranks._end = begin, poll, end  # type: ignore[method-assign]
+    ProgressLine.phase, launch.Ranks.poll, launch.Ranks.end = begin, poll, end  # type: ignore[method-assign]
     recorded.evaluate, verb.result_files.tell = evaluate, tell
     # On a machine that does other work too, honest calls can look as if they had worked outside their clock.
     witness.EachCall.doubt = lambda self, baseline, is_baseline=False: ""  # type: ignore[method-assign]
