@@ -79,8 +79,10 @@ setup: $(SETUP)
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@
 
-# A submission's `#!POPCORN leaderboard` line names its problem too.
+# A submission's `#!POPCORN leaderboard` line names its problem too. FILE is what other targets read: without a word the
+# shipped submission would be evaluated in place of that file.
 need-file:
+	$(if $(value FILE),$(error make $(MAKECMDGOALS) reads no FILE; SUBMISSION=path names the file))
 	@$(if $(value PROBLEM)$(value SUBMISSION),,echo "which problem? make $(MAKECMDGOALS) PROBLEM=a2a (make problems lists them)" >&2; exit 2)
 
 eval: need-file $(SETUP)

@@ -396,6 +396,9 @@ def test_make_refuses_a_variable_that_nothing_reads() -> None:
     assert misspelt.returncode == Exit.USAGE
     assert "RANK: no target reads this variable; did you mean RANKS?" in misspelt.stderr
     assert "XYZ: no target reads this variable; these are read: PROBLEM" in made("help", "XYZ=1").stderr
+    other = made("eval", "PROBLEM=a2a", "FILE=my.py")
+    assert "make eval reads no FILE; SUBMISSION=path names the file" in other.stderr
+    assert other.returncode == Exit.USAGE
     right = made("check", "PROBLEM=a2a", "RANKS=2", "ARGS=--seconds=1 --timeout=2", "PYTHON=python3")
     assert "--ranks '2'" in right.stdout
     assert "--seconds=1 --timeout=2" in right.stdout
