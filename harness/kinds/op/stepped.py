@@ -83,7 +83,9 @@ class Stepping:
             return
         if self.before is not None and self.before.role != "trusted":
             raise failure.crashed(
-                self.before.members[0], "ran while not on turn: work that it left on its device did not end in 2 s"
+                self.before.members[0],
+                "ran while not on turn: work that it left on its device did not end in 2 s, or other processes keep "
+                "the device busy (`nvidia-smi` shows them)",
             )
         raise HarnessError("a device is busy with other processes' work; which ones, `nvidia-smi` shows")
 
