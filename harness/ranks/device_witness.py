@@ -3,8 +3,8 @@
 A call's time is what passes from the word that lets the devices go to the last device's word that it is done, less what
 an empty call takes. The second word is set by the submission's own stream, so it may come too early; what was left out
 then passes later, before the output is copied, and is seen in what passes around the call. So that time counts while no
-more passes around the submission's calls than around the baseline's. Otherwise calls count all that passed, less what
-passes around the baseline's.
+more passes around the submission's calls than around the baseline's at about that time. Otherwise calls count all that
+passed, less what passes around the baseline's.
 """
 
 import bisect

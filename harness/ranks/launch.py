@@ -47,9 +47,9 @@ class Launch:
     `folder` is theirs: each starts in `group/rank` below it. `names` says which group has which role; outputs of the
     roles in `judged` are, by trusted ranks that run `judge`. `caches` are for what compilers make, where a role has one
     that outlives the run. `hidden`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder; `judges` are
-    folders that trusted ranks see and no others. `idle_s`: for how long the
-    candidate's ranks, waited for, may do nothing at all; None: until the deadline. `nodes` has a connection to the
-    agent of each node that runs ranks; without, all run here."""
+    folders that trusted ranks see and no others. `idle_s`: for how long the candidate's ranks, waited for, may do
+    nothing at all; None: until the deadline. `nodes` has a connection to the agent of each node that runs ranks;
+    without, all run here."""
 
     world_size: int
     device: str
