@@ -135,11 +135,10 @@ class OpSession(Launching):
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
             calls.open(*groups)
         calls.freeze(calls.baseline, calls.candidate)
-        if self.plan.mode == "test":  # others may run beside it, and nothing is timed
-            return
-        with self._timed("clock", START_S):
-            for clock in self.plan.clocks[1:] if self.stepping else self.plan.clocks:
-                self.empty_call_samples_us[clock] = empty_samples_us(calls, clock)
+        if self.plan.mode != "test":  # beside which others may run, while nothing is timed
+            with self._timed("clock", START_S):
+                for clock in self.plan.clocks[1:] if self.stepping else self.plan.clocks:
+                    self.empty_call_samples_us[clock] = empty_samples_us(calls, clock)
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
