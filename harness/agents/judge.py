@@ -42,8 +42,8 @@ IDLE_S, IDLE_ON_GPU_S = 3.0, 10.0
 @dataclass(frozen=True, kw_only=True)
 class Terms:
     """The terms by which all candidates of a population are judged. `asked` names problem, suite, device and ranks;
-    `patient`: candidates may hang for as long as a single evaluation lets them. `sharing`: how many judges share the
-    device and this machine's cores."""
+    `patient`: candidates may hang for as long as a single evaluation lets them. `sharing`: how many judges share this
+    machine's cores. `reference_s`: how long the reference's tests take alone, where that is known."""
 
     asked: Asked
     mode: Mode = "leaderboard"
@@ -52,6 +52,7 @@ class Terms:
     lower: bool = False
     patient: bool = False
     sharing: int = 1
+    reference_s: float | None = None
 
 
 class Judge:
@@ -69,7 +70,7 @@ class Judge:
         self._open = contextlib.ExitStack()
         self._pools: dict[Stage, SessionPool] = {}
         self._settings: dict[Stage, Setting] = {}
-        self._limits_s: dict[Stage, float] = {}  # of tests, by the stage whose pool they run on
+        self._references_s: dict[Stage, float] = {}  # of its tests, by the stage whose pool they run on
         self._controls = Controls()
 
     def __enter__(self) -> "Judge":
@@ -113,9 +114,10 @@ class Judge:
             self.close()
             raise
 
-    def prepare(self, stage: Stage) -> None:
-        """Finds what candidates of that stage are judged by. Raises HarnessError where the reference fails."""
-        self._setting(stage)
+    def sharing(self, count: int) -> Terms:
+        """The terms for judges that share this machine. Raises HarnessError where the reference fails."""
+        reference_s = None if self.terms.patient else self._reference_s(self.setting, "test")
+        return replace(self.terms, sharing=count, reference_s=reference_s)
 
     def report(self, submission: Submission, stage: Stage = "full") -> EvalReport:
         """The report of the candidate's evaluation. Raises HarnessError for what is not the submission's fault."""
@@ -146,23 +148,24 @@ class Judge:
         return self._settings[stage]
 
     def _impatient(self, made: Setting, stage: Stage) -> Setting:
-        """The setting with time limits derived from the reference's times. Raises HarnessError where the reference
+        """The setting with time limits derived from the reference's time. Raises HarnessError where the reference
         fails."""
-        where = _where(stage)
-        if where not in self._limits_s:
-            self._limits_s[where] = self._limit_s(made, stage)
-        suite = replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, self._limits_s[where]))
+        share = max(1.0, self.terms.sharing / host.cores())  # of a core
+        limit_s = share * max(LEAST_S, TIMES_REFERENCE * self._reference_s(made, stage))
+        suite = replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, limit_s))
         idle_s = IDLE_S if made.device == "cpu" else IDLE_ON_GPU_S
-        return replace(made, suite=suite, import_s=IMPORT_S * self._share, idle_s=idle_s)
+        return replace(made, suite=suite, import_s=share * IMPORT_S, idle_s=idle_s)
 
-    @property
-    def _share(self) -> float:
-        """How many judges share a core."""
-        return max(1.0, self.terms.sharing / host.cores())
+    def _reference_s(self, made: Setting, stage: Stage) -> float:
+        """How long the reference's tests take; as long as they may where a problem has none that can be called."""
+        where = _where(stage)
+        if self.terms.reference_s is not None:
+            return self.terms.reference_s
+        if where not in self._references_s:
+            self._references_s[where] = self._timed(made, stage)
+        return self._references_s[where]
 
-    def _limit_s(self, made: Setting, stage: Stage) -> float:
-        """The time limit of the tests, derived from the reference's time. Judges that share a device ask at
-        about the same time, so each is as slow as a candidate's will be."""
+    def _timed(self, made: Setting, stage: Stage) -> float:
         text = _reference(made)
         if text is None:
             return made.suite.test_timeout_s
@@ -174,8 +177,7 @@ class Judge:
                 f"the reference of {made.problem.name} fails here: {verdict.message(failed.outcome)}; evaluate it "
                 "alone to see why"
             )
-        took_s = report.phases_s.get("test", made.suite.test_timeout_s)
-        return max(LEAST_S * self._share, TIMES_REFERENCE * took_s)
+        return report.phases_s.get("test", made.suite.test_timeout_s)
 
 
 def _where(stage: Stage) -> Stage:

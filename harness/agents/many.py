@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.agents.candidates import Candidate
@@ -62,8 +62,10 @@ def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Re
         def hands_of(stage: Stage) -> contextlib.AbstractContextManager[Hands]:
             if stage != "test":
                 return contextlib.nullcontext(alone)
-            with contextlib.suppress(HarnessError):  # which every candidate will meet
-                judge.prepare("full")  # measures this machine's peaks, if need be, while nothing else runs
-            return Workers(replace(terms, sharing=lanes), judge.checkout, environs * lanes)
+            try:
+                shared = judge.sharing(lanes)  # measures this machine's peaks, if need be, while nothing else runs
+            except HarnessError:  # which every candidate will meet
+                shared = terms
+            return Workers(shared, judge.checkout, environs * lanes)
 
         yield from judged(candidates, hands_of, cascade, journal, judge.refuse)
