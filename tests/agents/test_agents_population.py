@@ -120,6 +120,17 @@ def test_cpu_ranks_come_first_where_that_is_asked_for() -> None:
     assert hands.told == [("a", "check"), ("b", "check"), ("a", "full")]
 
 
+def test_candidates_are_tested_before_any_is_timed_and_again_where_others_may_be_the_reason() -> None:
+    """The one that is out of memory beside others is judged again alone, as is what is held or an error there."""
+    memory = result_of(failed_test(dataclasses.replace(RAISED, message="out of the device's memory")))
+    hands = Played(a=passed(), b=result_of(failed_test(RAISED)), c=memory, d=refused(HarnessError("busy"), "rms_norm"))
+    texts = candidates(a=RIGHT, b=RAISES, c=RAISES + "x = 1\n", d=RAISES + "x = 2\n")
+    found = list(judged(texts, hands.of, Cascade(has_test=True), Nowhere(), REFUSE))
+    tested = [(name, "test") for name in "abcd"]
+    assert hands.told == [*tested, ("a", "screen"), ("c", "screen"), ("d", "screen"), ("a", "full")]
+    assert [one.id for one in found] == ["b", "c", "d", "a"]
+
+
 def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
     """Wherever it comes: after each line of the two files, and in the middle of one."""
     texts = {f"c{number}": RIGHT + f"x = {number}\n" for number in range(4)} | {"again": RIGHT + "x = 0 # y\n"}
@@ -280,7 +291,7 @@ def test_the_score_of_two_problems_has_intervals_over_them() -> None:
 
 
 def test_what_cannot_be_asked_is_refused() -> None:
-    for wrong in ({"keep": 0.0}, {"keep": 1.5}, {"least": 0}, {"jobs": 0}):
+    for wrong in ({"keep": 0.0}, {"keep": 1.5}, {"least": 0}, {"jobs": 0}, {"lanes": 0}):
         with pytest.raises(UsageError):
             How(**wrong)
     with pytest.raises(UsageError):
@@ -381,12 +392,14 @@ def test_a_population_on_the_command_line_goes_on_after_a_kill(
         "0.05",
         "--timeout",
         "60",
+        "--lanes",
+        "2",
     ]
     command = [sys.executable, "-m", "harness", *words]  # the process itself, which is killed
     environ = {**os.environ, "PYTHONPATH": str(checkout), "TMPDIR": str(temporary)}
     running = subprocess.Popen(command, cwd=checkout, env=environ, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
-    assert "wrong" in running.stderr.readline()
+    assert "1/4" in running.stderr.readline()  # of those that fail their tests, whichever is first
     running.kill()
     running.wait()
     running.stderr.close()
