@@ -18,6 +18,9 @@ from harness.kinds.op.kind import OpSession
 from harness.kinds.op.plan import OpPlan
 from harness.ranks.zygotes import Zygotes
 
+# What torch imports to say where an output is wrong, in 0.3 s: by the judges of each wrong candidate, if not before.
+JUDGES_IMPORT = ("sympy",)
+
 
 class OpPool:
     """A context that keeps zygotes; leaving it ends them. It serves one evaluation at a time."""
@@ -66,5 +69,5 @@ class OpPool:
         self.end()
         self._folder, self._threads = Path(tempfile.mkdtemp(prefix="kernel-eval-")), threads
         self._zygotes = Zygotes()
-        self._zygotes.start(self._folder, threads)
+        self._zygotes.start(self._folder, threads, judges=JUDGES_IMPORT)
         return self._zygotes
