@@ -42,8 +42,8 @@ IDLE_S, IDLE_ON_GPU_S = 3.0, 10.0
 @dataclass(frozen=True, kw_only=True)
 class Terms:
     """The terms by which all candidates of a population are judged. `asked` names problem, suite, device and ranks;
-    `patient`: candidates may hang for as long as a single evaluation lets them. `sharing`: how many judges share this
-    machine's cores. `reference_s`: how long the reference's tests take alone, where that is known."""
+    `patient`: candidates may hang for as long as a single evaluation lets them. `share`: how many judges share a
+    core. `reference_s`: how long the reference's tests take alone, where that is known."""
 
     asked: Asked
     mode: Mode = "leaderboard"
@@ -51,7 +51,7 @@ class Terms:
     reward: Function = "log2_speedup"
     lower: bool = False
     patient: bool = False
-    sharing: int = 1
+    share: float = 1.0
     reference_s: float | None = None
 
 
@@ -114,10 +114,10 @@ class Judge:
             self.close()
             raise
 
-    def sharing(self, count: int) -> Terms:
-        """The terms for judges that share this machine. Raises HarnessError where the reference fails."""
+    def shared(self, count: int) -> Terms:
+        """The terms for so many judges on this machine. Raises HarnessError where the reference fails."""
         reference_s = None if self.terms.patient else self._reference_s(self.setting, "test")
-        return replace(self.terms, sharing=count, reference_s=reference_s)
+        return replace(self.terms, share=max(1.0, count / host.cores()), reference_s=reference_s)
 
     def report(self, submission: Submission, stage: Stage = "full") -> EvalReport:
         """The report of the candidate's evaluation. Raises HarnessError for what is not the submission's fault."""
@@ -150,7 +150,7 @@ class Judge:
     def _impatient(self, made: Setting, stage: Stage) -> Setting:
         """The setting with time limits derived from the reference's time. Raises HarnessError where the reference
         fails."""
-        share = max(1.0, self.terms.sharing / host.cores())  # of a core
+        share = self.terms.share
         limit_s = share * max(LEAST_S, TIMES_REFERENCE * self._reference_s(made, stage))
         suite = replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, limit_s))
         idle_s = IDLE_S if made.device == "cpu" else IDLE_ON_GPU_S

@@ -63,9 +63,11 @@ def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Re
             if stage != "test":
                 return contextlib.nullcontext(alone)
             try:
-                shared = judge.sharing(lanes)  # measures this machine's peaks, if need be, while nothing else runs
+                shared = judge.shared(
+                    lanes * len(environs)
+                )  # measures this machine's peaks, if need be: nothing else runs
             except HarnessError:  # which every candidate will meet
                 shared = terms
-            return Workers(shared, judge.checkout, environs * lanes)
+            return Workers(shared, judge.checkout, environs * lanes, have_own_cores=True)
 
         yield from judged(candidates, hands_of, cascade, journal, judge.refuse)
