@@ -62,12 +62,8 @@ def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Re
         def hands_of(stage: Stage) -> contextlib.AbstractContextManager[Hands]:
             if stage != "test":
                 return contextlib.nullcontext(alone)
-            try:
-                shared = judge.shared(
-                    lanes * len(environs)
-                )  # measures this machine's peaks, if need be: nothing else runs
-            except HarnessError:  # which every candidate will meet
-                shared = terms
-            return Workers(shared, judge.checkout, environs * lanes, have_own_cores=True)
+            with contextlib.suppress(HarnessError):  # which every candidate will meet
+                judge.prepare()  # while nothing else runs
+            return Workers(terms, judge.checkout, environs * lanes, have_own_cores=True)
 
         yield from judged(candidates, hands_of, cascade, journal, judge.refuse)
