@@ -11,10 +11,11 @@ row, D parts.
 import triton
 import triton.language as tl
 from common.launch import Launcher
-from common.signals import flag_pointers, signal, wait
+from common.signals import finish_stores, flag_pointers, signal, wait
 from common.tokens import ranks_of, rows_at, turned
 
 NO_EXPERT = tl.constexpr(-1)  # in place of an expert's number, where there is no token
+COPIES = tl.constexpr(16)  # of a flag that all programs wait for, so that they do not all ask for one
 LANES = tl.constexpr(64)  # that ask for parts of a matrix
 
 
@@ -60,22 +61,24 @@ def tell(
     routing,
     WORLD: tl.constexpr,
     TOP_K: tl.constexpr,
+    PORTIONS: tl.constexpr,
     TOLD: tl.constexpr,
     AMD: tl.constexpr,
 ):
     """This rank's routing, to all ranks: each pair's expert, NO_EXPERT behind the last token, and its weight."""
-    for peer in range(program, WORLD, programs):
-        block = tl.load(blocks + peer)
-        for first in range(0, capacity * TOP_K, TOLD):
-            pairs_N = first + tl.arange(0, TOLD)
-            experts_N = tl.load(indices + pairs_N, mask=pairs_N < num_tokens * TOP_K, other=NO_EXPERT)
-            weights_N = tl.load(weights + pairs_N, mask=pairs_N < num_tokens * TOP_K, other=0.0)
-            there_N = rank * capacity * TOP_K + pairs_N
-            weights_there = floats_at(block, routing) + WORLD * capacity * TOP_K
-            tl.store(words_at(block, routing) + there_N, experts_N, mask=pairs_N < capacity * TOP_K)
-            tl.store(weights_there + there_N, weights_N, mask=pairs_N < capacity * TOP_K)
-        one = tl.arange(0, 1)
-        signal(flag_pointers(block, first_flag + rank + one), epoch, one == 0, AMD)
+    copies = tl.arange(0, COPIES)
+    for item in range(program, WORLD * PORTIONS, programs):
+        block = tl.load(blocks + item // PORTIONS)
+        portion = item % PORTIONS
+        pairs_N = portion * TOLD + tl.arange(0, TOLD)
+        experts_N = tl.load(indices + pairs_N, mask=pairs_N < num_tokens * TOP_K, other=NO_EXPERT)
+        weights_N = tl.load(weights + pairs_N, mask=pairs_N < num_tokens * TOP_K, other=0.0)
+        there_N = rank * capacity * TOP_K + pairs_N
+        weights_there = floats_at(block, routing) + WORLD * capacity * TOP_K
+        tl.store(words_at(block, routing) + there_N, experts_N, mask=pairs_N < capacity * TOP_K)
+        tl.store(weights_there + there_N, weights_N, mask=pairs_N < capacity * TOP_K)
+        flags = first_flag + (rank * PORTIONS + portion) * COPIES + copies
+        signal(flag_pointers(block, flags), epoch, copies >= 0, AMD)
 
 
 @triton.jit
@@ -117,7 +120,7 @@ def send(
 
 
 @triton.jit
-def list_pairs(block, routing, pairs, expert, places, TOP_K: tl.constexpr, SCANNED: tl.constexpr):
+def list_pairs(block, routing, pairs, expert, places, TOP_K: tl.constexpr, SCANNED: tl.constexpr, AMD: tl.constexpr):
     """Writes the numbers of the expert's pairs to `pairs`, in their order, and returns how many there are."""
     choices_1K = tl.arange(0, triton.next_power_of_2(TOP_K))[None, :]
     count = 0
@@ -131,7 +134,7 @@ def list_pairs(block, routing, pairs, expert, places, TOP_K: tl.constexpr, SCANN
         number_N = tl.cumsum((choice_N >= 0).to(tl.int32), 0)
         tl.store(pairs + count + number_N - 1, places_N * TOP_K + choice_N, mask=choice_N >= 0)
         count += tl.max(number_N)
-    tl.debug_barrier()  # what one thread has written any other may read
+    finish_stores(AMD)  # any thread may read what another has written
     return count
 
 
@@ -144,7 +147,9 @@ def multiply_up(
     capacity,
     rank,
     epoch,
-    first_flag,
+    first_told,
+    first_sent,
+    first_summed,
     arrivals,
     routing,
     lists,
@@ -158,6 +163,7 @@ def multiply_up(
     SLICE: tl.constexpr,
     TOKENS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PORTIONS: tl.constexpr,
     SCANNED: tl.constexpr,
     AMD: tl.constexpr,
 ):
@@ -166,21 +172,22 @@ def multiply_up(
     inner_I1 = tl.arange(0, INTER)[:, None]
     inner_1I = tl.arange(0, INTER)[None, :]
     columns_1P = tl.arange(0, BLOCK)[None, :]
-    peers_W = tl.arange(0, triton.next_power_of_2(WORLD))
+    portions = tl.arange(0, triton.next_power_of_2(WORLD * PORTIONS))
+    told = flag_pointers(own_block, first_told + portions * COPIES + program % COPIES)
     one = tl.arange(0, 1)
     for unit in range(program, PER_RANK * SPLIT, programs):
         expert = unit // SPLIT
         part = unit % SPLIT
-        wait(flag_pointers(own_block, first_flag + peers_W), epoch, peers_W < WORLD)
+        wait(told, epoch, portions < WORLD * PORTIONS)
         pairs = words_at(own_block, lists) + unit * (places + 1)
-        count = list_pairs(own_block, routing, pairs + 1, rank * PER_RANK + expert, places, TOP_K, SCANNED)
+        count = list_pairs(own_block, routing, pairs + 1, rank * PER_RANK + expert, places, TOP_K, SCANNED, AMD)
         tl.store(pairs, count)
         rows_I1 = up + expert.to(tl.int64) * (INTER * HIDDEN) + inner_I1 * HIDDEN
         for first in range(0, count, TOKENS):
             known_B = first + tl.arange(0, TOKENS) < count
             pairs_B = tl.load(pairs + 1 + first + tl.arange(0, TOKENS), mask=known_B, other=0)
             parts_B = pairs_B // TOP_K * SPLIT + part
-            wait(flag_pointers(own_block, first_flag + WORLD + parts_B), epoch, known_B)
+            wait(flag_pointers(own_block, first_sent + parts_B), epoch, known_B)
             x_rows_B1 = rows_at(own_block, arrivals) + parts_B[:, None] * SLICE
             a_BI = tl.zeros((TOKENS, INTER), tl.float32)
             for column in range(0, SLICE, BLOCK):
@@ -190,7 +197,7 @@ def multiply_up(
                 a_BI = tl.dot(x_BP, up_IP.T, a_BI)
             sums_B1 = floats_at(own_block, sums) + (pairs_B[:, None] * SPLIT + part) * INTER
             tl.store(sums_B1 + inner_1I, a_BI, mask=known_B[:, None])
-        signal(flag_pointers(own_block, first_flag + WORLD + places * SPLIT + unit + one), epoch, one == 0, AMD)
+        signal(flag_pointers(own_block, first_summed + unit + one), epoch, one == 0, AMD)
 
 
 @triton.jit
@@ -216,7 +223,8 @@ def multiply_down(
     programs,
     capacity,
     epoch,
-    first_flag,
+    first_summed,
+    first_back,
     routing,
     lists,
     sums,
@@ -244,8 +252,7 @@ def multiply_down(
         pairs = words_at(own_block, lists) + unit * (places + 1)
         count = tl.load(pairs)
         if count > 0:
-            units_D = first_flag + WORLD + places * SPLIT + expert * SPLIT + splits_D
-            wait(flag_pointers(own_block, units_D), epoch, splits_D < SPLIT)
+            wait(flag_pointers(own_block, first_summed + expert * SPLIT + splits_D), epoch, splits_D < SPLIT)
         for first in range(0, count, TOKENS):
             known_B = first + tl.arange(0, TOKENS) < count
             pairs_B = tl.load(pairs + 1 + first + tl.arange(0, TOKENS), mask=known_B, other=0)
@@ -262,8 +269,7 @@ def multiply_down(
                 y_BP = tl.dot(a_BI, down_PI.T)
                 y_at_BP = y_rows_B1 + column + columns_P[None, :]
                 tl.store(y_at_BP, y_BP.to(tl.float16), mask=known_B[:, None] & inside_P[None, :])
-            back_B = first_flag + WORLD + (places + PER_RANK) * SPLIT + parts_B
-            signal(flag_pointers(blocks_B, back_B), epoch, known_B, AMD)
+            signal(flag_pointers(blocks_B, first_back + parts_B), epoch, known_B, AMD)
 
 
 @triton.jit
@@ -273,12 +279,9 @@ def combine(
     program,
     programs,
     num_tokens,
-    capacity,
     epoch,
-    first_flag,
+    first_back,
     returns,
-    WORLD: tl.constexpr,
-    PER_RANK: tl.constexpr,
     TOP_K: tl.constexpr,
     HIDDEN: tl.constexpr,
     SPLIT: tl.constexpr,
@@ -288,7 +291,6 @@ def combine(
     """This program's share of the output: of a part of a token the sum over its experts, rounded once."""
     choices_K = tl.arange(0, triton.next_power_of_2(TOP_K))
     columns_1P = tl.arange(0, COLUMNS)[None, :]
-    first_back = first_flag + WORLD + (WORLD * capacity + PER_RANK) * SPLIT
     for item in range(program, num_tokens * SPLIT, programs):
         token = item // SPLIT
         part = item % SPLIT
@@ -320,7 +322,7 @@ def moe_kernel(
     capacity,  # C
     rank,
     epoch,
-    first_flag,  # of those of this call: [W] routing; [W, C, SPLIT] arrivals; [L, SPLIT] sums; [C, k, SPLIT] returns
+    first_flag,  # of those of this call: [W, PORTIONS, COPIES], [W, C, SPLIT], [L, SPLIT], [C, k, SPLIT]; see below
     arrivals,  # where in a block the tokens come in, bytes: fp16 [W, C, SPLIT, SLICE]
     routing,  # likewise each pair's expert and, behind all of these, its weight: int32 and float32 [W, C, k]
     lists,  # likewise how many pairs a unit's expert has here, and which: int32 [L, SPLIT, 1 + W C]
@@ -337,6 +339,7 @@ def moe_kernel(
     BLOCK: tl.constexpr,
     TOGETHER: tl.constexpr,
     COLUMNS: tl.constexpr,
+    PORTIONS: tl.constexpr,
     TOLD: tl.constexpr,
     SCANNED: tl.constexpr,
     REQUEST: tl.constexpr,
@@ -348,30 +351,35 @@ def moe_kernel(
     program = tl.program_id(0)
     programs = tl.num_programs(0)
     own_block = tl.load(blocks + rank)
-    sending = turned(program, programs, WORLD, DIES)
-    multiplying = turned(program, programs, WORLD + capacity * SPLIT, DIES)
-    combining = turned(program, programs, WORLD + (capacity + PER_RANK) * SPLIT, DIES)
+    first_sent = first_flag + WORLD * PORTIONS * COPIES  # a part of a token has come
+    first_summed = first_sent + WORLD * capacity * SPLIT  # a unit's part of the sums is there
+    first_back = first_summed + PER_RANK * SPLIT  # a part of a pair's output has come back
+    sending = turned(program, programs, WORLD * PORTIONS, DIES)
+    multiplying = turned(program, programs, WORLD * PORTIONS + capacity * SPLIT, DIES)
+    combining = turned(program, programs, WORLD * PORTIONS + (capacity + PER_RANK) * SPLIT, DIES)
     if REQUEST:
         for unit in range(multiplying, PER_RANK * SPLIT, programs):
             request(up, down, unit, HIDDEN, INTER, SPLIT, SLICE)
     tell(
-        indices, weights, blocks, program, programs, num_tokens, capacity, rank, epoch, first_flag, routing, WORLD,
-        TOP_K, TOLD, AMD,
+        indices, weights, blocks, program, programs, num_tokens, capacity, rank, epoch, first_flag, routing,
+        WORLD, TOP_K, PORTIONS, TOLD, AMD,
     )  # fmt: skip
     send(
-        x, indices, blocks, sending, programs, num_tokens, capacity, rank, epoch, first_flag + WORLD, arrivals,
+        x, indices, blocks, sending, programs, num_tokens, capacity, rank, epoch, first_sent, arrivals,
         WORLD, PER_RANK, TOP_K, HIDDEN, SPLIT, SLICE, AMD,
     )  # fmt: skip
     multiply_up(
-        up, own_block, multiplying, programs, capacity, rank, epoch, first_flag, arrivals, routing, lists, sums,
-        WORLD, PER_RANK, TOP_K, HIDDEN, INTER, SPLIT, SLICE, TOKENS, BLOCK, SCANNED, AMD,
+        up, own_block, multiplying, programs, capacity, rank, epoch, first_flag, first_sent, first_summed,
+        arrivals, routing, lists, sums,
+        WORLD, PER_RANK, TOP_K, HIDDEN, INTER, SPLIT, SLICE, TOKENS, BLOCK, PORTIONS, SCANNED, AMD,
     )  # fmt: skip
     multiply_down(
-        down, blocks, own_block, multiplying, programs, capacity, epoch, first_flag, routing, lists, sums, returns,
+        down, blocks, own_block, multiplying, programs, capacity, epoch, first_summed, first_back,
+        routing, lists, sums, returns,
         WORLD, PER_RANK, TOP_K, HIDDEN, INTER, SPLIT, SLICE, TOKENS, BLOCK, TOGETHER, AMD,
     )  # fmt: skip
     combine(
-        out, own_block, combining, programs, num_tokens, capacity, epoch, first_flag, returns, WORLD, PER_RANK,
+        out, own_block, combining, programs, num_tokens, epoch, first_back, returns,
         TOP_K, HIDDEN, SPLIT, SLICE, COLUMNS,
     )  # fmt: skip
 

@@ -41,7 +41,7 @@ import torch.distributed as dist
 from common.heap import LINE_BYTES, Heap, lay_out, open_heap
 from common.launch import Launcher
 from common.tuning import Chip, chip_of, nearest
-from grouped import launch
+from grouped import COPIES, launch
 from task import MoEConfig, RankTestData, input_t, output_t
 from torch import Tensor
 from torch.nn.functional import embedding_bag
@@ -52,7 +52,7 @@ all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_
 REGISTERS = 65536  # of a multiprocessor, 32 bits each; NVIDIA CUDA C++ Programming Guide, compute capabilities
 SIMDS = 4  # of a compute unit; AMD CDNA 3 white paper
 SUMS, TERMS = 512, 2048  # float32 and fp16 numbers that a warp loads at a time
-TOLD, SCANNED = 1024, 256  # pairs, and places of the routing table, that a program reads at a time
+TOLD, SCANNED = 512, 256  # pairs, and places of the routing table, that a program reads at a time
 NOBODY = -1  # in place of an expert's number, where there is no token
 
 _arrays: dict[tuple[object, ...], list[Tensor]] = {}  # those that CPU ranks share, by where and what they are
@@ -127,6 +127,8 @@ def make_plan(
         (torch.float16, (capacity * top_k, split, slice_)),
     )
     amd = chip.name.startswith("gfx")
+    told = min(power_of_2(capacity * top_k), TOLD)
+    portions = -(-capacity * top_k // told)
     constants = {
         "WORLD": world_size,
         "PER_RANK": per_rank,
@@ -139,7 +141,8 @@ def make_plan(
         "BLOCK": row.block,
         "TOGETHER": min(power_of_2(split), max(1, SUMS * row.warps // (row.tokens * intermediate_dim))),
         "COLUMNS": min(power_of_2(slice_), max(row.block, TERMS * row.warps // power_of_2(top_k))),
-        "TOLD": min(power_of_2(capacity * top_k), TOLD),
+        "PORTIONS": portions,
+        "TOLD": told,
         "SCANNED": min(power_of_2(world_size * capacity), SCANNED),
         "REQUEST": row.request and hidden_dim % 32 == 0 and chip.name.startswith("sm_"),  # multiples of 16 bytes
         "DIES": chip.dies,
@@ -149,10 +152,10 @@ def make_plan(
     room = {"waves_per_eu": -(-row.per_sm * row.warps // SIMDS)}
     if not amd:
         room = {"maxnreg": min(255, REGISTERS // (row.per_sm * row.warps * 32) // 8 * 8)}
-    items = world_size + (2 * capacity + per_rank) * split
+    items = world_size * portions + (2 * capacity + per_rank) * split
     needed = -(-items // chip.dies) * chip.dies  # with more, some would have nothing to do
     programs = min(chip.multiprocessors * row.per_sm, needed)
-    flags = world_size + (world_size * capacity + per_rank + capacity * top_k) * split
+    flags = world_size * portions * COPIES.value + (world_size * capacity + per_rank + capacity * top_k) * split
     options = {"num_warps": row.warps, "num_stages": row.stages, **room}
     return Plan(launch, programs, nbytes, flags, tuple(offsets), constants, options)
 

@@ -126,30 +126,35 @@ def in_turns(  # what moe_kernel does
     arrivals, routing, lists, sums, returns,
     WORLD: tl.constexpr, PER_RANK: tl.constexpr, TOP_K: tl.constexpr, HIDDEN: tl.constexpr, INTER: tl.constexpr,
     SPLIT: tl.constexpr, SLICE: tl.constexpr, TOKENS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr,
-    COLUMNS: tl.constexpr, TOLD: tl.constexpr, SCANNED: tl.constexpr, REQUEST: tl.constexpr,
-    DIES: tl.constexpr, AMD: tl.constexpr, PROGRAMS: tl.constexpr,
+    COLUMNS: tl.constexpr, PORTIONS: tl.constexpr, TOLD: tl.constexpr, SCANNED: tl.constexpr,
+    REQUEST: tl.constexpr, DIES: tl.constexpr, AMD: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     own_block = tl.load(blocks + rank)
+    first_sent = first_flag + WORLD * PORTIONS * grouped.COPIES
+    first_summed = first_sent + WORLD * capacity * SPLIT
+    first_back = first_summed + PER_RANK * SPLIT
     cut = (WORLD, PER_RANK, TOP_K, HIDDEN)
     for program in range(PROGRAMS):
         where = (program, PROGRAMS, num_tokens, capacity, rank, epoch, first_flag, routing)
-        grouped.tell(indices, weights, blocks, *where, WORLD, TOP_K, TOLD, AMD)
+        grouped.tell(indices, weights, blocks, *where, WORLD, TOP_K, PORTIONS, TOLD, AMD)
     for program in range(PROGRAMS):
-        mine = grouped.turned(program, PROGRAMS, WORLD, DIES)
-        where = (mine, PROGRAMS, num_tokens, capacity, rank, epoch, first_flag + WORLD, arrivals)
+        mine = grouped.turned(program, PROGRAMS, WORLD * PORTIONS, DIES)
+        where = (mine, PROGRAMS, num_tokens, capacity, rank, epoch, first_sent, arrivals)
         grouped.send(x, indices, blocks, *where, *cut, SPLIT, SLICE, AMD)
     for program in range(PROGRAMS):
-        mine = grouped.turned(program, PROGRAMS, WORLD + capacity * SPLIT, DIES)
-        where = (mine, PROGRAMS, capacity, rank, epoch, first_flag, arrivals, routing, lists, sums)
-        grouped.multiply_up(up, own_block, *where, *cut, INTER, SPLIT, SLICE, TOKENS, BLOCK, SCANNED, AMD)
+        mine = grouped.turned(program, PROGRAMS, WORLD * PORTIONS + capacity * SPLIT, DIES)
+        where = (mine, PROGRAMS, capacity, rank, epoch, first_flag, first_sent, first_summed)
+        how = (INTER, SPLIT, SLICE, TOKENS, BLOCK, PORTIONS, SCANNED, AMD)
+        grouped.multiply_up(up, own_block, *where, arrivals, routing, lists, sums, *cut, *how)
     for program in range(PROGRAMS):
-        mine = grouped.turned(program, PROGRAMS, WORLD + capacity * SPLIT, DIES)
-        where = (mine, PROGRAMS, capacity, epoch, first_flag, routing, lists, sums, returns)
-        grouped.multiply_down(down, blocks, own_block, *where, *cut, INTER, SPLIT, SLICE, TOKENS, BLOCK, TOGETHER, AMD)
+        mine = grouped.turned(program, PROGRAMS, WORLD * PORTIONS + capacity * SPLIT, DIES)
+        where = (mine, PROGRAMS, capacity, epoch, first_summed, first_back, routing, lists, sums, returns)
+        how = (INTER, SPLIT, SLICE, TOKENS, BLOCK, TOGETHER, AMD)
+        grouped.multiply_down(down, blocks, own_block, *where, *cut, *how)
     for program in range(PROGRAMS):
-        mine = grouped.turned(program, PROGRAMS, WORLD + (capacity + PER_RANK) * SPLIT, DIES)
-        where = (mine, PROGRAMS, num_tokens, capacity, epoch, first_flag, returns)
-        grouped.combine(out, own_block, *where, *cut, SPLIT, SLICE, COLUMNS)
+        mine = grouped.turned(program, PROGRAMS, WORLD * PORTIONS + (capacity + PER_RANK) * SPLIT, DIES)
+        where = (mine, PROGRAMS, num_tokens, epoch, first_back, returns)
+        grouped.combine(out, own_block, *where, TOP_K, HIDDEN, SPLIT, SLICE, COLUMNS)
 
 
 def many_programs(rank: int, world_size: int) -> None:
