@@ -10,7 +10,6 @@ row, D parts.
 
 import triton
 import triton.language as tl
-from common.launch import Launcher
 from common.signals import finish_stores, flag_pointers, signal, wait
 from common.tokens import ranks_of, rows_at, turned
 
@@ -382,6 +381,3 @@ def moe_kernel(
         out, own_block, combining, programs, num_tokens, epoch, first_back, returns,
         TOP_K, HIDDEN, SPLIT, SLICE, COLUMNS,
     )  # fmt: skip
-
-
-launch = Launcher(moe_kernel)
