@@ -13,6 +13,8 @@ from harness.agents.result import Result
 from harness.agents.workers import Here, Workers, environs_of
 from harness.core.errors import HarnessError, UsageError
 
+# Threads that wait for one another sleep. As they are they would spin, on cores that other candidates need.
+PATIENT = {"OMP_WAIT_POLICY": "passive"}
 LANES, LANES_FROM = 4, 32  # how many candidates are tested side by side, from so many on: judges take seconds to start
 
 
@@ -64,6 +66,6 @@ def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Re
                 return contextlib.nullcontext(alone)
             with contextlib.suppress(HarnessError):  # which every candidate will meet
                 judge.prepare()  # while nothing else runs
-            return Workers(terms, judge.checkout, environs * lanes, have_own_cores=True)
+            return Workers(terms, judge.checkout, [environ | PATIENT for environ in environs] * lanes)
 
         yield from judged(candidates, hands_of, cascade, journal, judge.refuse)

@@ -46,7 +46,6 @@ class Worker:
 
     process: "subprocess.Popen[bytes]"
     environ: Mapping[str, str]
-    cores: list[int]
     task: Trial | None = None
     tries: int = 0
     unread: bytearray = field(default_factory=bytearray)
@@ -60,19 +59,14 @@ class Worker:
 
 
 class Workers:
-    """Several processes, a context: leaving it ends them. `environs` has what each one's environment has more. With
-    `have_own_cores` each runs on its part of the cores: threads that wait for one another then have their core."""
+    """Several processes, a context: leaving it ends them. `environs` has what each one's environment has more."""
 
-    def __init__(
-        self, terms: Terms, checkout: Checkout, environs: Iterable[Mapping[str, str]], have_own_cores: bool = False
-    ) -> None:
+    def __init__(self, terms: Terms, checkout: Checkout, environs: Iterable[Mapping[str, str]]) -> None:
         self._terms, self._checkout, self._environs = terms, checkout, list(environs)
-        self._parts = parts_of(sorted(os.sched_getaffinity(0)), len(self._environs) if have_own_cores else 1)
         self._workers: list[Worker] = []
 
     def __enter__(self) -> "Workers":
-        for number, environ in enumerate(self._environs):
-            self._workers.append(self._started(environ, self._parts[number % len(self._parts)]))
+        self._workers = [self._started(environ) for environ in self._environs]
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -112,7 +106,7 @@ class Workers:
         for end in worker.ends:
             with contextlib.suppress(OSError):  # what was not read by it
                 end.close()
-        worker.process, worker.unread = self._started(worker.environ, worker.cores).process, bytearray()
+        worker.process, worker.unread = self._started(worker.environ).process, bytearray()
         if task is None:
             return
         if worker.tries < TRIES:
@@ -130,7 +124,7 @@ class Workers:
             worker.ends[0].write(_line(worker.task))
             worker.ends[0].flush()
 
-    def _started(self, environ: Mapping[str, str], cores: list[int]) -> Worker:
+    def _started(self, environ: Mapping[str, str]) -> Worker:
         process = subprocess.Popen(
             [sys.executable, "-m", "harness.agents.workers"],
             stdin=subprocess.PIPE,
@@ -138,9 +132,9 @@ class Workers:
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), **environ},
             start_new_session=True,  # Ctrl-C is this process's to handle
         )
-        worker = Worker(process, environ, cores)
+        worker = Worker(process, environ)
         with contextlib.suppress(BrokenPipeError):
-            worker.ends[0].write(_line({"root": str(self._checkout.root), "terms": self._terms, "cores": cores}))
+            worker.ends[0].write(_line({"root": str(self._checkout.root), "terms": self._terms}))
             worker.ends[0].flush()
         return worker
 
@@ -156,12 +150,6 @@ def environs_of(device: str, ranks: int, jobs: int | None) -> list[dict[str, str
     return [{variable: name} for name in visible[: min(count, jobs or count)]]
 
 
-def parts_of(cores: list[int], count: int) -> list[list[int]]:
-    """The cores in so many parts, none of which is empty; where there are fewer cores, one a part."""
-    count = min(count, len(cores))
-    return [cores[number * len(cores) // count : (number + 1) * len(cores) // count] for number in range(count)]
-
-
 def _line(value: object) -> bytes:
     return (json.dumps(encode(value)) + "\n").encode()
 
@@ -171,7 +159,6 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints
     first = json.loads(sys.stdin.buffer.readline())
-    os.sched_setaffinity(0, first["cores"])
     with Judge(decode(Terms, first["terms"]), Checkout(Path(first["root"]))) as judge:
         for line in sys.stdin.buffer:
             task = decode(Trial, json.loads(line))

@@ -28,7 +28,7 @@ from harness.agents.many import How
 from harness.agents.population import Cascade, Trial, TrialDone, judged, survivors
 from harness.agents.result import Result
 from harness.agents.score import pass_at, score_of
-from harness.agents.workers import Workers, parts_of
+from harness.agents.workers import Workers
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import encode
 from harness.core.errors import BadFileError, HarnessError, UsageError
@@ -355,12 +355,6 @@ def test_the_stage_screen_has_the_suites_tests_and_the_quick_shapes() -> None:
     assert limits[0] == limits[1]  # a candidate that has to compile has as long as in an evaluation by itself
     assert (found.suite.name, found.suite.benchmark_s) == ("quick", SCREEN_S)
     assert screening_of(found) is None
-
-
-def test_cores_are_shared_among_those_who_test_side_by_side() -> None:
-    assert parts_of([0, 1, 2, 5, 7], 2) == [[0, 1], [2, 5, 7]]
-    assert parts_of([3, 4], 4) == [[3], [4]]
-    assert parts_of([3, 4], 1) == [[3, 4]]
 
 
 @pytest.mark.slow
