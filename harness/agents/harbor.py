@@ -143,7 +143,6 @@ def write(folder: Path, problems: list[tuple[Problem, str]], wanted: Wanted, che
 
 
 def task_name(problem: Problem) -> str:
-    """The name of the problem's task, and of its folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", problem.name)
 
 

@@ -58,7 +58,6 @@ class Journal:
         self.results[result.id] = result
 
     def add_screened(self, result: Result) -> None:
-        """Adds a candidate's result on the quick shapes."""
         _append(self._files[1], self.beside, result)
         self.screened[result.id] = result
 
@@ -94,11 +93,9 @@ class Nowhere(Journal):
         self.results, self.screened = {}, {}
 
     def add(self, result: Result) -> None:
-        """See Journal."""
         self.results[result.id] = result
 
     def add_screened(self, result: Result) -> None:
-        """See Journal."""
         self.screened[result.id] = result
 
 

@@ -20,8 +20,6 @@ from harness.core.words import percent_text
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A candidate to be judged in a stage."""
-
     id: str
     stage: Stage
     submission: Submission
@@ -29,8 +27,6 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialDone:
-    """A task that has ended, with its result."""
-
     id: str
     stage: Stage
     result: Result
@@ -74,7 +70,6 @@ def judged(
     originals = {one.id: one for one in candidates if first_of[one.id] == one.id}
 
     def settled(result: Result) -> Iterator[Result]:
-        """The result, and that of every copy."""
         one = originals[result.id]
         alike = [replace(result, code=one.code)]
         alike += [

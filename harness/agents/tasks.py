@@ -51,7 +51,6 @@ class ToolTask:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def told(self) -> dict[str, Any]:
-        """The task as tools answer it."""
         return {"task": self.id, "state": self.state, "progress": self.progress, "result": self.result}
 
 
@@ -102,7 +101,6 @@ class Tasks:
         return task
 
     def cancel(self, id_: str) -> ToolTask:
-        """Ends it, unless it has ended."""
         task = self.find(id_)
         self._end(task)
         return task

@@ -30,8 +30,6 @@ TRIES = 2
 
 
 class Here:
-    """Judges in this process, one task after the other."""
-
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
 
@@ -42,8 +40,6 @@ class Here:
 
 @dataclass(eq=False)
 class Worker:
-    """A worker process, and the task that it works on."""
-
     process: "subprocess.Popen[bytes]"
     environ: Mapping[str, str]
     task: Trial | None = None
@@ -52,7 +48,6 @@ class Worker:
 
     @property
     def ends(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Its standard input and output."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         return self.process.stdin, self.process.stdout

@@ -14,8 +14,6 @@ NAME_CHARS = 400
 
 
 class Workspace:
-    """The folder, which is the server's to choose."""
-
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
             raise UsageError(f"--workspace {root}: no such folder; make it, or name another")

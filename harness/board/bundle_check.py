@@ -42,7 +42,6 @@ class CheckedBundle:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is missing or altered."""
         return all(finding.status != "fail" for finding in self.findings)
 
 

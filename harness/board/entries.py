@@ -20,8 +20,6 @@ Identity = tuple[Group, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Versions:
-    """The versions of the software that an entry was measured with."""
-
     python: str
     torch: str
     triton: str | None
@@ -48,7 +46,6 @@ class Earlier(Limited):
 
     @property
     def log_error(self) -> float | None:
-        """The standard error of log(ratio), as `Entry.log_error`."""
         return self.ratio_error
 
 
@@ -100,7 +97,6 @@ class OfFile(Limited):
 
     @property
     def group(self) -> Group:
-        """The group that it is ranked within."""
         return (self.problem, self.suite, self.machine_class, self.world_size)
 
     @property
@@ -187,7 +183,6 @@ class Entry(OfFile):
 
     @property
     def status(self) -> Literal["ranked", "verified"]:
-        """One word for how far it is believed."""
         return "verified" if self.verified else "ranked"
 
 
@@ -210,7 +205,6 @@ class HeldEntry(OfFile):
 
     @property
     def status(self) -> Literal["held"]:
-        """The word beside those of an Entry."""
         return "held"
 
 
@@ -259,7 +253,6 @@ class Settlement(Limited):
 
     @property
     def group(self) -> Group:
-        """The group that the files are ranked within."""
         return (self.problem, self.suite, self.machine_class, self.world_size)
 
 
@@ -302,7 +295,6 @@ class Board:
 
     @property
     def judged(self) -> tuple[Judged, ...]:
-        """All that was judged: the entries, and what is held."""
         return (*self.entries, *self.held)
 
 
@@ -316,7 +308,6 @@ class Standing:
 
 
 def described(one: Judged) -> str:
-    """The record in a line."""
     name = f"{one.run_id}  {one.problem}, suite {one.suite}, {count_text(one.world_size, 'rank')}, {one.machine_class}"
     return f"{name}: {one.file} by {one.author}, {one.status}"
 

@@ -131,7 +131,6 @@ def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
 
 
 def _file_of(report: EvalReport, environment: Environment) -> dict[str, Any]:
-    """The fields of OfFile for a report."""
     return {
         "problem": report.problem,
         "suite": report.suite,
@@ -173,7 +172,6 @@ def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
 
 
 def _details(result: CaseResult, empty: dict[str, tuple[float, ...]]) -> dict[str, Any]:
-    """The fields of a measured case that charts need."""
     found = result.outcome
     assert isinstance(found, Measured)
     ranked = found.ranked

@@ -96,12 +96,10 @@ class Ranked:
 
     @property
     def speedup(self) -> float | None:
-        """The estimate of the ratio alone."""
         return self.ratio.value if self.ratio else None
 
 
 def ranking(board: Board, group: Group, by: By = "speedup") -> tuple[Ranked, ...]:
-    """The group's entries, best first, with their places."""
     entries = sorted((entry for entry in board.entries if entry.group == group), key=order)
     if not entries:
         return ()
@@ -211,7 +209,6 @@ def code_of(one: Judgement, codes: Codes) -> str:
 
 
 def _sources(board: Board, entries: Sequence[Entry], codes: Codes) -> dict[Key, AuthorSource]:
-    """The sources of a group's entries."""
     found: dict[Key, dict[str, Judgement]] = {}
     for entry in entries:
         runs = found.setdefault(_key_of(entry, codes), {})

@@ -72,8 +72,6 @@ class StoredSubmission:
 
 @dataclass(frozen=True, kw_only=True)
 class PrunePlan:
-    """The pieces to delete, and how many runs and sources stay."""
-
     pieces: tuple[Piece, ...]
     runs: int
     sources: int
@@ -95,7 +93,6 @@ def needed(board: Board, run_ids: Set[str] = frozenset(), sha256s: Set[str] = fr
 
 
 def plan(root: Path, keep: Needed, limits: Limits) -> PrunePlan:
-    """The pieces of root/runs that can be deleted."""
     now = time.time()
     pieces: list[Piece] = []
     names: set[int] = set()  # of files that runs which stay share with their sources

@@ -111,7 +111,6 @@ def load_source(sha256: str, name: str, root: Path, run_id: str = "") -> Submiss
 
 
 def has_source(sha256: str, name: str, root: Path, run_id: str = "") -> bool:
-    """Whether that source is there and intact."""
     try:
         load_source(sha256, name, root, run_id)
     except SourceError:

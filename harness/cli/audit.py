@@ -29,8 +29,6 @@ GIB = 2.0**30
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOrder(result_files.WithFiles):
-    """Which problems are tried, and for how long each."""
-
     set: Path = argument("a problem file, or a folder that has such below", metavar="SET")
     seconds: float = option(120.0, "for each problem, at most (default: %(default)g)")
     most: float = option(

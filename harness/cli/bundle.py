@@ -40,15 +40,11 @@ class MakeOrder(result_files.WithFiles):
 
 @dataclass(frozen=True, kw_only=True)
 class BundleCheckOrder(result_files.WithFiles):
-    """Which bundle is looked at."""
-
     bundle: Path = argument("the archive or the folder", metavar="BUNDLE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReproduceOrder(result_files.WithFiles, options.Sandboxed, options.Timed):
-    """Which bundle is run again, how often and how long."""
-
     bundle: Path = argument("the archive or the folder", metavar="BUNDLE")
     problem: str | None = option(None, "where its problem lies, if in a folder of its own", metavar="PROBLEM")
     launches: int = option(LAUNCHES, f"3 or more (default: {LAUNCHES})")

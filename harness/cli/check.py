@@ -41,7 +41,6 @@ class CheckOrder(RunOrder):
 
 
 def run(order: CheckOrder, checkout: Checkout) -> Exit:
-    """`check`: tests the submission and shows the report."""
     if order.door is not None:
         if given := options.of_a_run(order):
             raise UsageError(f"{given[0]}: --for {order.door} runs nothing; leave it out")
@@ -95,7 +94,6 @@ def hand_in(order: CheckOrder, checkout: Checkout) -> Exit:
 
 
 def findings_json(problem: Problem, submission: Submission, found: Iterable[Objection], code: Exit) -> dict[str, Any]:
-    """The object that --json writes."""
     return {
         "schema": JSON_SCHEMA,
         "problem": problem.name,

@@ -35,8 +35,6 @@ RULE_CHARS = 80  # of a line between problems
 class CompetitionOrder(
     options.ByEngine, result_files.WithJson, options.Recorded, options.Sandboxed, options.Timed, options.OnSetting
 ):
-    """Which of the competition's problems are evaluated and how."""
-
     competition: Path = argument("a KernelBot competition file, such as amd_distributed.yaml", metavar="YAML")
     files: tuple[Path, ...] = argument(
         "submissions, each for the problem in its `#!POPCORN leaderboard` line (default: each problem's own)",

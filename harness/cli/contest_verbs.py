@@ -228,7 +228,6 @@ def reinstate(order: orders.DecideOrder, checkout: Checkout, world: World = HERE
 
 
 def _told(entry: ContestEntry) -> Exit:
-    """Says what an entry has become."""
     print(contest_view.entry_line(entry))
     return Exit.OK
 

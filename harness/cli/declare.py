@@ -62,7 +62,6 @@ def declared(order: Any) -> Iterator[tuple[Field[Any], Option]]:
 
 
 def flags_of(each: Field[Any], one: Option) -> tuple[str, ...]:
-    """The option's names on the command line."""
     return one.flags or (f"--{each.name.replace('_', '-')}",)
 
 
@@ -82,7 +81,6 @@ def fill(parser: argparse.ArgumentParser, verb: Any) -> None:
 
 
 def add(parser: argparse.ArgumentParser, run: Callable[..., Any]) -> None:
-    """Adds the options and arguments of the order that `run` takes."""
     groups: dict[str, Any] = {"": parser}
     for each, one in declared(order_type(run)):
         words = {"help": one.help} | _words(each, one)

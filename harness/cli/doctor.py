@@ -12,8 +12,6 @@ from harness.report.findings import document_of, to_json
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOrder(result_files.WithFiles):
-    """Whether the collectives are tried, too."""
-
     json: result_files.ResultFile | None = result_files.result_file(
         "json",
         "write the findings to FILE as one JSON object; - or no FILE writes it to standard output instead of the table",

@@ -60,7 +60,6 @@ class EvalManyOrder(result_files.WithJson, options.Rewarded, options.Sandboxed, 
 
 
 def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
-    """`eval-many`: judges, writes and shows."""
     if (members := set_members(order.problem)) is not None:
         return _run_set(members, order, checkout)
     tally = _judged(order, checkout)
@@ -104,7 +103,6 @@ def _candidates(place: Path, stem: str) -> list[Path]:
 
 
 def _judged(order: EvalManyOrder, checkout: Checkout) -> "Tally":
-    """Judges one problem's candidates, and shows each."""
     asked, how = options.asked(order), part(order, How)
     if order.out.suffix in result_files.KEPT or order.out.is_dir():
         raise UsageError(f"--out {order.out}: results are lines of JSON; name a .jsonl file")
@@ -118,8 +116,6 @@ def _judged(order: EvalManyOrder, checkout: Checkout) -> "Tally":
 
 
 class Tally:
-    """How far the population is."""
-
     def __init__(self, total: int, out: Path) -> None:
         self.total, self.out, self.judged = total, out, 0
         self.before = out.read_bytes().count(b"\n") if out.is_file() else 0
@@ -129,7 +125,6 @@ class Tally:
         self.began_s = time.monotonic()
 
     def add(self, result: Result) -> None:
-        """One more is judged."""
         self.judged += 1
         self.verdicts[result.verdict] = self.verdicts.get(result.verdict, 0) + 1
         self.ranked += result.ranked
@@ -137,7 +132,6 @@ class Tally:
             self.best = max(self.best, (value, result.id))
 
     def text(self) -> str:
-        """In a line."""
         words = ", ".join(f"{count} {word}" for word, count in sorted(self.verdicts.items()))
         best = f", best {speedup_text(self.best[0])} {clean_line(self.best[1])}" if self.best[1] else ""
         took_s = time.monotonic() - self.began_s
@@ -145,7 +139,6 @@ class Tally:
         return f"{self.out}: {self.judged} of {self.total} judged in {took_s:.0f} s ({words or 'none'}){before}{best}"
 
     def json(self) -> dict[str, object]:
-        """As `--json` has it."""
         return {
             "schema": 1,
             "candidates": self.total,

@@ -29,7 +29,6 @@ class McpOrder(options.Rewarded):
 
 
 def run(order: McpOrder, checkout: Checkout) -> Exit:
-    """`mcp`: serves until standard input ends."""
     with Tasks(checkout.root) as tasks:
         server_of(Tools(Workspace(order.workspace), tasks, part(order, Settings), checkout)).run("stdio")
     return Exit.OK

@@ -16,8 +16,6 @@ from harness.report.mlperf import document_of, to_json
 
 @dataclass(frozen=True, kw_only=True)
 class MlperfScoreOrder(result_files.WithFiles):
-    """What is scored, against which reference."""
-
     folder: Path = argument(
         f"a result's folder, with {mlperf.LOGS} and perhaps {mlperf.SCALING}, or any folder above such ones",
         metavar="FOLDER",

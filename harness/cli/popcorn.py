@@ -178,8 +178,6 @@ def _arguments(tree: ast.Module, function: str) -> set[str]:
 # ---- the evaluation ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class PopcornOrder:
-    """KernelBot's two arguments, and ours."""
-
     mode: Mode = argument("what KernelBot asks for")
     cases: Path = argument("a case a line: `key: value; key: value`", metavar="cases-file")
     device: str | None = option(None, "default: GPUs where there are any", choices=DEVICES)
@@ -191,7 +189,6 @@ class PopcornOrder:
 
 
 def parser() -> argparse.ArgumentParser:
-    """KernelBot's two arguments, and ours before them."""
     made = declare.Parser(
         prog="python -m harness.popcorn",
         description="Evaluates the submission.py of a folder staged by KernelBot, as its eval.py would, by this "

@@ -51,7 +51,6 @@ def run(order: ProblemsOrder, checkout: Checkout) -> Exit:
 
 
 def to_json(good: Sequence[Problem], bad: Sequence[HarnessError]) -> dict[str, Any]:
-    """The object of --json."""
     problems = [
         {
             "problem": one.name,

@@ -26,8 +26,6 @@ DAY_S, GIB = 86400.0, 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class PruneOrder(result_files.WithFiles):
-    """What may go, and whether it does."""
-
     apply: bool = option(False, "delete it (default: show what would go)")
     older_than: float = option(
         Limits.age_s / DAY_S,
@@ -52,7 +50,6 @@ def limits_of(days: float, runs: int, gib: float) -> Limits:
 
 
 def run(order: PruneOrder, checkout: Checkout) -> Exit:
-    """`prune`: shows what can go, and deletes it if asked to."""
     found = pruned(limits_of(order.older_than, order.keep, order.max_size), order.apply, checkout)
     result_files.tell(order, document_of(found), json=lambda: to_json(found, checkout.root))
     return Exit.OK

@@ -90,8 +90,6 @@ ERRORS: dict[str, Callable[[str, Exit], object]] = {  # what a file of values ge
 
 @dataclass(frozen=True, kw_only=True)
 class ResultFiles:
-    """Those that a verb was asked for."""
-
     all: tuple[ResultFile, ...]
 
     @property
@@ -148,14 +146,11 @@ def old_format(*forms: str) -> Any:
 
 
 def result_file(what: str, text: str, **words: Any) -> Any:
-    """The option of a result's file in that format."""
     return option(None, text, type=functools.partial(ResultFile, what), **words)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithJson:
-    """The result for programs."""
-
     json: ResultFile | None = result_file(
         "json",
         "write the full result to FILE as one JSON value; - writes it to standard output, with nothing else there",
@@ -164,8 +159,6 @@ class WithJson:
 
 @dataclass(frozen=True, kw_only=True)
 class WithFiles(WithJson):
-    """The result for programs, pages and tables."""
-
     markdown: ResultFile | None = result_file("markdown", "the same as Markdown, for a pull request or a job's page")
     csv: ResultFile | None = result_file("csv", "its tables as CSV")
     html: ResultFile | None = result_file("html", "the same as an HTML page, which loads nothing")
@@ -173,8 +166,6 @@ class WithFiles(WithJson):
 
 @dataclass(frozen=True, kw_only=True)
 class ForCi(WithFiles):
-    """The result for CI systems."""
-
     junit: ResultFile | None = result_file("junit", "the same as JUnit XML, for CI systems")
 
 

@@ -19,8 +19,6 @@ JSON_SCHEMA = 1  # of --json; 1: first
 
 @dataclass(frozen=True, kw_only=True)
 class RooflineOrder(result_files.WithFiles):
-    """Which shapes' limits are computed, on which hardware."""
-
     problem: str = options.problem(options.NAMED, options.WHICH)
     suite: str = option(OFFICIAL, "which shapes (default: %(default)s)", metavar="S")
     hardware: str | None = option(
@@ -31,7 +29,6 @@ class RooflineOrder(result_files.WithFiles):
 
 
 def run(order: RooflineOrder, checkout: Checkout) -> Exit:
-    """`roofline`: prints the limit of every benchmark shape."""
     problem = find(order.problem, checkout)
     suite = problem.suite(order.suite)
     if order.ranks is not None:

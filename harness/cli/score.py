@@ -17,14 +17,11 @@ from harness.report.render import FORMATS
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOrder(result_files.WithFiles):
-    """Which results are summed up."""
-
     results: tuple[Path, ...] = argument("files that `eval-many` wrote", metavar="RESULTS")
     page: Path | None = option(None, "write one HTML page to FILE, with the fast_p curve")
 
 
 def run(order: ScoreOrder, checkout: Checkout) -> Exit:
-    """`score`: computes and shows."""
     results = read_results(order.results)
     if not results:
         raise UsageError(f"{order.results[0]}: no results in it; `python -m harness eval-many` writes some")

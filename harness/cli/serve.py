@@ -67,6 +67,5 @@ class ServeOrder(options.Sandboxed):
 
 
 def run(order: ServeOrder, checkout: Checkout) -> Exit:
-    """`serve`: answers until it is told to end."""
     run_server(part(order, ServeOptions, engine=order.jobs, asked=options.asked(order, problem="")), checkout)
     return Exit.OK

@@ -37,8 +37,6 @@ from harness.report.progress import ProgressLine
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, options.Timed):
-    """Which entry is run again, how often and how long."""
-
     problem: str | None = options.problem("only entries of this problem; a name or a problem folder's path")
     entry: str = argument(
         "the entry's run id or its beginning (`board` shows them), or its file's name", metavar="ENTRY"

@@ -41,7 +41,6 @@ class Contest:
         return self.file.name.removesuffix(self.file.suffix)
 
     def state(self) -> ContestState:
-        """The contest's state by its log now."""
         return fold(self.log.records())
 
 

@@ -125,7 +125,6 @@ def used_today(state: ContestState, team: str, now: datetime) -> int:
 
 
 def refused(what: str, rule: str, now: datetime) -> UsageError:
-    """The error for a request that a rule forbids."""
     return UsageError(f"refused: {what} (rule `{rule}`; it is {shown_time(now)})")
 
 

@@ -138,8 +138,6 @@ class Reviewed(OfEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class Awarded(OfEntry):
-    """The entry got an award of the contest's file."""
-
     type: Literal["awarded"] = "awarded"
     award: Printable
 
@@ -158,22 +156,16 @@ class Decided(OfEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class Disqualified(Decided):
-    """The entry is out."""
-
     type: Literal["disqualified"] = "disqualified"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reinstated(Decided):
-    """A disqualification was taken back."""
-
     type: Literal["reinstated"] = "reinstated"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Withdrawn(OfEntry):
-    """The team took the entry back."""
-
     type: Literal["withdrawn"] = "withdrawn"
 
 

@@ -200,7 +200,6 @@ class Competition:
         return self.ends is not None and now > self.ends
 
     def is_hidden(self, now: datetime) -> bool:
-        """Whether submissions are private at that time."""
         return self.private and not self.is_over(now)
 
     def problem(self, name: str) -> Listed:
@@ -229,7 +228,6 @@ class Evaluated:
 
     @property
     def exit_code(self) -> Exit:
-        """The exit code that `eval` of this problem alone would have."""
         if self.error is not None:
             return self.error.exit_code
         assert self.report is not None

@@ -105,7 +105,6 @@ class Statistics:
 
 
 def full(contest: Competition, records: Iterable[Record], now: datetime) -> Statistics:
-    """The statistics of everything up to now."""
     return _of(contest, fold(records), now, None, False)
 
 

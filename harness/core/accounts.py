@@ -17,7 +17,6 @@ def account(uid: int | None = None) -> str:
 
 
 def owner(file: Path) -> str:
-    """The name of the account that the file belongs to."""
     return account(file.stat().st_uid)
 
 

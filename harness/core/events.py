@@ -38,7 +38,6 @@ Event = PhaseBegan | CaseBegan
 
 
 def line_of(event: Event) -> str:
-    """The event as one line of JSON, with its line end."""
     return json.dumps(encode(event)) + "\n"
 
 

@@ -234,7 +234,6 @@ def append(fd: int, data: bytes) -> None:
 
 
 def sync_names(folder: Path) -> None:
-    """Brings the names of the folder's files to the disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

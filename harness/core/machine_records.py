@@ -24,7 +24,6 @@ class Peaks:
 
 
 def class_of_gpus(model: str, count: int) -> str:
-    """The machine class of so many GPUs of one machine."""
     return f"{count}x {model}"
 
 
@@ -90,7 +89,6 @@ class LinkBytes:
     received: int
 
     def since(self, before: "LinkBytes") -> "LinkBytes":
-        """The bytes that passed after `before` was read."""
         return LinkBytes(sent=self.sent - before.sent, received=self.received - before.received)
 
     @property

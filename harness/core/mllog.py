@@ -64,11 +64,9 @@ class Writer:
         self._write("POINT_IN_TIME", key, value, metadata)
 
     def start(self, key: str, value: object = None, **metadata: object) -> None:
-        """Writes the beginning of an interval, such as `run_start`."""
         self._write("INTERVAL_START", key, value, metadata)
 
     def end(self, key: str, value: object = None, **metadata: object) -> None:
-        """Writes the end of an interval, such as `run_stop`."""
         self._write("INTERVAL_END", key, value, metadata)
 
     def _write(self, event_type: EventType, key: str, value: object, metadata: Mapping[str, object]) -> None:

@@ -19,7 +19,6 @@ POLL_S = 0.02
 
 
 def descendants(root: int) -> list[int]:
-    """Every process below `root`, by /proc."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -187,7 +187,6 @@ class Measured(Limited):
 
     @property
     def ranked(self) -> Series:
-        """The series that ranks."""
         return self.series[0]
 
     @property
@@ -197,7 +196,6 @@ class Measured(Limited):
 
     @property
     def against_bound(self) -> Series:
-        """The series that is held against the case's bound."""
         return self.by_name.get(self.bounded, self.series[0])
 
 

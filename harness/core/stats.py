@@ -26,7 +26,6 @@ SEED = 20240229  # any fixed number: the same samples give the same interval, to
 
 
 def median(samples: Sequence[float]) -> float:
-    """The median, in the samples' unit."""
     assert samples, "no samples"
     return float(statistics.median(samples))
 
@@ -69,7 +68,6 @@ class CaseLogs:
 
     @property
     def by_launch(self) -> list[Sequence[float]]:
-        """The logarithms of each launch."""
         ends = list(itertools.accumulate(self.launches or [len(self.logs)]))
         return [self.logs[start:end] for start, end in itertools.pairwise([0, *ends])]
 
@@ -90,7 +88,6 @@ def ratio(series: Series) -> float:
 
 
 def ratios_of(series: Series) -> CaseLogs:
-    """The logarithms of the series' ratios to the baseline."""
     return CaseLogs(logs=log_ratios(series), block=series.block, launches=series.launches)
 
 
@@ -286,7 +283,6 @@ class OverLaunches:
     freedom: int
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """The interval of the ratio."""
         half = student_t((1 + confidence) / 2, self.freedom) * self.error
         return math.exp(self.log - half), math.exp(self.log + half)
 

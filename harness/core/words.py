@@ -52,7 +52,6 @@ def cut_line(text: str, chars: int) -> str:
 
 
 def make_text(verb: str, problem: str) -> str:
-    """make's command for that problem, as it can be typed."""
     return f"`make {verb} PROBLEM={shlex.quote(problem)}`"
 
 
@@ -103,7 +102,6 @@ def speedup_text(value: float | None) -> str:
 
 
 def or_dash(text: Callable[[T], str], value: T | None) -> str:
-    """The value as that text, or `-` where there is none."""
     return "-" if value is None else text(value)
 
 

@@ -92,7 +92,6 @@ def case_pairs(index: int, spec: str, result: CaseResult) -> Pairs:
 
 
 def check_pair(passed: bool) -> tuple[str, str]:
-    """The line that says whether a run passed."""
     return "check", "pass" if passed else "fail"
 
 
@@ -294,7 +293,6 @@ def parse(data: bytes) -> dict[str, str]:
 
 
 def profile_text(report: str) -> str:
-    """A profile's table, decoded from its line."""
     try:
         return cut(base64.b64decode(report, b"+*", validate=True).decode(errors="replace"))
     except ValueError:

@@ -42,7 +42,6 @@ ADVICE = {
 
 
 def cpu_model() -> str:
-    """The processor's name, as the kernel reports it."""
     for line in _read("/proc/cpuinfo").splitlines():
         if line.startswith(("model name", "Model")):
             return line.partition(":")[2].strip()

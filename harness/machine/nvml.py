@@ -51,7 +51,6 @@ def opened(nvml: Any, indices: Sequence[int] | None) -> tuple[Any, dict[int, Any
 
 @tried
 def read_nvidia(nvml: Any, environ: Mapping[str, str]) -> Gpus:
-    """Every GPU that NVML (`nvml`: the module pynvml) knows."""
     nvml.nvmlInit()
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -170,7 +169,6 @@ class LinkCounters:
         return attempt(lambda: tuple(link_bytes(self._nvml, handle) for handle in handles.values()))
 
     def close(self) -> None:
-        """Ends the use of NVML."""
         if not isinstance(self._handles, Unread):
             attempt(self._nvml.nvmlShutdown)
             self._handles = Unread(why="closed")

@@ -82,7 +82,6 @@ class Snapshot:
 
 
 def settings(choice: Choice) -> tuple[LinuxSetting, ...]:
-    """All settings, in the order in which they are applied."""
     core, kernel, huge = "sys/devices/system/cpu/cpu[0-9]*", "proc/sys/kernel", "sys/kernel/mm/transparent_hugepage"
     aslr = {"full": ("2", "every run has a layout of its own, so that the spread is honest"),
             "off": ("0", "every run has the same layout: less spread, which doctor warns of")}[choice.aslr]  # fmt: skip

@@ -62,7 +62,6 @@ class MergedFile:
 
     @property
     def names(self) -> set[str]:
-        """All that can be imported from it."""
         imported = (alias.name for node in self.local for alias in node.names)
         return {*imported, *(binding.name for binding in self.bindings)}
 

@@ -137,7 +137,6 @@ class Problem(Declared):
         return {"submission.py": source.encode()}
 
     def default_submission(self) -> Path:
-        """The file that is evaluated if none is named."""
         return self.submissions_folder / self.submission_file
 
     def workload(self, case: Case) -> dict[str, Any] | None:
@@ -159,7 +158,6 @@ class Problem(Declared):
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """The libraries that a compiler links to."""
         return ()
 
     @property
@@ -246,7 +244,6 @@ def check_ranks(params: Any, world_size: int, multi_gpu: bool, path: str) -> Non
 
 
 def suite_path(name: str) -> str:
-    """The place of a suite in its shape file."""
     return "$" if name == OFFICIAL else f"$.suites.{name}"
 
 

@@ -140,7 +140,6 @@ class LocalModules:
         self.found: dict[str, Module] = {}
 
     def name(self, path: Path) -> str:
-        """What the file at `path` is imported by."""
         return f"{COMMON}.{path.stem}" if path.parent == self.common else path.stem
 
     def collect(self, imports: Imports, shown: str, chain: tuple[str, ...]) -> None:

@@ -158,7 +158,6 @@ def _too_many(limits: ProcessLimits) -> str:
 
 
 def _ending(said: str) -> str:
-    """The meaning of the status that the launcher wrote."""
     if not said.isdigit():
         return said
     code = os.waitstatus_to_exitcode(int(said))
@@ -215,7 +214,6 @@ class _Reading:
             self.selector.register(pipe, selectors.EVENT_READ, take)
 
     def until_end(self) -> None:
-        """Reads until the program has ended, or has broken a limit."""
         watch_at = self.began
         while not self.broke:
             now = time.monotonic()
@@ -244,7 +242,6 @@ class _Reading:
             pipe.close()
 
     def stderr_text(self) -> str:
-        """The end of what it wrote there."""
         return self.stderr.decode(errors="replace")
 
     def _read(self, wait_s: float) -> None:

@@ -52,7 +52,6 @@ class Cgroup:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The folders that a process joins, see `join`."""
         return tuple(dict.fromkeys(map(str, self.folders.values())))
 
     def used_bytes(self) -> int | None:
@@ -76,7 +75,6 @@ class Cgroup:
         return found
 
     def end(self) -> None:
-        """Ends every process that is still in it, and removes it."""
         deadline = time.monotonic() + END_S
         for folder in dict.fromkeys(self.folders.values()):
             while folder.exists() and time.monotonic() < deadline:
@@ -184,7 +182,6 @@ def _own_groups() -> list[tuple[Path, Path, tuple[str, ...]]]:
 
 
 def _remove_left(place: Path) -> None:
-    """Removes groups of evaluations that were killed."""
     for folder in place.glob(f"{PREFIX}*"):
         pid = folder.name.removeprefix(PREFIX).partition("-")[0]
         if not Path("/proc", pid).exists():

@@ -62,7 +62,6 @@ def _size(caches: Path, name: str) -> int:
 
 
 def unused(root: Path, age_s: float = KEPT_S) -> dict[str, int]:
-    """The caches that were last used longer ago, with their sizes."""
     caches, now = root / FOLDER, time.time()
     names = {path.name for path in caches.iterdir() if path.is_dir()} if caches.is_dir() else set()
     return {name: _size(caches, name) for name in sorted(names) if abs(now - _last_use(caches, name)) > age_s}

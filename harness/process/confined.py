@@ -45,7 +45,6 @@ WHAT = {cgroup.CORES: "cores", cgroup.MEMORY: "memory", cgroup.TASKS: "processes
 
 
 def main() -> None:
-    """Runs the order, and ends."""
     order = decode(ConfinedOrder, json.loads(sys.argv[1]))
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     cgroup.join(order.groups)

@@ -93,7 +93,6 @@ class Freezer:
 
 
 def signal_all(number: int) -> None:
-    """Sends every process below this one the signal."""
     if os.getpid() == FIRST_PID:  # all of the namespace but this one, at once: none is missed while it forks
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, number)

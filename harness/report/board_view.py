@@ -225,7 +225,6 @@ def _who(entry: Entry) -> Words:
 
 
 def _standing(board: Board, row: Ranked, standings: Standings | None) -> str:
-    """The entry's status with its MARKS."""
     entry = row.entry
     known = (standings or {}).get(entry.run_id)
     lost, stale = known is not None and not known.reproducible, known is not None and known.stale

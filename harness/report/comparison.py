@@ -68,7 +68,6 @@ def summary_of(found: Comparison) -> Facts:
 
 
 def summary_text(found: Comparison) -> str:
-    """That line as text."""
     summary, unit = found.summary, found.metric.words
     over = f", geometric mean over {len(found.rows)} {unit.case}s" if len(found.rows) > 1 else ""
     interval = interval_text(summary.ci)

@@ -33,7 +33,6 @@ class WholeLines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Flushes the stream."""
         self._stream.flush()
 
 

@@ -21,7 +21,6 @@ def value_at(points: Sequence[Point], at_s: float) -> float | None:
 
 
 def has_curves(results: Sequence[CaseResult]) -> bool:
-    """Whether there is a curve among them."""
     return any(isinstance(one.outcome, Measured) and one.outcome.curves for one in results)
 
 

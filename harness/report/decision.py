@@ -44,7 +44,6 @@ def document_of(one: Judged, decision: Decision, reports: Sequence[EvalReport]) 
 
 
 def launch_blocks(one: Judged, decision: Decision, reports: Sequence[EvalReport]) -> tuple[Block, ...]:
-    """A row a launch, the Olympic mean, and what the entry claims."""
     rows: list[list[Words]] = []
     styles = {}
     for report in reports:

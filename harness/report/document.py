@@ -59,7 +59,6 @@ def spans(words: Words, style: str = "") -> Iterator[Span]:
 
 
 def plain(words: Words) -> str:
-    """The text without its styles."""
     return "".join(span.text for span in spans(words))
 
 
@@ -72,8 +71,6 @@ class Block:
 
 @dataclass(frozen=True)
 class Heading(Block):
-    """The title of what follows."""
-
     words: Words
 
 
@@ -88,7 +85,6 @@ class Prose(Block):
 
 
 def prose(*lines: Words, style: str = "", whole: bool = False, close: bool = False, indent: int = 0) -> Prose:
-    """Lines of text."""
     return Prose(lines, style, whole=whole, close=close, indent=indent)
 
 
@@ -177,7 +173,6 @@ class Table(Block):
 
     @cached_property
     def laid(self) -> tuple[Column, ...]:
-        """The columns as they are laid out."""
         made = tuple(one if isinstance(one, Column) else column(one) for one in self.columns)
         assert all(len(row) == len(made) for row in self.rows)
         return made

@@ -115,7 +115,6 @@ def document_of(
 
 
 def error_document(message: str, code: Exit) -> Document:
-    """The error that ended a verb."""
     first, _, rest = clean(message).partition("\n")
     case = TestCase(
         suite="kernel-eval", name="run", ending="error", kind=f"exit {int(code)}", message=first, text=rest
@@ -124,7 +123,6 @@ def error_document(message: str, code: Exit) -> Document:
 
 
 def _measured(report: EvalReport, verbose: bool) -> Iterator[Block]:
-    """What was measured of the benchmarks."""
     benchmarks = [result for result in report.results if result.case.kind == "benchmark"]
     if not benchmarks or all(isinstance(result.outcome, NotRun) for result in benchmarks):
         return
@@ -231,7 +229,6 @@ def _bar_times(result: CaseResult) -> Times:
 
 
 def _legend(unit: Unit, measured: Sequence[Measured], on_clock: str) -> list[tuple[str, str]]:
-    """What the table's columns mean, by their names."""
     is_told = any(one.ranked.summary for one in measured)
     by_device = on_clock if any(one.ranked.metric.name == "device" for one in measured) else ""
     what = "the means that eval.py tells" if is_told else unit.medians
@@ -303,7 +300,6 @@ def points_table(report: EvalReport, cases: Cases) -> Table:
 
 # ---- what is said beside the answer ----------------------------------------------------------------------------------
 def _facts(report: EvalReport, verbose: bool, is_recorded: bool) -> Iterator[Facts]:
-    """Little, or with `verbose` all."""
     rows: list[tuple[Words, Words]] = []
     if verbose:
         kinds = ("profile",) if report.mode == "profile" else ("test", "benchmark")
@@ -335,7 +331,6 @@ def _facts(report: EvalReport, verbose: bool, is_recorded: bool) -> Iterator[Fac
 
 
 def _provenance(report: EvalReport) -> Iterator[tuple[Words, Words]]:
-    """The clocks, the checker, the machine, memory and phases."""
     for name, text in CLOCK_TEXTS.items():
         if samples := report.empty_call_samples_us.get(name):
             yield "clock", text.format(us_text(median(samples)))

@@ -326,7 +326,6 @@ def as_csv(found: Sequence[Row], columns: Mapping[str, Type] = COLUMNS) -> bytes
 
 
 def as_jsonl(found: Sequence[Row], columns: Mapping[str, Type] = COLUMNS) -> bytes:
-    """A JSON object a line, with every column."""
     lines = [json.dumps({name: _plain(row[name]) for name in columns}, allow_nan=False) for row in found]
     return _utf8("".join(f"{line}\n" for line in lines))
 

@@ -57,7 +57,6 @@ def failure(report: EvalReport, result: CaseResult, logs_at: str) -> list[Block]
 
 
 def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
-    """What to try next."""
     if isinstance(outcome, Crashed):
         return next(advice for word, advice in CRASHES if word in outcome.message)
     if isinstance(outcome, Raised) and len(outcome.alike) + 1 == report.world_size > 1:
@@ -72,7 +71,6 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
 
 
 def evidence(report: EvalReport, result: CaseResult) -> list[EvidenceBlock]:
-    """What a failure left behind."""
     shown: list[EvidenceBlock] = []
     outcome = result.outcome
     if isinstance(outcome, Raised):
@@ -91,12 +89,10 @@ def evidence(report: EvalReport, result: CaseResult) -> list[EvidenceBlock]:
 
 
 def log_heading(report: EvalReport, rank: int = 0) -> str:
-    """What stands above what the submission printed on a rank."""
     return f"the end of rank {rank}'s log" if report.world_size > 1 else "the end of its log"
 
 
 def all_logs(report: EvalReport) -> str:
-    """What stands before the place of the logs."""
     return "logs of all ranks" if report.world_size > 1 else "all logs"
 
 

@@ -14,7 +14,6 @@ from harness.report.document import Document, Styled, Table, UntrustedText, Word
 
 # ---- what people and programs read -------------------------------------------------------------------------------
 def to_json(found: Readings, findings: Sequence[Finding]) -> dict[str, Any]:
-    """The object of --json."""
     used, cpus, memory = found.gpus, found.cpus, found.memory
     machine = {
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",

@@ -14,7 +14,6 @@ COLUMNS = ("=run", ">minutes", ">samples", ">quality", ">seed", "")
 
 
 def document_of(found: Sequence[Scored]) -> Document:
-    """A table of runs and the score of each result."""
     return Document(
         blocks=tuple(
             Document(
@@ -30,7 +29,6 @@ def document_of(found: Sequence[Scored]) -> Document:
 
 
 def to_json(found: Sequence[Scored]) -> dict[str, Any]:
-    """The object that --json writes; times in seconds."""
     results = [
         {
             "folder": str(one.folder),

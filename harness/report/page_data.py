@@ -76,8 +76,6 @@ class Links:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOnPage:
-    """What the report of an entry's run adds."""
-
     notes: tuple[str, ...]
     links: Links | None
 

@@ -52,7 +52,6 @@ def _own(report: EvalReport, rows: tuple[Ranked, ...]) -> Ranked | None:
 
 
 def verdict_text(report: EvalReport) -> str:
-    """Whether it passed, or what failed first, where and why."""
     status, code = verdict.status(report), int(verdict.exit_code(report))
     failed = verdict.first_failure(report)
     if failed is not None:
@@ -73,7 +72,6 @@ def _why(outcome: Outcome) -> str:
 
 
 def resolution_text(found: Resolution) -> str:
-    """What can be told from evaluations like this one."""
     text = f"{found.difference:.1%} between two evaluations like this one ({POWER:.0%} power at 5 %)"
     if found.difference <= ASKED:
         return text

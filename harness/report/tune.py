@@ -36,7 +36,6 @@ def changes_document(changes: Sequence[Value], what: str) -> Document:
 
 
 def worth_document(found: Sequence[Worth]) -> Document:
-    """A row a measurement."""
     rows: list[list[Words]] = []
     for one in found:
         before, after = (unit_of(one.unit).text(value) for value in (one.before, one.after))

@@ -54,7 +54,6 @@ class Contests:
         self._by_problem = {folded(listed.name): one for one in self.all for listed in one.rules.problems}
 
     def get(self, key: str) -> Contest | None:
-        """The contest of that key."""
         return self._by_key.get(key)
 
     def enter(

@@ -23,8 +23,6 @@ RanksMost = Callable[[str], bool]  # whether the most is the best of a problem's
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """The runs that boards of the service need, and what can go."""
-
     run_ids: frozenset[str] = frozenset()
     stored: tuple[StoredSubmission, ...] = ()
 

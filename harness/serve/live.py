@@ -80,7 +80,6 @@ class Live:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def page(self) -> tuple[str, Page]:
-        """The boards' version and data."""
         with self._lock:
             version = self.version()
             if self._made is None or self._made[0] != version:
@@ -92,22 +91,18 @@ class Live:
             return self._made
 
     def board(self) -> Board:
-        """The leaderboard as it is in its file."""
         return leaderboard.load(self._checkout.leaderboard)
 
     def html(self) -> str:
-        """The whole page, for a browser's first request."""
         version, made = self.page()
         links = [(f"/contests/{one.key}", one.rules.name) for one in self._contests.all]
         return page.html(made, live=version, contests=links)
 
     def boards(self) -> dict[str, Any]:
-        """The page's data alone, as JSON."""
         version, made = self.page()
         return {"version": version, "page": page.data(made)}
 
     def queue(self) -> QueueState:
-        """The submissions that run, wait and were done last."""
         waiting, count = self._store.waiting(WAITING)
         return QueueState(
             version=self.version(),

@@ -179,7 +179,6 @@ def _run(code: Exit, pairs: dict[str, str], printed: str, failures: str, command
 
 
 def _pairs(cases: Sequence[CaseResult]) -> dict[str, str]:
-    """KernelBot's keys and values of one run."""
     specs = [result_lines.spec_of(result_lines.case_values(one.case)) for one in cases]
     passed = all(verdict.case_status(case) == "pass" for case in cases)
     return result_lines.values_of(result_lines.report_pairs(specs, cases, passed))
@@ -216,7 +215,6 @@ def _report(row: Row, where: str, printed: str, why: str | None) -> str:
 
 
 def _why(report: EvalReport) -> str:
-    """The first failure in a line."""
     for kind in KINDS:
         cases = _of_kind(report, kind)
         for number, case in enumerate(cases, start=1):

@@ -39,7 +39,6 @@ def of_queue(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def longest(rows: Iterable[Row]) -> dict[str, float]:
-    """The users whose runs took longest in all, and how long."""
     totals: dict[str, float] = defaultdict(float)
     for row in rows:
         totals[row.user] += _took_s(row.runs)

@@ -58,8 +58,6 @@ class Tooled:
 
 @dataclass(frozen=True, kw_only=True)
 class Asking(Placement, Tooled):
-    """What a submission is for."""
-
     problem: str
     leaderboard: str
     gpu: str
@@ -94,7 +92,6 @@ class Row(Asking):
 
     @property
     def done(self) -> bool:
-        """Whether it has reached its final state."""
         return self.state in DONE
 
 
@@ -133,7 +130,6 @@ class Store:
         self.users, self.boards = Users(self._file), Boards(self._file)
 
     def close(self) -> None:
-        """Closes the file; no other method may be called afterwards."""
         self._file.close()
 
     # ---- the queue
@@ -180,7 +176,6 @@ class Store:
         self._change(id_, attempt, {"state": "pending", "attempt": attempt - 1, "started_at": None})
 
     def running(self) -> list[Row]:
-        """The submissions that are marked as running."""
         with self._lock:
             return self._rows("s.state = 'running' ORDER BY s.id")
 
@@ -192,7 +187,6 @@ class Store:
             self._change(id_, attempt, {"state": "pending", "started_at": None})
 
     def runs_on(self, id_: int, attempt: int) -> bool:
-        """Whether the attempt is neither abandoned nor deleted."""
         with self._lock:
             found = self._db.execute(f"SELECT 1 FROM submissions {OF_ATTEMPT}", (id_, attempt))
             return found.fetchone() is not None
@@ -200,7 +194,6 @@ class Store:
     # ---- what there is
 
     def get(self, id_: int) -> Row | None:
-        """The submission with that number."""
         with self._lock:
             return self._one("s.id = ?", id_)
 
@@ -209,7 +202,6 @@ class Store:
         return str(self._text("code", id_) or "")
 
     def result(self, id_: int) -> dict[str, Any] | None:
-        """The result that its client is sent once it is done."""
         text = self._text("result", id_)
         return None if text is None else cast("dict[str, Any]", json.loads(text))
 
@@ -246,12 +238,10 @@ class Store:
         return {row.entry: row for row in rows if row.entry is not None}
 
     def latest(self, limit: int) -> list[Row]:
-        """The submissions that were done last, latest first."""
         with self._lock:
             return self._rows(f"s.state IN {DONE} ORDER BY s.ended_at DESC, s.id DESC LIMIT ?", limit)
 
     def ranked(self, leaderboard: str, gpu: str, more_is_better: bool = False) -> list[Row]:
-        """Each user's best passed submission, best first."""
         where = "s.leaderboard = ? AND s.gpu = ? AND s.score_s IS NOT NULL AND s.passed ORDER BY s.score_s"
         with self._lock:
             rows = self._rows(f"{where} {'DESC' if more_is_better else 'ASC'}, s.id", leaderboard, gpu)

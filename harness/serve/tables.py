@@ -112,5 +112,4 @@ def waiting_turns(db: sqlite3.Connection) -> list[int]:
 
 
 def _owner(contest: str | None, team: str | None, user_id: int) -> str:
-    """Whose turn it is: a team's, or a user's who has none."""
     return f"team {contest}/{team}" if team is not None else f"user {user_id}"

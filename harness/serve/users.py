@@ -31,8 +31,6 @@ class User:
 
 
 class Users:
-    """The users of one queue."""
-
     def __init__(self, file: QueueFile) -> None:
         self._file, self._db = file, file.db
 

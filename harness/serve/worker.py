@@ -97,7 +97,6 @@ class _Evaluation:
         return Ticket(id=f"{self.row.id}-{self.row.attempt}")
 
     def follow(self, lines: Sequence[str]) -> None:
-        """Takes in the events that are new."""
         for event in map(event_of, lines[self.seen :]):
             if event is not None:
                 self.stage = self.stage.after(event)
@@ -128,7 +127,6 @@ class QueueWorker(threading.Thread):
 
     @property
     def at_once(self) -> int:
-        """How many evaluations run at a time."""
         return self._engine.at_once
 
     def progress(self, id_: int) -> str:
@@ -137,7 +135,6 @@ class QueueWorker(threading.Thread):
         return found.stage.text if found is not None else ""
 
     def wake(self) -> None:
-        """There may be something to do."""
         self._fill_s = 0.0
         self._wake.set()
 

@@ -41,8 +41,6 @@ FOUND = "{us:.1f} us, {ratio}best of {measured} measured of {count} ({ended}), {
 
 
 class Modules:
-    """A problem's tuning files and reference, imported."""
-
     def __init__(self, root: Path, problem: str) -> None:
         folders = (f"reference/{problem}", "reference/common", f"submissions/{problem}", "submissions")
         sys.path[:0] = [str(root / folder) for folder in folders]
@@ -63,7 +61,6 @@ class Modules:
         return self.tuning.Row(*fields)
 
     def fields(self, row: Any) -> dict[str, object]:
-        """A row's values by their names."""
         return dict(zip(self.tuning.Row.__annotations__, row, strict=True))
 
 
@@ -232,7 +229,6 @@ def tuned(modules: Modules, order: TuneOrder, rates: Rates) -> Iterator[CaseFoun
 
 
 def line_of(one: Tried) -> str:
-    """A measured row, for people who wait."""
     took = f"{one.us:8.1f} us" if one.us is not None else f"failed  {one.note} "
     return f"{took}  {', '.join(map(str, one.row[2:-1]))}"
 

@@ -96,14 +96,12 @@ def load(path: Path) -> list[KeptRow]:
 
 
 def keep(path: Path, one: KeptRow) -> None:
-    """Appends the row to the file of measured rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(encode(one)) + "\n")
 
 
 def tried(kept: Sequence[KeptRow], gpu: str, digest: str, pause: float, params: Mapping[str, object]) -> list[Tried]:
-    """The kept rows that count for a case."""
     return [
         Tried(row=one.row, us=one.us, note=one.note)
         for one in kept

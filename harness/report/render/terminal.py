@@ -96,7 +96,6 @@ def _line(text: Text, console: Console) -> None:
 
 
 def text_of(words: Words, style: str = "") -> Text:
-    """A text with its styles, which is safe to print."""
     return Text.assemble(*((span.text, span.style) for span in spans(words, style)))
 
 
