@@ -141,7 +141,6 @@ class Judge:
         return replace(made, suite=suite, import_s=IMPORT_S, idle_s=IDLE_S)
 
     def _limit_s(self, made: Setting, stage: Stage) -> float:
-        """The time limit of the tests, derived from the reference's time."""
         text = _reference(made)
         if text is None:
             return made.suite.test_timeout_s

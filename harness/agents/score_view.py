@@ -9,7 +9,6 @@ WIDTH, HEIGHT, EDGE = 640, 240, 40
 
 
 def document_of(score: PopulationScore) -> Document:
-    """A row a problem, the figures with their intervals, and the curve of fast_p where there are drawings."""
     columns = (
         "problem", ">candidates", ">distinct", ">pass", ">ranked", ">left out", ">best", "by"
     )  # fmt: skip

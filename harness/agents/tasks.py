@@ -21,7 +21,7 @@ from typing import IO, Any, Literal
 
 from harness.core.checkout import ROOT
 from harness.core.errors import UsageError
-from harness.core.events import CaseBegan, event_of
+from harness.core.events import RunningStage, event_of
 from harness.core.files import read_text
 from harness.core.processes import PR_SET_PDEATHSIG
 from harness.core.words import clean, clean_line
@@ -164,13 +164,10 @@ class Tasks:
 
 def progress_of(path: Path) -> str:
     """How far the evaluation is, by its events: `test 1/2 M 7 H 96`."""
-    phase = case = ""
+    stage = RunningStage(phase="")
     for event in map(event_of, read_text(path).splitlines() if path.exists() else ()):
-        if isinstance(event, CaseBegan):
-            case = f"{event.index + 1}/{event.count} {clean_line(event.label)}"
-        elif event is not None:
-            phase, case = clean_line(event.name), ""
-    return f"{phase} {case}".strip()
+        stage = stage.after(event) if event else stage
+    return stage.text
 
 
 def _end_with_server() -> None:

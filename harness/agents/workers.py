@@ -150,7 +150,6 @@ def _line(value: object) -> bytes:
 
 
 def main() -> None:
-    """Judges the tasks that come on stdin, and answers each on stdout."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints
     first = json.loads(sys.stdin.buffer.readline())

@@ -95,7 +95,6 @@ def _files(files: Mapping[str, bytes], manifest: Manifest) -> list[BundleFinding
 
 
 def _report(report: EvalReport, manifest: Manifest) -> list[BundleFinding]:
-    """Whether the report says what bundle.json says, and its figures follow from its samples."""
     said = {name: getattr(report, name) for name in AGREE}
     said |= {"file": report.submission.name, "sha256": report.submission.sha256,
              "seeds": tuple(result.case.seed for result in report.results)}  # fmt: skip

@@ -112,7 +112,6 @@ def command_of(report: EvalReport) -> str:
 
 
 def version_of(board: Board, run_id: str) -> str | None:
-    """The version of the problem that the run was judged under, as the board has it."""
     for one in board.judged:
         for past in (one, *one.history, *one.holds):
             if past.run_id == run_id and past.problem_version is not None:

@@ -153,7 +153,6 @@ def code_of(submission: Submission) -> str | None:
 
 
 def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
-    """The measured cases with the figures that the board keeps of them."""
     return tuple(
         EntryCase(
             label=printable(one.case.title),

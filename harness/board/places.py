@@ -231,7 +231,6 @@ def _sources(board: Board, entries: Sequence[Entry], codes: Codes) -> dict[Key, 
 
 
 def _key_of(entry: Entry, codes: Codes) -> Key:
-    """The key under which judgements of entries count as those of one source."""
     return entry.author, code_of(entry, codes), entry.problem_version
 
 

@@ -53,5 +53,4 @@ def run(order: AuditOrder, checkout: Checkout) -> Exit:
     command, machine = f"python -m harness {shlex.join(sys.argv[1:])}", host.environment("", 1)
     where = f"{machine.cores} cores of {machine.cpu}, torch {machine.torch}"
     document = audit.document_of(found, command, where, f"{datetime.now(UTC):%Y-%m-%d}")
-    result_files.tell(order, document, json=lambda: {"schema": 1, "problems": encode(found)})
-    return Exit.OK
+    return result_files.tell(order, document, json=lambda: {"schema": 1, "problems": encode(found)})

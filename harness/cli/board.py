@@ -31,10 +31,9 @@ def run(order: BoardOrder, checkout: Checkout) -> Exit:
     problem = find_name(order.problem, names, checkout) if order.problem else None
     standings = runs.standings(found, checkout.root)
     communication = {name: communication_words(name, checkout) for name in names}
-    result_files.tell(
+    return result_files.tell(
         order,
         board_view.document_of(found, problem, standings, communication, order.by),
         json=lambda: board_view.board_json(found, problem, standings, order.by),
         csv=lambda: board_view.board_csv(found, problem, standings, order.by),
     )
-    return Exit.OK

@@ -89,8 +89,7 @@ def hand_in(order: CheckOrder, checkout: Checkout) -> Exit:
     reasons = f" ({refused} reasons)" if refused > 1 else ""
     said = f"{submission.name}: GPU MODE ({problem.leaderboard}) {verdict}{reasons}"
     document = Document(blocks=(prose(*map(UntrustedText, [*finding_lines(found), said]), whole=True),))
-    result_files.tell(order, document, json=lambda: findings_json(problem, submission, found, code))
-    return code
+    return result_files.tell(order, document, code, json=lambda: findings_json(problem, submission, found, code))
 
 
 def findings_json(problem: Problem, submission: Submission, found: Iterable[Objection], code: Exit) -> dict[str, Any]:

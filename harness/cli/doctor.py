@@ -27,5 +27,5 @@ def run(order: DoctorOrder, checkout: Checkout) -> Exit:
     """`doctor`: reads, checks, prints; Exit.ERROR where a check fails."""
     found = read(order.smoke, root=checkout.root)
     findings = doctor(found)
-    result_files.tell(order, document_of(findings), json=lambda: to_json(found, findings))
-    return Exit.ERROR if any(one.status == "fail" for one in findings) else Exit.OK
+    code = Exit.ERROR if any(one.status == "fail" for one in findings) else Exit.OK
+    return result_files.tell(order, document_of(findings), code, json=lambda: to_json(found, findings))

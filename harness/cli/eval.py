@@ -125,7 +125,6 @@ def run(order: EvalOrder, checkout: Checkout) -> Exit:
 
 
 def evaluate(order: EvalOrder, checkout: Checkout) -> Exit:
-    """Evaluates, shows the report, and writes it as JSON where that was asked for."""
     setting = settings.setting(options.asked(order), checkout)
     traces = _trace_folder(order)
     problem = setting.problem

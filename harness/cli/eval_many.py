@@ -39,8 +39,6 @@ from harness.report.document import Document, UntrustedText, prose
 
 @dataclass(frozen=True, kw_only=True)
 class EvalManyOrder(result_files.WithJson, options.Rewarded, options.Sandboxed, options.Timed, options.OnSetting):
-    """Which candidates are judged for which problem, in which stages."""
-
     problem: str = argument(
         "its name (see `problems`), a problem folder or file, or a folder of such", metavar="PROBLEM"
     )
@@ -67,8 +65,7 @@ def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
         UntrustedText(tally.text()),
         ("score it           ", UntrustedText(f"python -m harness score {shlex.quote(str(order.out))}")),
     )
-    result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
-    return Exit.OK
+    return result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
 
 
 def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) -> Exit:
@@ -88,8 +85,7 @@ def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) 
     if not results:
         raise UsageError(f"{order.places[0]}: no file there is named as a problem of {order.problem}")
     score = score_of(results)
-    result_files.tell(order, score_view.document_of(score), json=lambda: encode(score))
-    return Exit.OK
+    return result_files.tell(order, score_view.document_of(score), json=lambda: encode(score))
 
 
 def _candidates(place: Path, stem: str) -> list[Path]:

@@ -46,8 +46,8 @@ def run(order: ProblemsOrder, checkout: Checkout) -> Exit:
             good.append(read())
         except HarnessError as error:
             bad.append(error)
-    result_files.tell(order, document_of(good, bad), json=lambda: to_json(good, bad))
-    return bad[0].exit_code if bad else Exit.OK
+    code = bad[0].exit_code if bad else Exit.OK
+    return result_files.tell(order, document_of(good, bad), code, json=lambda: to_json(good, bad))
 
 
 def to_json(good: Sequence[Problem], bad: Sequence[HarnessError]) -> dict[str, Any]:

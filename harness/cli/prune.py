@@ -51,8 +51,7 @@ def limits_of(days: float, runs: int, gib: float) -> Limits:
 
 def run(order: PruneOrder, checkout: Checkout) -> Exit:
     found = pruned(limits_of(order.older_than, order.keep, order.max_size), order.apply, checkout)
-    result_files.tell(order, document_of(found), json=lambda: to_json(found, checkout.root))
-    return Exit.OK
+    return result_files.tell(order, document_of(found), json=lambda: to_json(found, checkout.root))
 
 
 def pruned(limits: Limits, apply: bool, checkout: Checkout) -> Found:
@@ -73,7 +72,6 @@ def pruned(limits: Limits, apply: bool, checkout: Checkout) -> Found:
 
 
 def _needed(checkout: Checkout, run_ids: frozenset[str]) -> Needed:
-    """What the leaderboard and the contests of the checkout name, and these runs."""
     contests = [acts.opened(file) for file in sorted((checkout.root / acts.FOLDER).glob("*.yaml"))]
     entries = [entry for contest in contests for entry in contest.state().entries.values()]
     return prune.needed(

@@ -174,15 +174,16 @@ def of(order: object) -> ResultFiles:
     return ResultFiles(all=tuple(value for value in vars(order).values() if isinstance(value, ResultFile)))
 
 
-def tell(order: object, document: Document, **contents: Callable[[], object]) -> None:
+def tell(order: object, document: Document, code: Exit = Exit.OK, **contents: Callable[[], object]) -> Exit:
     """Shows on the terminal what a verb has found, its summary alone where the order is quiet, and nothing where a file
     that was asked for is standard output. Writes those files: the document in their formats, or, as for --json and
-    --result, what `contents` says."""
+    --result, what `contents` says. Returns the verb's exit code, `code`."""
     files = of(order)
     if not files.take_stdout and getattr(order, "page", None) != Path(STDOUT):
         terminal.show(document, new_console(), getattr(order, "quiet", False))
     for file in files.all:
         file.write(contents[file.what]() if file.what in contents else FORMATS[file.what](document))
+    return code
 
 
 def check_replaceable(option: str, path: Path) -> None:

@@ -38,5 +38,4 @@ def run(order: RooflineOrder, checkout: Checkout) -> Exit:
     cached = peaks_cache.path(checkout.root, "cpu", suite.benchmarks[0].world_size)
     name, peaks = peaks_of(order.hardware, peaks_cache.load(cached))
     found = roofline(problem, suite, name, peaks)
-    result_files.tell(order, document_of(found), json=lambda: {"schema": JSON_SCHEMA} | encode(found))
-    return Exit.OK
+    return result_files.tell(order, document_of(found), json=lambda: {"schema": JSON_SCHEMA} | encode(found))

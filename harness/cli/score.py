@@ -29,5 +29,4 @@ def run(order: ScoreOrder, checkout: Checkout) -> Exit:
     document = score_view.document_of(found)
     if order.page:
         options.write_out(order.page, FORMATS["html"](document).encode(), make_folder=True, option="--page")
-    result_files.tell(order, document, json=lambda: encode(found))
-    return Exit.OK
+    return result_files.tell(order, document, json=lambda: encode(found))

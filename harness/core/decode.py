@@ -215,7 +215,6 @@ def _dataclass(kind: Any, strict: bool, value: object) -> object:
 
 @cache
 def _fields(kind: Any, strict: bool) -> tuple[dict[str, Decoder], list[str]]:
-    """The decoder of each field, and the names of those without a default."""
     hints = get_type_hints(kind)
     fields = dataclasses.fields(kind)
     missing = dataclasses.MISSING

@@ -167,7 +167,6 @@ def is_locked(path: Path) -> bool:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Writes files by their paths in the folder, which is made where it is missing."""
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

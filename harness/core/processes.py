@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import psutil
 
@@ -48,11 +47,7 @@ def interrupt_on_signals() -> None:
     process has them ignored, as nohup does."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
-
-
-def _interrupt(signum: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
+            signal.signal(number, signal.default_int_handler)
 
 
 def end_tree(pid: int, grace_s: float = 0.0) -> None:

@@ -92,7 +92,6 @@ def ratios_of(series: Series) -> CaseLogs:
 
 
 def fractions_of(series: Series, bound: float) -> CaseLogs:
-    """The logarithms of the fractions of the bound that samples reached."""
     return CaseLogs(logs=log_fractions(series, bound), block=series.block, launches=series.launches)
 
 

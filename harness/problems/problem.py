@@ -162,7 +162,6 @@ class Problem(Declared):
 
     @property
     def cache_name(self) -> str:
-        """The name under which the reference's compiled kernels are cached."""
         return self.name
 
     def check_runnable(self) -> None:

@@ -354,7 +354,6 @@ def _limit(what: int, most: int) -> None:
 
 
 def _tasks() -> int:
-    """How many threads the user has, which is what RLIMIT_NPROC counts."""
     count, uid = 0, os.getuid()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

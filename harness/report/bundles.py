@@ -38,7 +38,6 @@ def checked_document(found: CheckedBundle) -> Document:
 
 
 def reproduced_document(ready: Ready, decision: Decision, reports: Sequence[EvalReport]) -> Document:
-    """A row a launch, the Olympic mean, what the bundle claims, and the decision."""
     word = prose(UntrustedText(f"{WORDS[decision.word]}: {decision.why}"), whole=True)
     return Document(blocks=decisions.launch_blocks(ready.one, decision, reports), summary=word)
 

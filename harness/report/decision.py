@@ -39,7 +39,6 @@ def to_json(one: Judged, decision: Decision, reports: Sequence[EvalReport]) -> d
 
 
 def document_of(one: Judged, decision: Decision, reports: Sequence[EvalReport]) -> Document:
-    """A row a launch, the Olympic mean, what the entry claims, and the decision."""
     return Document(blocks=launch_blocks(one, decision, reports), summary=_word(decision))
 
 

@@ -179,7 +179,6 @@ class Table(Block):
 
     @property
     def wide(self) -> list[int]:
-        """Which columns are shown where lines may be as long as they are."""
         return [index for index, one in enumerate(self.laid) if one.most == WIDEST]
 
 

@@ -363,7 +363,6 @@ def _tally(report: EvalReport, kind: str) -> str:
 
 # ---- test cases ------------------------------------------------------------------------------------------------------
 def _test_cases(report: EvalReport) -> Iterator[TestCase]:
-    """A shape is a test case, and so is an evaluation that ended early."""
     for result in report.results:
         suite = f"{report.problem}.{report.suite}.{result.case.kind}"
         outcome, figures = result.outcome, result.figures

@@ -3,7 +3,7 @@
 import re
 
 from harness.core.records import CaseResult, Crashed, EvalReport, Outcome, Raised, TimedOut, Wrong
-from harness.core.words import EXCERPT_LINES, clean, clean_line
+from harness.core.words import EXCERPT_LINES, clean, clean_line, numbered_text
 from harness.judging import verdict
 from harness.kinds.checkers import CHECKERS
 from harness.report.document import Block, EvidenceBlock, Heading, Styled, UntrustedText, prose
@@ -80,9 +80,8 @@ def evidence(report: EvalReport, result: CaseResult) -> list[EvidenceBlock]:
         shown.append(EvidenceBlock(log_heading(report, outcome.rank), log))
     if isinstance(outcome, TimedOut):
         for stack, ranks in _alike(outcome):
-            shown.append(
-                EvidenceBlock(UntrustedText(f"{_ranks_text(ranks)} in {_place(stack)}"), stack, EXCERPT_LINES * 2 // 3)
-            )
+            where = UntrustedText(f"{numbered_text('rank', ranks)} in {_place(stack)}")
+            shown.append(EvidenceBlock(where, stack, EXCERPT_LINES * 2 // 3))
     if not isinstance(outcome, Raised | Crashed):
         shown.append(EvidenceBlock(log_heading(report), STACKS.split(report.printed(result))[0]))
     return [one for one in shown if one.lines]
@@ -101,7 +100,7 @@ def stood(outcome: TimedOut) -> str:
     places: dict[str, list[int]] = {}
     for stack, ranks in _alike(outcome):
         places.setdefault(_place(stack), []).extend(ranks)
-    return ", ".join(f"{_ranks_text(sorted(ranks))} in {place}" for place, ranks in places.items())
+    return ", ".join(f"{numbered_text('rank', ranks)} in {place}" for place, ranks in places.items())
 
 
 def _alike(outcome: TimedOut) -> list[tuple[str, list[int]]]:
@@ -123,15 +122,3 @@ def _place(stack: str) -> str:
             return f"{called or frame['name']} ({where})"
         called = called if frame["name"] == "wrapper" else frame["name"]
     return called or "native code (no Python frame)"
-
-
-def _ranks_text(ranks: list[int]) -> str:
-    """`rank 2`, `ranks 0, 2-7`."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and spans[-1][-1] == rank - 1:
-            spans[-1].append(rank)
-        else:
-            spans.append([rank])
-    texts = [str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans]
-    return f"rank {texts[0]}" if len(ranks) == 1 else f"ranks {', '.join(texts)}"

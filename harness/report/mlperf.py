@@ -74,7 +74,6 @@ def _dropped(result: ScoredResult) -> dict[str, str]:
 
 
 def _sums(result: ScoredResult) -> tuple[tuple[Words, Words], ...]:
-    """The mean, the factor, the score, and why MLPerf would refuse the result."""
     rows: list[tuple[Words, Words]] = []
     if result.mean_s is not None and result.score_s is not None:
         count = len(result.runs)

@@ -44,8 +44,6 @@ Lines = Mapping[tuple[Group, str, str], history.Line]  # by group, author and fi
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """A case's points, and the factors that they are the product of, by name."""
-
     value: float
     factors: dict[str, float]
 

@@ -139,7 +139,6 @@ def _place(report: EvalReport, board: Board | None, place: Place | None, rows: t
 
 
 def _behind(report: EvalReport, own: Ranked | None, first: Ranked) -> str:
-    """How far this evaluation is behind that entry, by what ranks them."""
     whose = f"{first.entry.author}'s {short_file(first.entry)}"
     ratio = own.ratio if own else report.figures.ratio if report.figures else None
     if first.by == "speedup" and first.ratio is not None and ratio is not None:

@@ -30,7 +30,6 @@ def document_of(readings: Sequence[Reading], caches_blocked: str | None, applied
 
 
 def changes_document(changes: Sequence[Value], what: str) -> Document:
-    """Each file with its value before and after, and what to do next."""
     rows = (UntrustedText(f"/{value.path}: {value.now} -> {value.wanted}") for value in changes)
     return Document(blocks=(prose(*rows, f"{count_text(len(changes), 'file')} {what}"),))
 

@@ -148,7 +148,6 @@ class Contests:
     # ---- what is seen, and what is not to be seen yet
 
     def data(self, contest: Contest, board: Board, is_full: bool) -> dict[str, Any]:
-        """The content of the contest's page, for organisers or for everybody."""
         with self._lock:
             return contest_page.data(contest, board, self.now(), is_full)
 

@@ -13,12 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from harness.core.events import CaseBegan, Event, PhaseBegan, event_of
-from harness.core.words import clean_line
+from harness.core.events import RunningStage, event_of
 from harness.engine import base, registry
 from harness.engine.base import Engine, Job, JobDone, Lost, Running, Ticket
 from harness.problems.submission import SUFFIXES
@@ -47,28 +46,6 @@ class Files:
 Command = Callable[[Row, Files], Sequence[str]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunningStage:
-    """How far a running evaluation is, for those who wait: its phase and case."""
-
-    phase: str = "start"
-    case: str = ""
-
-    def after(self, event: Event) -> "RunningStage":
-        """The stage that begins with the event."""
-        match event:
-            case PhaseBegan():
-                return replace(self, phase=_one_line(event.name), case="")
-            case CaseBegan():
-                case = f"{event.index + 1}/{event.count} {clean_line(event.label)}"
-                return replace(self, case=_one_line(case))
-
-    @property
-    def text(self) -> str:
-        """Phase and case in one line."""
-        return f"{self.phase} {self.case}".strip()
-
-
 def engine_of(name: str, folder: Path, root: Path) -> Engine:
     """The engine of that name for the queue in `folder`: evaluations run in the checkout at `root`, without the
     server's tokens."""
@@ -86,7 +63,7 @@ class _Evaluation:
     row: Row
     looked_s: float
     is_cut_off: bool = False
-    stage: RunningStage = RunningStage()
+    stage: RunningStage = field(default_factory=RunningStage)
     seen: int = 0
     began_s: float | None = None
     is_given_up: bool = False
@@ -299,7 +276,3 @@ def _file_name(row: Row) -> str:
     suffix = next((one for one in ALL_SUFFIXES if row.file_name.endswith(one)), ".py")
     name = FILE_NAME.sub("_", row.file_name).lstrip(".")[-64:]
     return name if name.endswith(suffix) and len(name) > len(suffix) else f"submission{suffix}"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(clean_line(text).split())

@@ -40,8 +40,6 @@ class TuneOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class Finalist:
-    """One of the best rows of a case, measured in turn with the others and with the reference."""
-
     row: Row
     us: float
 
