@@ -92,14 +92,15 @@ def held_of(report: EvalReport, version: str | None = None) -> HeldEntry | None:
     if failed is None or not isinstance(failed.outcome, Held) or report.environment is None:
         return None
     environment = report.environment
-    return HeldEntry(
+    return part(
+        report,
+        HeldEntry,
         **_file_of(report, environment),
         check=one_line(failed.outcome.check),
         evidence=one_line(failed.outcome.evidence),
         score=None,
         ratio=None,
         date=report.started_at,
-        run_id=report.run_id,
         run_ids=(report.run_id,),
         versions=part(environment, Versions),
         problem_version=version,
@@ -114,33 +115,28 @@ def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
         return None
     assert report.environment is not None, "an evaluation that came to an end knows its machine"
     environment = report.environment
-    return Entry(
+    return part(
+        report,
+        Entry,
         **_file_of(report, environment),
         score=found.score,
         **_pair("ratio", found.ratio),
         **_pair("fraction", found.fraction),
         launches=found.ratio.launches if found.ratio else 1,
         date=report.started_at,
-        run_id=report.run_id,
         versions=part(environment, Versions),
         problem_version=version,
         cases=entry_cases(report),
-        peaks=report.peaks,
-        phases_s=report.phases_s,
     )
 
 
 def _file_of(report: EvalReport, environment: Environment) -> dict[str, Any]:
+    """The fields of OfFile that the report has under other names, or not printable."""
     return {
-        "problem": report.problem,
-        "suite": report.suite,
         "machine_class": printable(environment.machine_class),
-        "world_size": report.world_size,
-        "device": report.device,
         "author": printable(report.author),
         "file": printable(report.submission.name),
         "sha256": report.submission.sha256,
-        "confined": report.confined,
         "machine": environment.machine or None,
         "code": code_of(report.submission),
     }
@@ -290,7 +286,8 @@ def _put(board: Board, one: Judged, gone: list[tuple[Judged, str]]) -> Board:
     history, holds = list(one.history), list(one.holds)
     for old, why in gone:
         if isinstance(old, Entry):
-            history.append(_earlier(old, why))
+            error = None if old.log_error is None else rounded(old.log_error, 3)
+            history.append(part(old, Earlier, score=old.score.value, ratio_error=error, why=one_line(why)))
         else:
             holds.append(part(old, Hold, why=one_line(why)))
         history += old.history
@@ -344,8 +341,3 @@ def _kept(one: Judged, history: Sequence[Earlier]) -> Iterator[Earlier]:
         others += not is_same
         if is_same or others <= KEPT:
             yield past
-
-
-def _earlier(old: Entry, why: str) -> Earlier:
-    error = None if old.log_error is None else rounded(old.log_error, 3)
-    return part(old, Earlier, score=old.score.value, ratio_error=error, why=one_line(why))

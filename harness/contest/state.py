@@ -80,11 +80,8 @@ class ContestState:
         return next((team for team in self.teams.values() if member in team.members), None)
 
     def member_of(self, id_sha256: str) -> tuple[Team, str] | None:
-        for team in self.teams.values():
-            for member, known in team.members.items():
-                if known == id_sha256:
-                    return team, member
-        return None
+        members = ((team, name, known) for team in self.teams.values() for name, known in team.members.items())
+        return next(((team, name) for team, name, known in members if known == id_sha256), None)
 
 
 def fold(records: Iterable[Record], until: datetime | None = None) -> ContestState:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.core.records import Estimate, Measured, Series
+from harness.core.words import count_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,19 +93,14 @@ def ratios_of(series: Series) -> CaseLogs:
 
 
 def fractions_of(series: Series, bound: float) -> CaseLogs:
-    return CaseLogs(logs=log_fractions(series, bound), block=series.block, launches=series.launches)
+    logs = [series.metric.sign * math.log(bound / own) for own in series.own]  # 0 is the bound itself
+    return CaseLogs(logs=logs, block=series.block, launches=series.launches)
 
 
 def log_ratios(series: Series) -> list[float]:
     """Logarithms, by which twice and half as good are equally far from 1; above 0 is better than the baseline."""
     sign = series.metric.sign
     return [sign * math.log(ref / own) for ref, own in zip(series.baseline, series.own, strict=True)]
-
-
-def log_fractions(series: Series, bound: float) -> list[float]:
-    """Logarithms of the part of the bound that each sample reached: 0 is the bound itself."""
-    sign = series.metric.sign
-    return [sign * math.log(bound / own) for own in series.own]
 
 
 def estimate(cases: Sequence[CaseLogs], usual: "LaunchNoise | None" = None) -> Estimate:
@@ -132,7 +128,7 @@ def estimate(cases: Sequence[CaseLogs], usual: "LaunchNoise | None" = None) -> E
     for number, case in enumerate(cases, start=1):
         assert case.block >= 1, "a block holds a sample"
         if len(case.logs) < 2 * case.block:
-            samples = "1 sample" if len(case.logs) == 1 else f"{len(case.logs)} samples"
+            samples = count_text(len(case.logs), "sample")
             why = f"case {number} has {samples}; an interval takes {2 * case.block} or more"
             return Estimate(value=value, ci=None, why=why)
     return Estimate(value=value, ci=_interval(tuple((tuple(case.logs), case.block) for case in cases), value))

@@ -17,16 +17,15 @@ from pathlib import Path
 from typing import IO
 
 from harness.core.checkout import ROOT
-from harness.core.decode import encode
+from harness.core.decode import encode, part
 from harness.core.errors import HarnessError
 from harness.core.processes import descendants, end_tree
 from harness.process import cgroup, usage
-from harness.process.child import signal_name
+from harness.process.child import has_ended, read_pipes, signal_name
 from harness.process.confined import STARTED, ConfinedOrder
 
 POLL_S = 0.05
 WATCH_S = 0.25  # between two looks at what the program's processes use
-CHUNK_BYTES = 1 << 18
 LINE_BYTES = 64 << 20  # an answer for ten million nodes
 MOST_KEPT, KEPT_BYTES = 512, 256 << 20  # answers, and their text; beyond, every second one of the older ones is dropped
 START_S = 60.0  # for the launcher to come to the program
@@ -136,15 +135,12 @@ def run(command: Command, limits: ProcessLimits) -> Finished:
         reading.broke = _too_many(limits)
     if not said and not reading.broke and not reading.is_late:
         raise HarnessError(f"{command.arguments[0]} was not started: {reading.stderr_text()}")
-    return Finished(
+    return part(
+        reading,
+        Finished,
         answers=tuple(reading.answers),
-        late_answers=reading.late_answers,
-        seconds=reading.seconds,
-        is_late=reading.is_late,
-        broke=reading.broke,
         ended=ended,
         stderr=reading.stderr_text(),
-        peak_bytes=reading.peak_bytes,
         lacking=tuple(filter(None, lacking.split("\n"))),
     )
 
@@ -218,8 +214,7 @@ class _Reading:
         while not self.broke:
             now = time.monotonic()
             self.seconds = now - self.began
-            # not waited for, so that its number stays its own until all below it have been ended
-            if os.waitid(os.P_PID, self.child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            if has_ended(self.child.pid):  # its number stays its own until all below it have been ended
                 return
             wall_s = self.limits.wall_s if STARTED in self.status else START_S
             if self.seconds >= wall_s:
@@ -228,13 +223,13 @@ class _Reading:
             if now >= watch_at:
                 watch_at = now + WATCH_S
                 self._watch()
-            self._read(min(POLL_S, wall_s - self.seconds))
+            read_pipes(self.selector, min(POLL_S, wall_s - self.seconds))
 
     def drain(self) -> None:
         """Reads what is still in the pipes, and closes them. What is last need not end with a line end."""
         end = time.monotonic() + DRAIN_S
         while self.selector.get_map() and not self.broke and time.monotonic() < end:
-            self._read(POLL_S)
+            read_pipes(self.selector, POLL_S)
         if not self.broke:
             self._keep(self.line.answer())
         self.selector.close()
@@ -244,24 +239,14 @@ class _Reading:
     def stderr_text(self) -> str:
         return self.stderr.decode(errors="replace")
 
-    def _read(self, wait_s: float) -> None:
-        if not self.selector.get_map():
-            time.sleep(max(0.0, wait_s))
-        for key, _ in self.selector.select(max(0.0, wait_s)):
-            data = os.read(key.fd, CHUNK_BYTES)
-            if data:
-                key.data(data)
-            else:
-                self.selector.unregister(key.fileobj)
-
     def _take(self, data: bytes) -> None:
         self.output_bytes += len(data)
         if self.output_bytes > self.limits.output_bytes:
             self.broke = f"printed more than {self.limits.output_bytes >> 20} MiB"
         *whole, rest = data.split(b"\n")
         newest = None  # of those that arrived at once
-        for part in whole:
-            self.line.add(part)
+        for text in whole:
+            self.line.add(text)
             newest = self.line.answer() or newest
             self.line = _Line()
         self.line.add(rest)

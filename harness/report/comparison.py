@@ -131,12 +131,7 @@ def _json(found: Comparison) -> dict[str, Any]:
         return {"path": one.name, "sha256": one.sha256, "run_id": one.run_id}
 
     return {
-        "problem": found.problem,
-        "suite": found.suite,
-        "device": found.device,
-        "world_size": found.world_size,
-        "how": found.how,
-        "margin": found.margin,
+        **{name: getattr(found, name) for name in ("problem", "suite", "device", "world_size", "how", "margin")},
         "rule": rule(found.margin, words),
         "metric": encode(found.metric),
         "a": side(found.a),

@@ -14,6 +14,7 @@ from typing import Any
 from harness.board import leaderboard, reports
 from harness.board.entries import Board, Entry, HeldEntry
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.words import clean_line
 from harness.report import page
 from harness.report.page_data import Page, page_of
@@ -119,18 +120,17 @@ class Live:
 
     def _shown(self, row: Row) -> Shown:
         is_veiled = self._contests.is_veiled(row)
-        return Shown(
-            id=row.id,
+        veiled = {"passed": None, "score_s": None} if is_veiled else {}
+        return part(
+            row,
+            Shown,
             user=row.team or row.user,
-            problem=row.problem,
-            mode=row.mode,
             file="" if is_veiled else clean_line(row.file_name),
             state="done" if is_veiled and row.done else row.state,
             since=row.ended_at or row.started_at or row.submitted_at,
-            passed=None if is_veiled else row.passed,
-            score_s=None if is_veiled else row.score_s,
             score_unit=self._unit(row.problem),
             progress=self._worker.progress(row.id),
+            **veiled,
         )
 
 
