@@ -116,12 +116,20 @@ def _words(each: Field[Any], one: Option) -> dict[str, Any]:
             words["nargs"] = "+" if each.default is MISSING else "*"
         elif "nargs" not in one.words:
             words |= {"action": "append", "default": None}  # which argparse would append to
+    if kind is str and each.default is None and not one.is_argument:
+        words["type"] = _not_empty
     if get_origin(kind) is Literal:
         words["choices"] = get_args(kind)
     elif kind not in (str, bool):
         words["type"] = kind
         words |= {"metavar": "N"} if kind is int else {} if kind is float else {"metavar": "FILE"}
     return words | one.words
+
+
+def _not_empty(text: str) -> str:
+    if not text:  # `--suite=$UNSET` must not mean the default
+        raise argparse.ArgumentTypeError("its value is empty; write one, or leave the option out")
+    return text
 
 
 def order_of(run: Callable[..., Any], values: argparse.Namespace) -> Any:

@@ -220,6 +220,12 @@ def exits(arguments: list[str]) -> int:
     return ended.value.code
 
 
+@pytest.mark.parametrize("words", [["eval", "a2a", "--suite="], ["roofline", "gemm", "--hardware", ""]])
+def test_an_option_without_a_value_is_not_its_default(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert exits(words) == Exit.USAGE
+    assert "its value is empty" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words",
     [
