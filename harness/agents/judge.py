@@ -132,8 +132,7 @@ class Judge:
         return self._settings[stage]
 
     def _impatient(self, made: Setting, stage: Stage) -> Setting:
-        """The setting with time limits derived from the reference's times. Raises HarnessError where the reference
-        fails."""
+        """The setting with limits by the reference's times. HarnessError where the reference fails."""
         where = _where(stage)
         if where not in self._limits_s:
             self._limits_s[where] = self._limit_s(made, stage)

@@ -38,8 +38,7 @@ DIR is this folder, or the archive. The run itself was started with:
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """A bundle's files by path; `empty` are the fields of the system description that nobody has filled, `notes` what
-    else the bundle lacks."""
+    """A bundle's files by path; the `empty` fields of its system description, and what else it lacks."""
 
     run_id: str
     files: Mapping[str, bytes]

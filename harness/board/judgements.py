@@ -108,8 +108,7 @@ def held_of(report: EvalReport, version: str | None = None) -> HeldEntry | None:
 
 
 def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
-    """The entry that this evaluation is worth, judged under that problem version; None for one that did not pass or
-    timed nothing."""
+    """The entry that this evaluation is worth; None for one that did not pass or timed nothing."""
     found = report.figures
     if found is None:
         return None
@@ -143,8 +142,7 @@ def _file_of(report: EvalReport, environment: Environment) -> dict[str, Any]:
 
 
 def code_of(submission: Submission) -> str | None:
-    """The digest of the code that the submission shares with its copies; None for one of a report, which has no
-    source."""
+    """The digest of the code that the submission shares with its copies; None without source."""
     return same_code(submission.source, submission.modules) if submission.source else None
 
 
@@ -253,8 +251,7 @@ def doubted(board: Board, entry: Entry) -> HeldEntry | None:
 
 
 def standing_of(board: Board, old: Judged) -> Judged:
-    """The board's record of that judgement now; a further verification does not make it another. Raises HarnessError
-    where it was changed."""
+    """The board's record of that judgement now, verified or not. HarnessError where it was changed."""
     records: tuple[Judged, ...] = board.entries if isinstance(old, Entry) else board.held
     for one in records:
         if (one.identity, one.run_id, one.sha256) == (old.identity, old.run_id, old.sha256):

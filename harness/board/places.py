@@ -142,8 +142,7 @@ def held_groups(board: Board) -> list[Group]:
 
 
 def machines(board: Board, group: Group) -> int:
-    """How many machines the judgements ran on that the group's estimates are made of. Those without an id count as one
-    more."""
+    """How many machines the group's judgements ran on. Those without an id count as one more."""
     return len({one.machine for entry in board.entries if entry.group == group for one in judgements(entry)})
 
 
@@ -309,8 +308,7 @@ def limits_of(board: Board, group: Group) -> Limits:
 
 
 def _limit(case: EntryCase) -> float | None:
-    """On the scale of its value; None where none is known there. Older harnesses did not record of which metric it is,
-    and had one on CPU cores."""
+    """On the scale of its value; None if unknown. Older harnesses, with one clock on CPU cores, name none."""
     is_of_value = case.bounded in ("", case.metric)
     return case.value * case.fraction if case.fraction and case.metric == "wall" and is_of_value else None
 
@@ -366,8 +364,7 @@ def _by_score(rows: Sequence[Ranked], by: By = "score") -> tuple[Ranked, ...]:
 def _by_speedup(
     board: Board, rows: Sequence[Ranked], sources: Mapping[Key, AuthorSource], codes: Codes
 ) -> tuple[Ranked, ...]:
-    """Places by the relation "ahead of": the best possible place is behind all that are ahead, the last one before all
-    that are behind."""
+    """Places by "ahead of": the best is behind all that are ahead, the last before all that are behind."""
     entries = {_key_of(row.entry, codes): row.entry for row in rows}
     met = {(a, b): settlement_of(board, entries[a], entries[b]) for a, b in itertools.permutations(entries, 2)}
     count = len({code for _, code, _ in entries})  # copies are not counted: they would make every interval wider
@@ -418,8 +415,7 @@ def is_ahead(a: OverLaunches, b: OverLaunches, count: int, apart: float = 0.0) -
 
 
 def closed(ahead: Collection[tuple[Key, Key]]) -> set[tuple[Key, Key]]:
-    """The transitive closure of "ahead of". A pair that contradicts itself (a ahead of b, b ahead of a) implies
-    nothing."""
+    """The transitive closure of "ahead of". A pair that contradicts itself implies nothing."""
     reached = set(ahead)
     keys = {key for pair in ahead for key in pair}
     for between in keys:

@@ -220,8 +220,7 @@ def _files(submission: Submission) -> dict[str, str]:
 
 
 def _file(module: str) -> str:
-    """The path of the module of that dotted name; a name that begins with `./` is a path. ValueError for anything
-    else."""
+    """The path of the module of that dotted name, or a path that begins with `./`. ValueError for others."""
     if module.startswith("./"):
         path = PurePosixPath(module)
         if ".." in path.parts or not path.parts:

@@ -174,8 +174,7 @@ def _beside(
 
 @contextlib.contextmanager
 def _progress(quiet: bool, events: Path | None) -> Iterator[Progress]:
-    """The progress on the terminal, and in the file `events` if there is one. Raises UsageError if the file cannot be
-    written."""
+    """The progress on the terminal, and in the file `events` if any. UsageError if that cannot be written."""
     with contextlib.ExitStack() as stack:
         line = stack.enter_context(ProgressLine(new_console(stderr=True), silent=quiet))
         if events is None:

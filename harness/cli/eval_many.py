@@ -89,8 +89,7 @@ def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) 
 
 
 def _candidates(place: Path, stem: str) -> list[Path]:
-    """The files and folders of a place that are named as the problem is. Raises UsageError where there is no such
-    place."""
+    """The files and folders of a place that are named as the problem is. UsageError without such a place."""
     if not place.is_dir():
         if not place.is_file():
             raise UsageError(f"{place}: no such file or folder; name the candidates' folder")

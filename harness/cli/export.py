@@ -112,8 +112,7 @@ def run(order: ExportOrder, checkout: Checkout) -> Exit:
 
 
 def write_task(order: ExportOrder, checkout: Checkout) -> Exit:
-    """`export --task`: writes the folder. Raises UsageError for a problem that KernelBot has
-    no place for."""
+    """`export --task`: writes the folder. UsageError for a problem that KernelBot has no place for."""
     named, folder = order.problem, order.folder or order.out
     if named is None or folder is None:
         raise UsageError("--task: name a problem and a new folder: `export --task a2a my-a2a`")

@@ -31,8 +31,7 @@ class ProblemsOrder(result_files.WithFiles):
 
 
 def run(order: ProblemsOrder, checkout: Checkout) -> Exit:
-    """`problems`: shows those that can be read, then what is wrong with each of the others. Returns the first bad
-    one's exit code."""
+    """`problems`: shows what can be read, then what is wrong with the others. The first bad one's exit code."""
     readers: list[Callable[[], Problem]]
     if order.path is None:
         readers = [functools.partial(named, name, checkout) for name in problem_names(checkout)]

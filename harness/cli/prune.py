@@ -55,8 +55,7 @@ def run(order: PruneOrder, checkout: Checkout) -> Exit:
 
 
 def pruned(limits: Limits, apply: bool, checkout: Checkout) -> Found:
-    """What can go, or with `apply` what went. A leaderboard or a contest that does not load is an error: nobody knows
-    then what is needed."""
+    """What can go, or with `apply` what went. Fails where a leaderboard or a contest does not load."""
     queue = checkout.runs / "serve"
     ranks_most = functools.partial(_ranks_most, checkout)
     service = kept.kept(queue, limits, time.time(), ranks_most)

@@ -46,8 +46,7 @@ class VerifyOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, o
 
 
 def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> Judged:
-    """The entry that is meant, preferring one of this machine whose source is kept, and of those one whose run is; see
-    leaderboard.find."""
+    """The entry that is meant: one of this machine, whose source and run are kept, if there are several."""
 
     def has_source(one: Judged) -> bool:
         return runs.has_source(one.sha256, one.file, checkout.root, one.run_id)

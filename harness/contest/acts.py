@@ -45,8 +45,7 @@ class Contest:
 
 
 def opened(file: Path) -> Contest:
-    """The contest of that file; BadFileError where file or log do not fit. Without organisers, the owner of the file is
-    one."""
+    """The contest of that file, whose owner organises by default. BadFileError for bad files and logs."""
     found = rules.read(file)
     found = replace(found, organisers=found.organisers or (owner(file),))
     contest = Contest(file=file, rules=found, log=ContestLog(file.with_suffix(LOG_SUFFIX)))
@@ -107,8 +106,7 @@ def submit(
 
 
 def outcome(number: int, report: EvalReport, version: str | None) -> Outcome:
-    """The outcome of an evaluation for the entry of that number; `version` is of the problem that it was judged
-    under."""
+    """The outcome of an evaluation, judged under that problem version, for the entry of that number."""
     judged = judgements.judged(report, version)
     if isinstance(judged, Entry):
         return lifecycle.EvaluationRanked(entry=number, evaluation=slim(judged))

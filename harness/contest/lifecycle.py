@@ -120,8 +120,7 @@ class EvaluationHeld(OfEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduced(OfEntry):
-    """Launches on another start reached what the entry claims. `evaluation` is the entry's where it had none, which is
-    one that was held at once."""
+    """Launches reached what the entry claims. `evaluation` is the entry's, if it was held at once."""
 
     type: Literal["reproduced"] = "reproduced"
     verified: Verification

@@ -105,8 +105,7 @@ class ReproduceRules(Limited):
 
 @dataclass(frozen=True, kw_only=True)
 class ContestSetting(Limited):
-    """Suite, device and other options of all submissions' evaluations; None leaves the choice to the problem and the
-    machine."""
+    """Options of all evaluations; None leaves the choice to the problem and the machine."""
 
     suite: str | None = None
     ranks: Annotated[int, at_least(1)] | None = None

@@ -85,8 +85,7 @@ class ContestState:
 
 
 def fold(records: Iterable[Record], until: datetime | None = None) -> ContestState:
-    """The state after the records, or after those written up to `until`. Raises BadFileError for a record that cannot
-    follow those before it."""
+    """The state after the records (written up to `until`). BadFileError for one that cannot follow."""
     teams: dict[str, Team] = {}
     entries: dict[int, ContestEntry] = {}
     freezes: list[tuple[datetime, bool]] = []

@@ -68,8 +68,7 @@ def home() -> Path:
 
 
 def _unpacked(shipped: Path, root: Path) -> Path:
-    """The folder with the shipped files in it, which are written anew where they are another version's. Whatever else
-    is there stays."""
+    """The folder with the shipped files, written anew if of another version. Other files stay."""
     version = (shipped / VERSION).read_text()
     mark = root / VERSION
     if not mark.exists() or mark.read_text() != version:

@@ -46,8 +46,7 @@ class Environment:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuTrack:
-    """One GPU over the sampled time. `throttled` is the union of what held its clocks down; `energy_j` is None where
-    the GPU keeps no count."""
+    """One GPU over the sampled time: what held its clocks down, its energy (None if not counted)."""
 
     index: int
     sm_mhz_min: int

@@ -82,8 +82,7 @@ def param_text(value: Param) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A local module of a submission as text. `name` is what it is imported by (`common.heap`), `file` its path
-    relative to the checkout."""
+    """A local module of a submission: `name` is what it is imported by, `file` its path in the checkout."""
 
     name: str
     file: str
@@ -209,8 +208,7 @@ class Wrong:
 
 @dataclass(frozen=True, kw_only=True)
 class Raised:
-    """The submission raised: `traceback` is the first failing rank's, `alike` are the other ranks that raised the
-    same."""
+    """The submission raised: the first rank's `traceback`; `alike` are other ranks that raised the same."""
 
     rank: int
     message: str

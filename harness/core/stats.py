@@ -270,8 +270,7 @@ Sessions = Sequence[Sequence[LaunchRatio]]  # a source's launches
 
 @dataclass(frozen=True, kw_only=True)
 class OverLaunches:
-    """An estimate of log(ratio) over launches, its standard error, and the degrees of freedom that this is known
-    with."""
+    """An estimate of log(ratio) over launches, its standard error and degrees of freedom."""
 
     log: float
     error: float

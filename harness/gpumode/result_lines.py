@@ -85,8 +85,7 @@ def report_pairs(specs: Sequence[str], results: Sequence[CaseResult], passed: bo
 
 
 def case_pairs(index: int, spec: str, result: CaseResult) -> Pairs:
-    """The lines of the case with this number among its kind: its spec, then its outcome. Texts may have several
-    lines."""
+    """The lines of the case of this number among its kind: its spec, then its outcome."""
     key = f"{key_of(result.case.kind)}.{index}"
     return [(f"{key}.spec", spec), *((f"{key}.{name}", value) for name, value in _outcome_pairs(result))]
 
@@ -218,8 +217,7 @@ def error_text(result: CaseResult) -> str:
 
 
 def profile_table(profile: Profile) -> str:
-    """One line for each rank's call, and what took the most time in the slowest; or the text of a folder's own
-    evaluator."""
+    """A line for each rank's call, and what took most of the slowest; or an evaluator's own text."""
     if not profile.ranks:
         return clean(profile.text)
     slowest = max(profile.ranks, key=lambda rank: rank.call_us)

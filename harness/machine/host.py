@@ -89,8 +89,7 @@ def available_bytes() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CpuTime:
-    """The time of this process's cores since they started, in ticks: all of it, and the part that a hypervisor gave to
-    other guests."""
+    """The ticks of this process's cores since they started, and those that went to other guests."""
 
     total: int
     stolen: int
@@ -141,8 +140,7 @@ def check_temporary(device: str) -> None:
 
 
 def environment(device_model: str, world_size: int, nodes: int = 1) -> Environment:
-    """The machine and software as every report has them; `device_model` is the GPUs', empty where the CPU is used. Of
-    `nodes` alike this is one."""
+    """This machine and its software, one of `nodes` alike. `device_model` is the GPUs', or empty."""
     total = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal")]
     model = cpu_model()
     one = class_of_gpus(device_model, world_size // nodes) if device_model else f"{cores()} cores of {model}"

@@ -145,8 +145,7 @@ def throttle_reasons(nvml: Any, handle: Any) -> tuple[str, ...]:
 
 
 def link_bytes(nvml: Any, handle: Any) -> LinkBytes:
-    """The bytes that the GPU has sent and received over all its NVLinks. Raises an NVMLError where it has no such
-    counters."""
+    """The bytes sent and received over all NVLinks. Raises NVMLError without such counters."""
     sent, received = nvml.nvmlDeviceGetFieldValues(handle, [(LINK_SENT, ALL_LINKS), (LINK_RECEIVED, ALL_LINKS)])
     for value in (sent, received):
         if value.nvmlReturn != 0:
@@ -155,8 +154,7 @@ def link_bytes(nvml: Any, handle: Any) -> LinkBytes:
 
 
 class LinkCounters:
-    """The counters of the GPUs `indices` (NVML's; default all), which are open until close(). `nvml` is the module
-    pynvml, or a test's fake."""
+    """The NVLink counters of the GPUs `indices` (default all), open until close()."""
 
     def __init__(self, indices: Sequence[int] | None = None, nvml: Any = None) -> None:
         self._nvml, self._handles = opened(nvml, indices)

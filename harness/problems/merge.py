@@ -27,8 +27,7 @@ DIRECTIVE = "#!POPCORN"  # GPU MODE's service reads these lines in the comment t
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """A binding of a name at the top level of a file: an import of `meaning` (dotted), or the file's own code
-    (None)."""
+    """A name bound at a file's top level, to an import's `meaning` (dotted) or its own code (None)."""
 
     name: str
     file: str

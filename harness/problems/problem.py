@@ -51,8 +51,7 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class Marks:
-    """How a reference.py that somebody else staged is recognised as this problem's: some name in it begins with `has`,
-    and none is `lacks`."""
+    """A staged reference.py is this problem's if a name in it begins with `has` and none is `lacks`."""
 
     has: str
     lacks: str | None = None
@@ -187,8 +186,7 @@ class Problem(Declared):
         return cost
 
     def depends_on(self, case: Case, rank: int) -> frozenset[int]:
-        """The other ranks whose data this rank's result needs, on a hardened input of `case`. Empty if the problem does
-        not say."""
+        """The other ranks whose data this rank's result needs, hardened; empty if the problem does not say."""
         params = self.params_type(**case.params)
         return self.depends_of(params, rank, case.world_size) if self.depends_of else frozenset()
 

@@ -88,8 +88,7 @@ class Command:
 
 
 def run(command: Command, limits: ProcessLimits) -> Finished:
-    """Runs it to its end or to a limit, and ends whatever is left of it. Raises HarnessError where it cannot be
-    started."""
+    """Runs it to its end or to a limit, and ends what is left of it. HarnessError if it cannot start."""
     status_fd, their_fd = os.pipe()
     group = cgroup.make(
         cgroup.Most(cores=limits.cores, memory_bytes=limits.memory_bytes, tasks=limits.tasks + OVERHEAD_TASKS)

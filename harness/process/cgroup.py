@@ -55,8 +55,7 @@ class Cgroup:
         return tuple(dict.fromkeys(map(str, self.folders.values())))
 
     def used_bytes(self) -> int | None:
-        """The memory in use that could only be swapped out: anonymous, shared, in files of memory. None if the kernel
-        does not count it."""
+        """Memory that could only be swapped out: anonymous, shared, files of memory. None if not counted."""
         if MEMORY not in self.kept:
             return None
         with contextlib.suppress(OSError, ValueError):
@@ -65,8 +64,7 @@ class Cgroup:
         return 0
 
     def hit(self) -> set[str]:
-        """The controllers whose limit was met: the kernel ended a process for want of memory, or refused to start
-        one."""
+        """The controllers whose limit was met: a process was killed, or refused."""
         found = set()
         for controller, name, counter in EVENTS:
             with contextlib.suppress(OSError, ValueError, KeyError):

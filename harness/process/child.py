@@ -97,8 +97,7 @@ class _Kept:
 
 
 def read_pipes(selector: selectors.BaseSelector, wait_s: float) -> None:
-    """Waits at most that long, and gives what has come to the pipes' takers, functions of bytes, which are their data
-    in the selector."""
+    """Waits at most that long, and calls the selector's data of each pipe with what has come."""
     if not selector.get_map():
         time.sleep(max(0.0, wait_s))
     for key, _ in selector.select(max(0.0, wait_s)):

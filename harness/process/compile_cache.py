@@ -83,8 +83,7 @@ def _drop(found: Path, with_lock: bool = False) -> None:
 
 
 def _note_size(found: Path) -> None:
-    """Notes how large the cache is, and removes one that is larger than ONE_BYTES; unless an evaluation uses it, which
-    will do so."""
+    """Notes the cache's size, and removes one above ONE_BYTES unless an evaluation uses it."""
     with contextlib.suppress(OSError), locked_alone(_lock(found)) as lock:
         size = taken_bytes(found)
         os.truncate(lock, 0)

@@ -33,8 +33,7 @@ class Tool:
     complaints: tuple[tuple[str, str], ...] = ()
 
     def command(self, program: str, folder: Path, inner: Sequence[str], launch_count: int | None) -> list[str]:
-        """The command that runs `inner` and leaves its report in the folder: of the first so many launches of the
-        marked call, or of all."""
+        """The command that runs `inner` and leaves a report of the marked call in the folder."""
         raise NotImplementedError
 
     def dispatches(self, program: str, folder: Path) -> list[Dispatch]:

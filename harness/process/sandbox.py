@@ -293,8 +293,7 @@ def _limits(sandbox: Sandbox) -> str:
 
 
 def _landlock(sandbox: Sandbox) -> str:
-    """No change to any file but theirs; no tracing, memory, descriptors or environment of processes outside, no
-    signals to them."""
+    """No change to any file but theirs, and no access to or signals for processes outside."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     abi = landlock_abi()
     if abi == 0:

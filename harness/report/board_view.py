@@ -165,8 +165,7 @@ def _csv_cells(row: Ranked) -> dict[str, Any]:
 
 
 def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[Words]:
-    """What is said below a group's entries: what else was measured, copies, which orders were settled head to head, and
-    how the others can be."""
+    """What is said below a group's entries: what else was measured, copies, and how orders are settled."""
     told: list[Words] = [*_further(rows)]
     for row in rows:
         if (first := row.copy_of) is not None:

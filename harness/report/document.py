@@ -184,8 +184,7 @@ class Table(Block):
 
 @dataclass(frozen=True, kw_only=True)
 class TestCase:
-    """What a test runner is told of a case. `message` says in a line why it did not pass, `text` has the rest; `said`
-    is what it printed."""
+    """A case for a test runner: `message` says in a line why it did not pass, `said` is what it printed."""
 
     __test__ = False  # it is no test of ours
     suite: str

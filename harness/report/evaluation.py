@@ -219,8 +219,7 @@ def mean_row(results: Sequence[CaseResult], whole: EvalFigures | None, unit: Uni
 
 
 def _bar_times(result: CaseResult) -> Times:
-    """Of the series that the bound is of; of a case with samples of either side. Where more is better, the times that
-    rates stand for."""
+    """The times of the series that is held against the bound, or those that its rates stand for."""
     assert isinstance(result.outcome, Measured)
     one = result.outcome.against_bound
     power = one.metric.sign
@@ -245,8 +244,7 @@ def _legend(unit: Unit, measured: Sequence[Measured], on_clock: str) -> list[tup
 
 
 def letters_text(cases: Iterable[Case]) -> str:
-    """What the letters in these cases' titles stand for: `E num_experts, k experts_per_token`. Longer short names
-    explain themselves."""
+    """What one-letter names in these cases' titles stand for: `E num_experts, k experts_per_token`."""
     pairs = dict.fromkeys((case.short[name], name) for case in cases for name in case.params if name in case.short)
     return ", ".join(f"{short} {name}" for short, name in pairs if len(short) == 1)
 

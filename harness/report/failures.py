@@ -38,8 +38,7 @@ CRASHES = (  # the first that is found in the message
 
 
 def failure(report: EvalReport, result: CaseResult, logs_at: str) -> list[Block]:
-    """What happened and where; the failure that decides the verdict in full, others in a line. `logs_at` says where
-    the logs of all ranks are."""
+    """What happened and where; the failure that decides the verdict in full, others in a line."""
     outcome = result.outcome
     where = f" on rank {outcome.rank}" if isinstance(outcome, Raised | Crashed) else ""
     title = (f"{result.case.kind} ", UntrustedText(result.case.title), f": {verdict.word(outcome)}{where}")

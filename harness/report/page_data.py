@@ -64,8 +64,7 @@ class CaseOnPage:
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """Where the run's files are, from where the page lies. The folder also has the submission's other modules and what
-    the ranks printed."""
+    """Where the run's files are, from where the page lies."""
 
     report: str
     source: str | None

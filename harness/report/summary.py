@@ -79,8 +79,7 @@ def resolution_text(found: Resolution) -> str:
 
 
 def drawn_text(report: EvalReport) -> str:
-    """How many times as good as the reference on shapes that the run drew, and on the benchmarks near them; "" where it
-    drew none."""
+    """The ratio on drawn shapes and on the benchmarks near them; "" where none were drawn."""
     found = report.figures
     if found is None or found.drawn is None or found.near_drawn is None:
         return ""

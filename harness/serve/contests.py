@@ -179,8 +179,7 @@ def _is_veiled(rules: Competition, state: ContestState, at: datetime, now: datet
 
 
 def opened(files: Iterable[Path]) -> tuple[Contest, ...]:
-    """The contests of those files. Raises UsageError where two have one name or one problem, BadFileError for a file or
-    log that does not fit."""
+    """The contests of those files. UsageError if two share a name or a problem, BadFileError for bad files."""
     found = tuple(acts.opened(file) for file in files)
     keys: dict[str, Contest] = {}
     for contest in found:

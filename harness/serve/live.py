@@ -149,8 +149,7 @@ def _unveiled(found: Board, veiled: frozenset[str], closed: frozenset[str]) -> B
 
 
 def _unlinked(made: Page) -> Page:
-    """The page without links to files and failed runs: reports, sources and what a submission printed are private, the
-    board is not."""
+    """The page without links to files and failed runs, which are private."""
     boards = tuple(
         replace(
             board,

@@ -144,8 +144,7 @@ def _results(row: Row, report: EvalReport, command: str) -> Json:
 
 
 def _of_run(row: Row, start: datetime, end: datetime, run: Json, profile: Json | None) -> Json:
-    """KernelBot's EvalResult. What a vendor's tool profiled is a success only if it passed: clients show the reason of
-    no other run."""
+    """KernelBot's EvalResult. A vendor's profile succeeds only if it passed: clients show no other reason."""
     success = run["success"] and (run["passed"] or row.tool is None)
     times = {"start": _iso(start), "end": _iso(end)}
     return {**times, "compilation": None, "run": run | {"success": success}, "profile": profile}

@@ -17,8 +17,7 @@ from harness.serve.worker import QueueWorker
 
 @dataclass(kw_only=True)
 class Service:
-    """The parts that the routes use. `stopping` is true once the server is shutting down. Without `accepts_jobs` no
-    submission is taken."""
+    """The parts that the routes use. `stopping` is true once the server is shutting down."""
 
     store: Store
     worker: QueueWorker
@@ -39,8 +38,7 @@ class Service:
         return self.store.delete(row.id)
 
     def update(self) -> Changes:
-        """Reads the problems' files again, and offers what they say now. Where this raises UsageError or BadFileError,
-        nothing changes."""
+        """Reads the problems' files again. Where this raises UsageError or BadFileError, nothing changes."""
         with self.changing:
             return self.catalogue.refresh()
 

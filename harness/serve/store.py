@@ -121,8 +121,7 @@ class QueueLimits:
 
 
 class Store:
-    """The queue's file. Every method is one transaction and may be called from any thread. `now` tells the time, ISO
-    8601, UTC."""
+    """The queue's file. Every method is one transaction, from any thread. `now` is ISO 8601, UTC."""
 
     def __init__(self, path: Path, now: Callable[[], str] = now) -> None:
         self._file, self._now = QueueFile(path), now
@@ -165,8 +164,7 @@ class Store:
             return self._one("s.id = ?", first.id)
 
     def finish(self, id_: int, attempt: int, ended: AttemptEnded) -> bool:
-        """Writes the outcome of the attempt; False where the attempt was abandoned or deleted in the meantime, and
-        nothing is written."""
+        """Writes the attempt's outcome; False, and nothing written, if it was abandoned or deleted meanwhile."""
         result = None if ended.result is None else json.dumps(ended.result)
         texts = {"ended_at": self._now(), "runs": json.dumps(ended.runs), "result": result}
         return self._change(id_, attempt, vars(ended) | texts)

@@ -47,8 +47,7 @@ Command = Callable[[Row, Files], Sequence[str]]
 
 
 def engine_of(name: str, folder: Path, root: Path) -> Engine:
-    """The engine of that name for the queue in `folder`: evaluations run in the checkout at `root`, without the
-    server's tokens."""
+    """The engine of that name for the queue in `folder`, without the server's tokens in its environment."""
     secret = (TOKEN_VARIABLE, ORGANISER_VARIABLE)
     environ = {name: value for name, value in os.environ.items() if name not in secret}
     return registry.make(name, folder / "work", root, environ | {"NO_COLOR": "1", "COLUMNS": "100"}, root, "serve")

@@ -300,8 +300,7 @@ def _finite(predicted_us: float | None) -> float | None:
 
 
 def new_table(modules: Modules, cases: Sequence[CaseFound]) -> tuple[str, ...]:
-    """The lines of the table with the best rows in place of those at their places. Rows of other chips stay in their
-    order."""
+    """The table's lines with the best rows at their places. Rows of other chips keep their order."""
     rows, unmeasured = list(modules.tuning.TABLE), getattr(modules.tuning, table.UNMEASURED, None)
     for case in cases:
         if case.best is None:
