@@ -2,47 +2,20 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from harness.agents.candidates import Candidate
 from harness.agents.journal import Journal, Nowhere
 from harness.agents.judge import Judge
-from harness.agents.population import Cascade, Hands, judged
+from harness.agents.population import Hands, How, judged
 from harness.agents.result import Result
 from harness.agents.workers import Here, Workers, environs_of
-from harness.core.errors import UsageError
-
-
-@dataclass(frozen=True, kw_only=True)
-class How:
-    """`keep`, `least` and `check` as Cascade's keep, least and has_check; `jobs`: on how many GPUs side by side, of all
-    that there are where it is None; `out`: the file of the results."""
-
-    keep: float = 0.25
-    least: int = 4
-    check: bool = False
-    jobs: int | None = None
-    out: Path | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.keep <= 1:
-            raise UsageError(f"keep {self.keep}: a part above 0, at most 1, of the candidates can be kept")
-        for name, count in (("least", self.least), ("jobs", self.jobs)):
-            if count is not None and count < 1:
-                raise UsageError(f"{name} {count}: a whole number above 0 is needed")
 
 
 def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Result]:
     """The results that `how.out` has not yet, as they come. Raises what a Judge does, UsageError where that file is
     another population's or cannot be written."""
     made, terms = judge.setting, judge.terms
-    cascade = Cascade(
-        keep=how.keep,
-        least=how.least,
-        has_screen=judge.screening is not None and terms.mode == "leaderboard",
-        has_check=how.check and made.device != "cpu",
-    )
+    stages = how.stages(made.device, judge.screening is not None and terms.mode == "leaderboard")
     with contextlib.ExitStack() as stack:
         journal = Nowhere() if how.out is None else stack.enter_context(Journal(how.out))
         digests = {one.id: one.submission.sha256 for one in candidates}
@@ -51,4 +24,4 @@ def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Re
         hands: Hands = Here(judge)
         if len(environs := environs_of(made.device, made.world_size, how.jobs)) > 1:
             hands = stack.enter_context(Workers(terms, judge.checkout, environs))
-        yield from judged(candidates, hands, cascade, journal, judge.refuse)
+        yield from judged(candidates, hands, how, stages, journal, judge.refuse)

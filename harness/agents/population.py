@@ -8,14 +8,18 @@ passes gets the full suite, and none is screened.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 from harness.agents.candidates import Candidate, firsts
 from harness.agents.journal import Journal
 from harness.agents.judge import Stage
 from harness.agents.result import Result
+from harness.core.errors import UsageError
 from harness.core.records import Submission
 from harness.core.words import percent_text
+
+LEFT_OUT = "it is right, but not among the fastest {} on the quick shapes: `--keep 1` measures every candidate"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,24 +45,37 @@ class Hands(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cascade:
-    """The stages of a population. `keep`: the fraction of the candidates that pass the quick shapes and get the full
-    suite, at least `least` of them. `has_screen`: there are quick shapes beside the suite. `has_check`: CPU ranks come
-    first."""
+class How:
+    """`keep`: the fraction of the candidates that pass the quick shapes and get the full suite, at least `least` of
+    them. `check`: CPU ranks come first. `jobs`: on how many GPUs side by side, of all that there are where it is None;
+    `out`: the file of the results."""
 
     keep: float = 0.25
     least: int = 4
-    has_screen: bool = True
-    has_check: bool = False
+    check: bool = False
+    jobs: int | None = None
+    out: Path | None = None
 
-    @property
-    def first(self) -> Stage:
-        """The stage in which a candidate is first on the device."""
-        return "screen" if self.has_screen and self.keep < 1 else "full"
+    def __post_init__(self) -> None:
+        if not 0 < self.keep <= 1:
+            raise UsageError(f"keep {self.keep}: a part above 0, at most 1, of the candidates can be kept")
+        for name, count in (("least", self.least), ("jobs", self.jobs)):
+            if count is not None and count < 1:
+                raise UsageError(f"{name} {count}: a whole number above 0 is needed")
+
+    def stages(self, device: str, has_screen: bool) -> tuple[Stage, ...]:
+        """The stages on that device; `has_screen`: there are quick shapes beside the suite."""
+        first: tuple[Stage, ...] = ("check",) if self.check and device != "cpu" else ()
+        return (*first, "screen", "full") if has_screen and self.keep < 1 else (*first, "full")
 
 
 def judged(
-    candidates: Sequence[Candidate], hands: Hands, cascade: Cascade, journal: Journal, refuse: Callable[..., Result]
+    candidates: Sequence[Candidate],
+    hands: Hands,
+    how: How,
+    stages: Sequence[Stage],
+    journal: Journal,
+    refuse: Callable[..., Result],
 ) -> Iterator[Result]:
     """The results that the journal has not yet, as they come; each is in the journal before it is handed out. `refuse`
     is made.refused for these candidates: the result of one that cannot be read."""
@@ -87,7 +104,7 @@ def judged(
         elif one.id in journal.results:  # a kill may have come between it and its copies
             yield from settled(journal.results[one.id])
     left = [one for one in originals.values() if one.why is None and one.id not in journal.results]
-    if cascade.has_check:
+    if "check" in stages:
         passed = []
         for done in hands.run([_task(one, "check") for one in left if one.id not in journal.screened]):
             if done.result.verdict == "pass":
@@ -95,26 +112,24 @@ def judged(
             else:
                 yield from settled(_named(done))
         left = [one for one in left if one.id in passed or one.id in journal.screened]
-    if cascade.first == "screen":
+    if "screen" in stages:
         for done in hands.run([_task(one, "screen") for one in left if one.id not in journal.screened]):
             if done.result.verdict == "pass" and done.result.figures is not None:
                 journal.add_screened(_named(done))
             else:
                 yield from settled(_named(done))
-        best = survivors(
-            [journal.screened[one.id] for one in originals.values() if one.id in journal.screened], cascade
-        )
+        best = survivors([journal.screened[id_] for id_ in originals if id_ in journal.screened], how)
         for result in journal.screened.values():
             if result.id not in best and result.id in originals:
-                yield from settled(_left_out(result, cascade))
+                yield from settled(replace(result, next=LEFT_OUT.format(percent_text(how.keep))))
         left = [one for one in left if one.id in best]
     for done in hands.run([_task(one, "full") for one in left if one.id not in journal.results]):
         yield from settled(_named(done))
 
 
-def survivors(screened: Sequence[Result], cascade: Cascade) -> set[str]:
+def survivors(screened: Sequence[Result], how: How) -> set[str]:
     """The ids of the best, by speedup on the quick shapes."""
-    count = min(len(screened), max(cascade.least, math.ceil(cascade.keep * len(screened))))
+    count = min(len(screened), max(how.least, math.ceil(how.keep * len(screened))))
     ordered = sorted(screened, key=lambda one: (-(one.speedup or 0.0), one.id))
     return {one.id for one in ordered[:count]}
 
@@ -125,9 +140,3 @@ def _task(one: Candidate, stage: Stage) -> Trial:
 
 def _named(done: TrialDone) -> Result:
     return replace(done.result, id=done.id)
-
-
-def _left_out(result: Result, cascade: Cascade) -> Result:
-    part = percent_text(cascade.keep)
-    hint = f"it is right, but not among the fastest {part} on the quick shapes: `--keep 1` measures every candidate"
-    return replace(result, next=hint)

@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from harness.board import bundles, runs
@@ -145,8 +144,5 @@ def _stack(report: EvalReport, is_here: bool) -> dict[str, str]:
         "platform": environment.platform, "harness": environment.harness,
     }  # fmt: skip
     for package in PACKAGES if is_here else ():
-        try:
-            known.setdefault(package, version(package))
-        except PackageNotFoundError:
-            known.setdefault(package, "none")
+        known.setdefault(package, host.installed(package) or "none")
     return known

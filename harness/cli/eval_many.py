@@ -22,7 +22,8 @@ from harness.agents import score_view
 from harness.agents.candidates import read_all
 from harness.agents.journal import read_results
 from harness.agents.judge import Judge, Terms
-from harness.agents.many import How, many
+from harness.agents.many import many
+from harness.agents.population import How
 from harness.agents.result import Result
 from harness.agents.score import score_of
 from harness.cli import options, result_files

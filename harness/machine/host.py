@@ -150,8 +150,8 @@ def environment(device_model: str, world_size: int, nodes: int = 1) -> Environme
         cores=cores(),
         memory_bytes=total[0] if total else 0,
         python=platform.python_version(),
-        torch=_version("torch") or "none",
-        triton=_version("triton"),
+        torch=installed("torch") or "none",
+        triton=installed("triton"),
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
         harness=__version__,
         machine=machine_id(),
@@ -183,7 +183,7 @@ VISIBLE_DEVICES = {  # the variables that hide GPUs; the first that is set count
 
 def gpus() -> UsableGpus:
     """By the driver's own lists, since torch would take a second to ask, and respecting VISIBLE_DEVICES."""
-    torch = _version("torch") or ""
+    torch = installed("torch") or ""
     nvidia = [Path("/dev", name) for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
     nodes = Path("/sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
     for device, count in (
@@ -220,7 +220,8 @@ def refusal(error: OSError | MemoryError) -> str:
     return f"{what}; {ADVICE.get(error.errno or 0, 'check its rights, and what else runs here')}"
 
 
-def _version(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """The version of an installed package; None where it is not."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -7,7 +7,6 @@ reason, in place of the record. So nothing here raises, in whatever container it
 
 import ast
 import functools
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -277,10 +276,10 @@ def read_software() -> Software:
     cuda, hip = (None, None) if isinstance(built, Unread) else built
     return Software(
         python=platform.python_version(),
-        torch=_version("torch"),
+        torch=host.installed("torch"),
         torch_cuda=cuda,
         torch_hip=hip,
-        triton=_version("triton") or _version("pytorch-triton-rocm"),
+        triton=host.installed("triton") or host.installed("pytorch-triton-rocm"),
     )
 
 
@@ -297,11 +296,6 @@ def _torch_built_for() -> tuple[str | None, str | None]:
         if isinstance(target, ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str):
             values[target.id] = value.value
     return values.get("cuda"), values.get("hip")
-
-
-def _version(package: str) -> str | None:
-    found = attempt(lambda: importlib.metadata.version(package))
-    return None if isinstance(found, Unread) else found
 
 
 @tried

@@ -23,8 +23,7 @@ from harness.agents.candidates import Candidate, of_text, read_all
 from harness.agents.journal import Journal, Nowhere, read_results
 from harness.agents.judge import Judge, Terms, screening_of
 from harness.agents.made import refused, result_of
-from harness.agents.many import How
-from harness.agents.population import Cascade, Trial, TrialDone, judged, survivors
+from harness.agents.population import How, Trial, TrialDone, judged, survivors
 from harness.agents.result import Result
 from harness.agents.score import pass_at, score_of
 from harness.agents.workers import Workers
@@ -79,12 +78,16 @@ class Played:
             yield TrialDone(id=task.id, stage=task.stage, result=result)
 
 
+def of(found: list[Candidate], hands: Played, how: How, journal: Journal) -> Iterator[Result]:
+    """Their results on a GPU, where there are quick shapes."""
+    return judged(found, hands, how, how.stages("cuda", has_screen=True), journal, REFUSE)
+
+
 def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
     hands = Played(a=passed(), c=result_of(failed_test(RAISED)))
     copy = "# another text\nfrom reference import ref_kernel as custom_kernel\n"
     found = {
-        one.id: one
-        for one in judged(candidates(a=RIGHT, b=copy, c=RAISES, d="def f(:"), hands, Cascade(keep=1), Nowhere(), REFUSE)
+        one.id: one for one in of(candidates(a=RIGHT, b=copy, c=RAISES, d="def f(:"), hands, How(keep=1), Nowhere())
     }
     assert hands.told == [("a", "full"), ("c", "full")]
     assert {name: one.verdict for name, one in found.items()} == {
@@ -98,18 +101,17 @@ def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
 def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
     texts = {f"c{number}": RIGHT + f"x = {number}\n" for number in range(6)}
     hands = Played(**{name: passed(1 + number) for number, name in enumerate(texts)})
-    found = list(judged(candidates(**texts), hands, Cascade(keep=0.5, least=1), Nowhere(), REFUSE))
+    found = list(of(candidates(**texts), hands, How(keep=0.5, least=1), Nowhere()))
     assert [name for name, stage in hands.told if stage == "full"] == ["c3", "c4", "c5"]
     assert sorted(one.id for one in found if one.ranked) == ["c3", "c4", "c5"]
     left_out = [one for one in found if not one.ranked]
     assert all(one.verdict == "pass" and one.reward.value == 0 and "--keep 1" in one.next for one in left_out)
-    assert len(survivors([dataclasses.replace(passed(), id=name) for name in texts], Cascade(keep=0.1, least=4))) == 4
+    assert len(survivors([dataclasses.replace(passed(), id=name) for name in texts], How(keep=0.1, least=4))) == 4
 
 
 def test_cpu_ranks_come_first_where_that_is_asked_for() -> None:
     hands = Played(a=passed(), b=result_of(failed_test(RAISED)))
-    cascade = Cascade(keep=1, has_check=True)
-    assert len(list(judged(candidates(a=RIGHT, b=RAISES), hands, cascade, Nowhere(), REFUSE))) == 2
+    assert len(list(of(candidates(a=RIGHT, b=RAISES), hands, How(keep=1, check=True), Nowhere()))) == 2
     assert hands.told == [("a", "check"), ("b", "check"), ("a", "full")]
 
 
@@ -117,12 +119,12 @@ def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
     """Wherever it comes: after each line of the two files, and in the middle of one."""
     texts = {f"c{number}": RIGHT + f"x = {number}\n" for number in range(4)} | {"again": RIGHT + "x = 0 # y\n"}
     results = {name: passed(1 + number) for number, name in enumerate(texts)}
-    out, cascade, told = tmp_path / "out.jsonl", Cascade(keep=0.5, least=1), []
+    out, how, told = tmp_path / "out.jsonl", How(keep=0.5, least=1), []
     for stop in range(1, 8):
         hands = Played(**results)
         journal = Journal(out).__enter__()
         kept = [dict(journal.results), dict(journal.screened)]
-        steps = judged(candidates(**texts), hands, cascade, journal, REFUSE)
+        steps = of(candidates(**texts), hands, how, journal)
         try:
             next(steps)
         except StopIteration:
