@@ -89,8 +89,7 @@ class Judge:
             return self.refuse(error, submission=submission, **where)
 
     def judge_or_raise(self, submission: Submission, stage: Stage = "full") -> Result:
-        """The candidate's result in that stage. An error that is not its fault is tried once more, with nothing kept.
-        Raises HarnessError where that fails too."""
+        """The candidate's result. An error that is not its fault is raised after a second try."""
         try:
             return self._judged(submission, stage)
         except (UsageError, BadFileError):
@@ -160,8 +159,7 @@ def _where(stage: Stage) -> Stage:
 
 
 def screening_of(made: Setting) -> Setting | None:
-    """The setting of the stage `screen`: the suite's own tests, and the quick shapes in the place of its benchmarks;
-    None where that would be no less."""
+    """The suite's own tests with the quick shapes as benchmarks; None where that would be no less."""
     if made.suite.name == QUICK or QUICK not in made.problem.suites:
         return None
     quick = made.problem.with_world_size(made.problem.suite(QUICK), made.world_size)

@@ -12,8 +12,7 @@ from harness.agents.workers import Here, Workers, environs_of
 
 
 def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Result]:
-    """The results that `how.out` has not yet, as they come. Raises what a Judge does, UsageError where that file is
-    another population's or cannot be written."""
+    """The results that `how.out` lacks, as they come. Raises as a Judge, and UsageError for a wrong `out`."""
     made, terms = judge.setting, judge.terms
     stages = how.stages(made.device, judge.screening is not None and terms.mode == "leaderboard")
     with contextlib.ExitStack() as stack:

@@ -158,8 +158,7 @@ def _problem(manifest: Manifest, checkout: Checkout) -> BundleFinding:
 
 
 def version_here(manifest: Manifest, problem: str, checkout: Checkout) -> str:
-    """The version that this checkout has of the problem, for the bundle's suite and ranks. Raises UsageError where it
-    has no such problem, suite or split."""
+    """This checkout's version of the problem for the bundle's suite and ranks. UsageError without."""
     found = find(problem, checkout)
     return problem_version(
         found, found.with_world_size(found.suite(manifest.suite), manifest.world_size), manifest.device

@@ -278,8 +278,7 @@ def with_judged(board: Board, one: Judged) -> Board:
 
 
 def _put(board: Board, one: Judged, gone: list[tuple[Judged, str]]) -> Board:
-    """The board with `one` added and the judgements in `gone` removed. `one` takes over their history; each removed
-    judgement joins it with its reason."""
+    """The board with `one` in place of those in `gone`, which join its history with their reasons."""
     history, holds = list(one.history), list(one.holds)
     for old, why in gone:
         if isinstance(old, Entry):

@@ -116,8 +116,7 @@ class ResultFiles:
 
     @contextlib.contextmanager
     def told_of_errors(self) -> Iterator[None]:
-        """Writes the error that ends the block, in place of what would have been the result; a file that has a result
-        of the block keeps it. Raises the error."""
+        """Writes the error that ends the block to the files without a result of it, and raises it."""
         for file in self.all:
             file.is_written = False
         try:

@@ -62,8 +62,7 @@ def id_hash(secret: str) -> str:
 def register(
     contest: Contest, team: str, members: tuple[str, ...], now: datetime, by: str, new_secret: Callable[[], str]
 ) -> dict[str, str]:
-    """Registers these members of the team and returns each one's id for popcorn-cli, which is not kept. Raises
-    UsageError where a rule forbids it."""
+    """Registers members; each one's id for popcorn-cli, which is not kept. UsageError by the rules."""
     ids = {name: f"{name}:{new_secret()}" for name in members}
 
     def decide(records: tuple[Record, ...]) -> list[lifecycle.Registered]:

@@ -212,8 +212,7 @@ NEEDED: dict[Happening, str] = {  # what is said where the state is not one of t
 
 
 def transition(state: State, happening: Happening, entry: int = 0, before: State = "submitted") -> State:
-    """The state that follows; `before` is the one in which a disqualified entry was. Raises UsageError, which names the
-    entry, where this cannot happen in that state."""
+    """The next state; `before` is that of a disqualified entry. UsageError if it cannot happen."""
     sources, target = TRANSITIONS[happening]
     if state not in sources:
         raise UsageError(f"refused: entry {entry} is {state}, so it cannot be {happening}: {NEEDED[happening]}")

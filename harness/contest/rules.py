@@ -273,8 +273,7 @@ def _check_target(target: Target, benchmarks: Sequence[Case]) -> None:
 
 
 def problem_of(listed: Listed, file: Path, folders: bool, checkout: Checkout) -> Problem:
-    """The checkout's problem of that name, or else the folder that the file names. Raises UsageError or BadFileError
-    where there is neither, or it is broken."""
+    """The checkout's problem, or else the folder that the file names. UsageError or BadFileError."""
     folder = file.resolve().parent / listed.directory
     if not folders:
         try:

@@ -106,6 +106,8 @@ def _decoder(kind: Any, strict: bool) -> Decoder:
     of = partial(_decoder, strict=strict)
     if kind in EXPECTED:
         return partial(_plain, kind)
+    if kind is Any:
+        return lambda value: value
     if kind is Path:
         return lambda value: Path(cast(str, _plain(str, value)))
     if dataclasses.is_dataclass(kind):

@@ -220,8 +220,7 @@ def replace_file(path: Path, data: bytes, is_alone: bool = False, mode: int = 0o
 
 
 def append(fd: int, data: bytes) -> None:
-    """Writes all of it behind what the file has, on the disk when this returns; nothing of it where it raises
-    OSError, as on a full disk."""
+    """Writes all of it at the file's end, and on the disk; nothing of it where it raises OSError."""
     size = os.fstat(fd).st_size
     try:
         while data:

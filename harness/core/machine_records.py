@@ -110,8 +110,7 @@ class LinkTraffic:
 
 @dataclass(frozen=True, kw_only=True)
 class NoTraffic:
-    """Traffic says nothing of communication, and why: no counters, too few bytes to count, or a reference whose own
-    traffic the counters do not show."""
+    """Traffic shows no communication: no counters, too few bytes, or an uncounted reference."""
 
     why: str
     type: Literal["no_traffic"] = "no_traffic"

@@ -43,8 +43,7 @@ def stat(pid: int) -> list[str]:
 
 
 def interrupt_on_signals() -> None:
-    """From now on SIGTERM and a hang-up are what Ctrl-C is, KeyboardInterrupt; but not where whoever started this
-    process has them ignored, as nohup does."""
+    """SIGTERM and a hang-up raise KeyboardInterrupt from now on, unless ignored as by nohup."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)

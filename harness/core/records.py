@@ -381,8 +381,7 @@ class CaseResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Warning:
-    """Something that makes a measurement doubtful without making it wrong. judging.warnings has the text of each
-    `code`, into which `values` go."""
+    """Makes a measurement doubtful, not wrong; judging.warnings has each `code`'s text for `values`."""
 
     code: str
     values: dict[str, str | int | float] = field(default_factory=dict)

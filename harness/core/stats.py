@@ -257,8 +257,7 @@ class Noise:
 
 
 class LaunchRatio(NamedTuple):
-    """A launch, or an evaluation of several: log(ratio) and its standard error. Of one launch that is by its samples,
-    and does not cover what launches differ by."""
+    """log(ratio) and its standard error; if it `covers` what launches differ by, of several launches."""
 
     log: float
     error: float

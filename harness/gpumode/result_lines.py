@@ -76,8 +76,7 @@ def combined_seed(seed: int, secret: int) -> int:
 
 # ---- what goes out -----------------------------------------------------------------------------------------------
 def report_pairs(specs: Sequence[str], results: Sequence[CaseResult], passed: bool) -> Pairs:
-    """The results of one run of KernelBot's under its keys; the last is `check`. Every case has its lines, also if the
-    evaluation ended before it."""
+    """One run's results under KernelBot's keys, all cases', with `check` last."""
     pairs = [(f"{key_of(results[0].case.kind)}-count", str(len(specs)))]
     for index, (spec, result) in enumerate(zip(specs, results, strict=True)):
         pairs += case_pairs(index, spec, result)
@@ -125,8 +124,7 @@ def stats_ns(times_us: Sequence[float]) -> dict[str, float]:
 
 
 def case_values(case: Case) -> dict[str, Param]:
-    """A case under the keys of task.yml. The number of ranks is said only where there are several, as KernelBot's
-    problems of one GPU do not know it."""
+    """A case under the keys of task.yml, with the number of ranks only if several."""
     ranks: dict[str, Param] = {"world_size": case.world_size} if case.world_size > 1 else {}
     return {**ranks, **case.params, "seed": case.seed}
 

@@ -166,8 +166,7 @@ class UsableGpus:
     count: int
 
     def has(self, name: str) -> bool:
-        """Whether GPU MODE's name of a kind of GPU (MI300, MI300x8, B200, L4) may be of these: which make it is, is all
-        that is known without a driver."""
+        """Whether GPU MODE's name (MI300, B200x8) may be of these: only the make is known without a driver."""
         return self.device == ("rocm" if name.upper().startswith("MI") else "cuda")
 
     @property

@@ -60,8 +60,7 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """A setting on this machine. `values` is empty where the kernel does not have it. `blocked` says why its files
-    cannot be written, or is empty."""
+    """A setting here: no `values` if the kernel lacks it; `blocked` says why its files cannot be written."""
 
     setting: LinuxSetting
     values: tuple[Value, ...]
@@ -142,8 +141,7 @@ def unwritable(path: Path) -> str:
 
 
 def load_snapshot(root: Path) -> Snapshot | None:
-    """The snapshot of what was applied and not restored since the machine started; None where there is none. Raises
-    HarnessError where it is damaged."""
+    """What was applied since the machine started and not restored. HarnessError where it is damaged."""
     path = root / SNAPSHOT
     try:
         found = decode(Snapshot, json.loads(read_text(path)))

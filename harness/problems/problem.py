@@ -172,8 +172,7 @@ class Problem(Declared):
         return ""
 
     def cost(self, case: Case) -> Cost:
-        """The least that one rank must do in one call of `case`. Raises UsageError if the problem has no cost(),
-        BadFileError if what it returns is no cost."""
+        """One rank's least work in a call of `case`. UsageError without cost(), BadFileError for a bad one."""
         if self.cost_of is None:
             raise UsageError(
                 f"{self.name} does not say what a call costs (no cost() in a params.py): it has no roofline"

@@ -111,8 +111,7 @@ def directives(source: str, name: str = "the submission") -> Directives:
 
 @dataclass(frozen=True, kw_only=True)
 class Imports:
-    """What a file imports: each statement or call with the module that it names, those at the top level first, and
-    those that stand above all other code."""
+    """A file's imports with the modules that they name, and those above all other code."""
 
     targets: tuple[tuple[ast.stmt | ast.expr, str], ...]
     above: tuple[ast.stmt, ...]

@@ -158,8 +158,7 @@ def _places() -> Iterator[_Place]:
 
 
 def _own_groups() -> list[tuple[Path, Path, tuple[str, ...]]]:
-    """The top and this process's group of each mounted hierarchy, with the controllers of one of version 1; version 2
-    comes first."""
+    """Top and own group of each hierarchy, version 2 first; of version 1 with its controllers."""
     own = {}
     for line in _text(Path("/proc/self/cgroup")).splitlines():
         _, names, path = line.split(":", 2)

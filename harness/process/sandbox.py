@@ -152,8 +152,7 @@ def landlock_abi() -> int:
 
 
 def has_namespaces(sandbox: Sandbox | None = None, own_pids: bool = False) -> bool:
-    """Whether this process may create namespaces. Tried in a child process, since half of them (a network without its
-    loopback, say) would be worse than none."""
+    """Whether namespaces may be created, tried in a child: half of them would be worse than none."""
     if (child := os.fork()) == 0:
         try:
             _enter_namespaces(sandbox or Sandbox(folder=Path("/"), cache=Path("/"), device="cpu"), own_pids)

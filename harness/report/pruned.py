@@ -16,8 +16,7 @@ JSON_SCHEMA = 1  # of --json; 1: first
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What can go, or went where `applied`. `caches` are compile caches by their names, with their sizes; `stored` are
-    submissions to the service."""
+    """What can go, or went where `applied`: pieces, compile `caches` with their sizes, `stored` submissions."""
 
     plan: PrunePlan
     pieces: tuple[Piece, ...]

@@ -21,8 +21,7 @@ GONE_S = 120.0  # for an evaluation whose leaderboard is no more
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """The changes by reading the problems again, by leaderboards' names; `skipped` ones have not changed. `errors` say
-    which problems cannot be offered, and why."""
+    """Changes by leaderboards' names; `skipped` ones have none. `errors`: why problems are not offered."""
 
     created: tuple[str, ...]
     updated: tuple[str, ...]

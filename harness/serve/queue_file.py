@@ -18,7 +18,7 @@ class QueueFile:
     """One connection for all threads; users of `db` hold `lock`. BadFileError for a file that is none of ours."""
 
     def __init__(self, path: Path) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds everybody's sources
         try:

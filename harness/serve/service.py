@@ -32,8 +32,7 @@ class Service:
     changing: threading.Lock = field(default_factory=threading.Lock)  # held by whoever changes what is offered
 
     def delete(self, row: Row) -> bool:
-        """Deletes a submission and ends its evaluation; False if it was deleted meanwhile. An entry of a contest that
-        has no result yet is withdrawn."""
+        """Deletes a submission, its evaluation and its entry in a contest; False if it was deleted meanwhile."""
         self.contests.deleted(row)
         return self.store.delete(row.id)
 

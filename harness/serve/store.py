@@ -38,8 +38,7 @@ class QueueFullError(HarnessError):
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where in a contest a submission stands: the contest's key, the team, and in leaderboard mode the entry's number;
-    None outside of contests."""
+    """Where in a contest a submission stands; `entry` is its number in leaderboard mode. None outside."""
 
     contest: str | None = None
     team: str | None = None
@@ -174,8 +173,7 @@ class Store:
         self._change(id_, attempt, {"state": "pending", "attempt": attempt - 1, "started_at": None})
 
     def running(self) -> list[Row]:
-        with self._lock:
-            return self._rows("s.state = 'running' ORDER BY s.id")
+        return self._rows("s.state = 'running' ORDER BY s.id")
 
     def recover(self, id_: int, attempt: int) -> None:
         """Queues a submission that ran when the server died once more, or marks it as failed."""
@@ -192,8 +190,7 @@ class Store:
     # ---- what there is
 
     def get(self, id_: int) -> Row | None:
-        with self._lock:
-            return self._one("s.id = ?", id_)
+        return self._one("s.id = ?", id_)
 
     def code(self, id_: int) -> str:
         """Its source; empty where no submission has that number."""
@@ -207,8 +204,7 @@ class Store:
         """Submissions, newest first: a user's, or with None everybody's. -1 is no limit."""
         of = user.id if user else None
         where = "(? IS NULL OR s.user_id = ?) AND (? IS NULL OR s.leaderboard = ?) ORDER BY s.id DESC LIMIT ? OFFSET ?"
-        with self._lock:
-            return self._rows(where, of, of, leaderboard, leaderboard, limit, offset)
+        return self._rows(where, of, of, leaderboard, leaderboard, limit, offset)
 
     def delete(self, id_: int) -> bool:
         """Deletes it, with its source; False where there is none."""
@@ -231,18 +227,15 @@ class Store:
 
     def of_contest(self, contest: str) -> dict[int, Row]:
         """A contest's submissions by their entries' numbers."""
-        with self._lock:
-            rows = self._rows("s.contest = ? AND s.entry IS NOT NULL ORDER BY s.id", contest)
+        rows = self._rows("s.contest = ? AND s.entry IS NOT NULL ORDER BY s.id", contest)
         return {row.entry: row for row in rows if row.entry is not None}
 
     def latest(self, limit: int) -> list[Row]:
-        with self._lock:
-            return self._rows(f"s.state IN {DONE} ORDER BY s.ended_at DESC, s.id DESC LIMIT ?", limit)
+        return self._rows(f"s.state IN {DONE} ORDER BY s.ended_at DESC, s.id DESC LIMIT ?", limit)
 
     def ranked(self, leaderboard: str, gpu: str, more_is_better: bool = False) -> list[Row]:
         where = "s.leaderboard = ? AND s.gpu = ? AND s.score_s IS NOT NULL AND s.passed ORDER BY s.score_s"
-        with self._lock:
-            rows = self._rows(f"{where} {'DESC' if more_is_better else 'ASC'}, s.id", leaderboard, gpu)
+        rows = self._rows(f"{where} {'DESC' if more_is_better else 'ASC'}, s.id", leaderboard, gpu)
         best: dict[int, Row] = {}
         for row in rows:
             best.setdefault(row.user_id, row)
@@ -269,10 +262,9 @@ class Store:
         return rows[0] if rows else None
 
     def _rows(self, where: str, *values: object) -> list[Row]:
-        found = self._db.execute(
-            f"SELECT {COLUMNS} FROM submissions s JOIN users u ON u.id = s.user_id WHERE {where}", values
-        )
-        return [_row(dict(row)) for row in found]
+        with self._lock:
+            query = f"SELECT {COLUMNS} FROM submissions s JOIN users u ON u.id = s.user_id WHERE {where}"
+            return [_row(dict(row)) for row in self._db.execute(query, values)]
 
 
 def _row(values: dict[str, Any]) -> Row:
