@@ -98,9 +98,8 @@ class Nowhere(Journal):
 
 
 def read_results(paths: Iterable[Path]) -> list[Result]:
-    """All results in these files; a file that is named twice counts once, and a last line that is not whole, as of a
-    population that is being judged, not at all. Raises UsageError where one cannot be read, BadFileError for a line
-    that is no result."""
+    """All results in these files, each file once; a last line that is not whole, as of a population that is being
+    judged, is left out. Raises UsageError where one cannot be read, BadFileError for a line that is no result."""
     found: list[Result] = []
     for path in dict.fromkeys(map(Path.resolve, paths)):
         with os_error_as(UsageError, f"{path}: cannot be read", "name a file of `eval-many`"):

@@ -136,8 +136,7 @@ class Workers:
 
 def environs_of(device: str, ranks: int, jobs: int | None) -> list[dict[str, str]]:
     """The additional environment of each worker: a GPU of its own, where the problem takes one and there are several.
-    Problems of several ranks and on CPU cores have one worker, because candidates beside each other would spoil
-    times."""
+    Problems of several ranks and on CPU cores have one worker: candidates side by side spoil times."""
     if device == "cpu" or ranks > 1:
         return [{}]
     count, variable = host.gpus().count, host.VISIBLE_DEVICES[device][0]

@@ -78,15 +78,25 @@ class Verification(Limited):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfFile(Limited):
-    """Whose file it is, and what it is ranked within. `machine` is the anonymous id of the machine that it ran on
-    (host.machine_id), `code` what its source has in common with its copies (problems.same_code); null where that is not
-    known."""
+class InGroup(Limited):
+    """What it is ranked, or was timed, within."""
 
     problem: Printable
     suite: Printable
     machine_class: Printable
     world_size: Count
+
+    @property
+    def group(self) -> Group:
+        return (self.problem, self.suite, self.machine_class, self.world_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfFile(InGroup):
+    """Whose file it is. `machine` is the anonymous id of the machine that it ran on
+    (host.machine_id), `code` what its source has in common with its copies (problems.same_code); null where that is not
+    known."""
+
     device: str
     author: Printable
     file: Printable
@@ -94,10 +104,6 @@ class OfFile(Limited):
     confined: bool = True  # False: it ran outside the sandbox
     machine: str | None = None
     code: str | None = None
-
-    @property
-    def group(self) -> Group:
-        return (self.problem, self.suite, self.machine_class, self.world_size)
 
     @property
     def identity(self) -> Identity:
@@ -227,7 +233,7 @@ class SettledFile(Limited):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settlement(Limited):
+class Settlement(InGroup):
     """Files of one group that were timed against each other, fastest first (harness.evaluation.settle). Two of them are
     in order where their ratios differ by more than `resolves`, a fraction; all such orders hold together with 95 %.
 
@@ -236,10 +242,6 @@ class Settlement(Limited):
     three times in 16 rounds. One that is not `both_judged` is void: in its launches nobody judged what the file in the
     baseline's place returned."""
 
-    problem: Printable
-    suite: Printable
-    machine_class: Printable
-    world_size: Count
     machine: str | None
     date: str  # ISO 8601, UTC
     rounds: Count
@@ -250,10 +252,6 @@ class Settlement(Limited):
     squares: FromZero | None = None
     confined: bool = True  # False: it was timed outside the sandbox
     both_judged: bool = False
-
-    @property
-    def group(self) -> Group:
-        return (self.problem, self.suite, self.machine_class, self.world_size)
 
 
 @dataclass(frozen=True, kw_only=True)

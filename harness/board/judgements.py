@@ -265,8 +265,7 @@ def standing_of(board: Board, old: Judged) -> Judged:
 
 def with_judged(board: Board, one: Judged) -> Board:
     """The board with this evaluation in place of what it supersedes: a held one replaces an earlier held one of the
-    same identity; an entry replaces the earlier entry, and what is held there unless that is of the very same
-    source."""
+    same identity; an entry replaces the earlier entry, and what is held there of another source."""
     again, another = "evaluated again", "another source was evaluated"
     gone: list[tuple[Judged, str]]
     if isinstance(one, HeldEntry):

@@ -261,8 +261,7 @@ def _link(source: Path, target: Path) -> None:
 
 def store_traces(report: EvalReport, folder: Path) -> EvalReport:
     """Writes each profiled case's merged trace to `folder`/trace-<index>.json, and a vendor's files to
-    `folder`/profile-<index>-<name>; the report that says where they are. Raises HarnessError where nothing can be
-    written."""
+    `folder`/profile-<index>-<name>; the report that says where. HarnessError where that fails."""
     results = list(report.results)
     for index, result in enumerate(results):
         if result.profile is None:

@@ -67,9 +67,8 @@ class Quota(Limited):
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Limited):
-    """A goal that an entry has to reach on the shapes that have all parameters of `shape` (on every shape where it is
-    empty): a median of at most `time_us`, at least `speedup` times the reference, at least the fraction `limit` of the
-    limit."""
+    """A goal on the shapes that have all parameters of `shape` (on every shape where it is empty): a median of at most
+    `time_us`, at least `speedup` times the reference, at least the fraction `limit` of the limit."""
 
     shape: Params = field(default_factory=dict)
     time_us: Positive | None = None

@@ -228,9 +228,8 @@ def _change(root: Path, changes: Sequence[Value], earlier: Mapping[str, str]) ->
 
 
 def restore(root: Path) -> list[Value]:
-    """Writes the snapshot's values back and deletes it; returns the files that were changed. Raises HarnessError where
-    a file could not be written: the others are restored and the snapshot stays. UsageError where nothing was
-    applied."""
+    """Writes the snapshot's values back and deletes it; returns the files that were changed. HarnessError where a file
+    could not be written: the others are restored, the snapshot stays. UsageError without a snapshot."""
     with _alone(root):
         found = load_snapshot(root)
         if found is None:

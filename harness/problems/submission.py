@@ -32,9 +32,8 @@ TAKEN = sys.stdlib_module_names | {"submission", "harness", "numpy", "torch", "t
 
 
 def read_submission(path: Path, root: Path, lang: Literal["py", "cu"] = "py") -> Submission:
-    """The file at `path` with the local modules that it needs; in CUDA C++ (`cu`) it is one file. Raises UsageError if
-    there is no such file, and BadSubmissionError if a file is not Python or imports another in a form other than
-    FORM."""
+    """The file at `path` with the local modules that it needs; in CUDA C++ (`cu`) it is one file. UsageError if there
+    is no such file, BadSubmissionError if a file is not Python or has imports of another form than FORM."""
     shown = shown_path(path, root)
     if not os.path.exists(path):  # False, not an error, for a name that is too long
         raise UsageError(f"no submission file {shown}; write one, or name another (SUBMISSION=path, or the argument)")

@@ -58,9 +58,8 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """How a run of a program ended. `broke` says which limit it broke, in words, and is empty where it broke none;
-    `ended` how it ended otherwise (`exited with code 1`), empty where it ended in order. `seconds` is how long it
-    ran."""
+    """How a run of a program ended after `seconds`. `broke` says which limit it broke, in words, and is empty where it
+    broke none; `ended` how it ended otherwise (`exited with code 1`), empty where it ended in order."""
 
     answers: tuple[Answer, ...]
     late_answers: int

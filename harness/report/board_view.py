@@ -133,8 +133,7 @@ def board_json(board: Board, problem: str | None = None, standings: Standings | 
 
 def board_csv(board: Board, problem: str | None = None, standings: Standings | None = None, by: By = "speedup") -> str:
     """An entry a line under a line of names, with the figures of its latest evaluation; without the history. `low` to
-    `high` is the interval of `estimate`, the ratio over all `launches` of its source. What is held comes last, without
-    a place."""
+    `high` is the interval of `estimate`, the ratio over all `launches` of its source. What is held comes last."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = ["problem", "suite", "machine_class", "world_size", "place", "author", "file", "score", "unit"]

@@ -121,9 +121,8 @@ class Figure(Block):
 @dataclass(frozen=True, kw_only=True)
 class Column:
     """A column. Numbers are aligned `right` and never wrapped; what is `whole` (ids, hashes, paths) is never broken;
-    the name of a file or an author `folds` behind its parts at that many characters; what is `cut` ends where the
-    terminal does. It is shown on terminals `least` to `most` columns wide; where there is no room, those with `drop`
-    go, the lowest first."""
+    names of files and authors `folds` behind their parts at that many characters; what is `cut` ends where the terminal
+    does. It is shown on terminals `least` to `most` columns wide; for want of room, the lowest `drop` goes first."""
 
     name: str
     right: bool = False

@@ -39,9 +39,8 @@ class Users:
         return self._one("secret_sha256 = ?", id_hash(secret))
 
     def register(self, secret: str, login: str) -> User:
-        """The user with that id, registered if it is new. `alice:...` is registered as alice; an id without a name
-        gets `login`, or `login-2` and so on. Raises UnknownUserError where it cannot be registered, BannedError for a
-        banned user."""
+        """The user with that id, registered if it is new. `alice:...` is registered as alice; an id without a name gets
+        `login`, or `login-2` and so on. Raises UnknownUserError where it cannot be registered, or BannedError."""
         name, colon, rest = secret.partition(":")
         named = bool(colon and rest and NAME.fullmatch(name))
         if not 1 <= len(secret) <= ID_CHARS or not secret.isprintable():

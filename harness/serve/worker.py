@@ -80,9 +80,8 @@ class _Evaluation:
 
 
 class QueueWorker(threading.Thread):
-    """Moves submissions between the store and the engine. `folder` is the queue's, for the submissions' files;
-    `deadline_s` is how long an evaluation may take in all; `settled` is called when submissions are done; `clock` tells
-    seconds."""
+    """Moves submissions between the store and the engine. `folder` is the queue's, for the submissions' files; an
+    evaluation may take `deadline_s` in all; `settled` is called when submissions are done; `clock` is in seconds."""
 
     def __init__(
         self,

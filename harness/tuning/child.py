@@ -109,8 +109,7 @@ def compile_ahead(order: TuneOrder, work: list[tuple[dict[str, Any], Row]]) -> N
 
 class CaseBench:
     """One case: its inputs, the right result, and what a row makes of them. Rows are judged on a hardened input and
-    timed on one as evaluations time, of another seed, which all rows share. `in_place`: calls may overwrite their
-    input."""
+    timed on one as evaluations time, of another seed. `in_place`: calls may overwrite their input."""
 
     def __init__(self, modules: Modules, chip: Any, clock: DeviceClock, params: dict[str, Any], in_place: bool) -> None:
         self.modules, self.chip, self.clock, self.params = modules, chip, clock, params
