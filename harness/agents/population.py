@@ -29,18 +29,11 @@ class Trial:
     submission: Submission
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialDone:
-    id: str
-    stage: Stage
-    result: Result
-
-
 class Hands(Protocol):
     """Carries out tasks: this process, or one for each GPU."""
 
-    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
-        """Each task once, in any order, as they are done."""
+    def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
+        """The result of each task, under its id, in any order, as they are done."""
         ...
 
 
@@ -107,24 +100,24 @@ def judged(
     if "check" in stages:
         passed = []
         for done in hands.run([_task(one, "check") for one in left if one.id not in journal.screened]):
-            if done.result.verdict == "pass":
+            if done.verdict == "pass":
                 passed.append(done.id)
             else:
-                yield from settled(_named(done))
+                yield from settled(done)
         left = [one for one in left if one.id in passed or one.id in journal.screened]
     if "screen" in stages:
         for done in hands.run([_task(one, "screen") for one in left if one.id not in journal.screened]):
-            if done.result.verdict == "pass" and done.result.figures is not None:
-                journal.add_screened(_named(done))
+            if done.verdict == "pass" and done.figures is not None:
+                journal.add_screened(done)
             else:
-                yield from settled(_named(done))
+                yield from settled(done)
         best = survivors([journal.screened[id_] for id_ in originals if id_ in journal.screened], how)
         for result in journal.screened.values():
             if result.id not in best and result.id in originals:
                 yield from settled(replace(result, next=LEFT_OUT.format(percent_text(how.keep))))
         left = [one for one in left if one.id in best]
     for done in hands.run([_task(one, "full") for one in left if one.id not in journal.results]):
-        yield from settled(_named(done))
+        yield from settled(done)
 
 
 def survivors(screened: Sequence[Result], how: How) -> set[str]:
@@ -136,7 +129,3 @@ def survivors(screened: Sequence[Result], how: How) -> set[str]:
 
 def _task(one: Candidate, stage: Stage) -> Trial:
     return Trial(id=one.id, stage=stage, submission=one.submission)
-
-
-def _named(done: TrialDone) -> Result:
-    return replace(done.result, id=done.id)

@@ -23,7 +23,7 @@ from harness.agents.candidates import Candidate, of_text, read_all
 from harness.agents.journal import Journal, Nowhere, read_results
 from harness.agents.judge import Judge, Terms, screening_of
 from harness.agents.made import refused, result_of
-from harness.agents.population import How, Trial, TrialDone, judged, survivors
+from harness.agents.population import How, Trial, judged, survivors
 from harness.agents.result import Result
 from harness.agents.score import pass_at, score_of
 from harness.agents.workers import Workers
@@ -67,7 +67,7 @@ class Played:
     def __init__(self, **results: Result) -> None:
         self.results, self.told = results, list[tuple[str, str]]()
 
-    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
+    def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
         for task in tasks:
             self.told.append((task.id, task.stage))
             result = self.results[task.id]
@@ -75,7 +75,7 @@ class Played:
                 result = dataclasses.replace(
                     result, ranked=False, reward=dataclasses.replace(result.reward, value=0.0), suite="quick"
                 )
-            yield TrialDone(id=task.id, stage=task.stage, result=result)
+            yield dataclasses.replace(result, id=task.id)
 
 
 def of(found: list[Candidate], hands: Played, how: How, journal: Journal) -> Iterator[Result]:
@@ -343,7 +343,7 @@ def test_workers_go_on_when_one_is_killed(nothing_left: None) -> None:
     with Workers(terms, HERE, [{}]) as workers:
         found = []
         for done in workers.run(tasks):
-            found.append((done.id, done.result.verdict))
+            found.append((done.id, done.verdict))
             if len(found) == 1:
                 for pid in _children(os.getpid()):
                     if "harness.agents.workers" in Path(f"/proc/{pid}/cmdline").read_text():
