@@ -135,8 +135,8 @@ def test_the_usage_says_that_the_problem_may_be_left_out(verb: str, capsys: pyte
 
 def test_a_file_of_no_known_format_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--out x.txt: 'txt' is no format; end the name in .csv"):
-        export.target(None, Path("x.txt"))
-    assert export.target("csv", Path("x.txt")).form == "csv"
+        export.format_of(None, Path("x.txt"))
+    assert export.format_of("csv", Path("x.txt")) == "csv"
 
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[tuple[list[str], argparse.ArgumentParser]]:
