@@ -15,8 +15,7 @@ from typing import Any, TypedDict, Unpack, get_args
 from harness.agents import candidates as reading
 from harness.agents.candidates import Candidate
 from harness.agents.judge import Judge, Terms
-from harness.agents.many import many
-from harness.agents.population import How
+from harness.agents.many import How, many
 from harness.agents.result import Result
 from harness.agents.reward import NAMES, Function
 from harness.core.checkout import Checkout

@@ -18,7 +18,8 @@ from harness.core.files import append, locked_alone
 
 
 class Journal:
-    """The lines of one population, a context. `results` and `screened` are what is there, by id."""
+    """The lines of one population; a context, within which lines are added. `results` and `screened` have those that
+    are there, by id."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.beside = path, path.with_name(f"{path.name}.screened")
@@ -28,7 +29,8 @@ class Journal:
         self._lock = contextlib.ExitStack()
 
     def __enter__(self) -> "Journal":
-        """Raises UsageError for files that cannot be written or locked, BadFileError for bad lines."""
+        """Raises UsageError where the files cannot be written or another process writes them, BadFileError for lines
+        that are no results."""
         try:
             self.path.touch()  # with the user's rights, which a lock file has not
             self._lock.enter_context(locked_alone(self.path))
@@ -56,6 +58,7 @@ class Journal:
         self.results[result.id] = result
 
     def add_screened(self, result: Result) -> None:
+        """Adds a candidate's result on the quick shapes."""
         _append(self._files[1], self.beside, result)
         self.screened[result.id] = result
 
@@ -91,15 +94,18 @@ class Nowhere(Journal):
         self.results, self.screened = {}, {}
 
     def add(self, result: Result) -> None:
+        """See Journal."""
         self.results[result.id] = result
 
     def add_screened(self, result: Result) -> None:
+        """See Journal."""
         self.screened[result.id] = result
 
 
 def read_results(paths: Iterable[Path]) -> list[Result]:
-    """All results in these files, each file once; a last line that is not whole, as of a population that is being
-    judged, is left out. Raises UsageError where one cannot be read, BadFileError for a line that is no result."""
+    """All results in these files; a file that is named twice counts once, and a last line that is not whole, as of a
+    population that is being judged, not at all. Raises UsageError where one cannot be read, BadFileError for a line
+    that is no result."""
     found: list[Result] = []
     for path in dict.fromkeys(map(Path.resolve, paths)):
         with os_error_as(UsageError, f"{path}: cannot be read", "name a file of `eval-many`"):

@@ -1,77 +1,83 @@
 """A population judged in stages: what is unreadable or a copy is never run, what is wrong never timed for long.
 
-The order: parse; copies by normalised source; `check` on CPU ranks, if asked for; `screen`, the suite's tests and the
-quick shapes; `full`, for the best part of those that pass (successive halving). With `keep` 1 every candidate that
-passes gets the full suite, and none is screened.
+The order: parse; copies by normalised source; `check` on CPU ranks, if asked for; `test`, the suite's tests, of several
+candidates side by side; `screen`, the tests and the quick shapes; `full`, for the best part of those that pass
+(successive halving). With `keep` 1 every candidate that passes gets the full suite, and none is screened. Nothing is
+timed before all candidates were tested.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol
 
 from harness.agents.candidates import Candidate, firsts
 from harness.agents.journal import Journal
 from harness.agents.judge import Stage
 from harness.agents.result import Result
-from harness.core.errors import UsageError
 from harness.core.records import Submission
 from harness.core.words import percent_text
 
-LEFT_OUT = "it is right, but not among the fastest {} on the quick shapes: `--keep 1` measures every candidate"
+# What a candidate may fail by because of those beside it: it is judged alone then.
+BESIDE = re.compile("memory|CUDA|HIP|not on turn|do not stop")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
+    """A candidate to be judged in a stage."""
+
     id: str
     stage: Stage
     submission: Submission
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrialDone:
+    """A task that has ended, with its result."""
+
+    id: str
+    stage: Stage
+    result: Result
+
+
 class Hands(Protocol):
     """Carries out tasks: this process, or one for each GPU."""
 
-    def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
-        """The result of each task, under its id, in any order, as they are done."""
+    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
+        """Each task once, in any order, as they are done."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class How:
-    """`keep`: the fraction of the candidates that pass the quick shapes and get the full suite, at least `least` of
-    them. `check`: CPU ranks come first. `jobs`: on how many GPUs side by side, of all that there are where it is None;
-    `out`: the file of the results."""
+class Cascade:
+    """The stages of a population. `keep`: the fraction of the candidates that pass the quick shapes and get the full
+    suite, at least `least` of them. `has_screen`: there are quick shapes beside the suite. `has_check`: CPU ranks come
+    first. `has_test`: candidates are tested side by side before any is timed."""
 
     keep: float = 0.25
     least: int = 4
-    check: bool = False
-    jobs: int | None = None
-    out: Path | None = None
+    has_screen: bool = True
+    has_check: bool = False
+    has_test: bool = False
 
-    def __post_init__(self) -> None:
-        if not 0 < self.keep <= 1:
-            raise UsageError(f"keep {self.keep}: a part above 0, at most 1, of the candidates can be kept")
-        for name, count in (("least", self.least), ("jobs", self.jobs)):
-            if count is not None and count < 1:
-                raise UsageError(f"{name} {count}: a whole number above 0 is needed")
-
-    def stages(self, device: str, has_screen: bool) -> tuple[Stage, ...]:
-        """The stages on that device; `has_screen`: there are quick shapes beside the suite."""
-        first: tuple[Stage, ...] = ("check",) if self.check and device != "cpu" else ()
-        return (*first, "screen", "full") if has_screen and self.keep < 1 else (*first, "full")
+    @property
+    def first(self) -> Stage:
+        """The stage in which a candidate is first on the device."""
+        return "screen" if self.has_screen and self.keep < 1 else "full"
 
 
 def judged(
     candidates: Sequence[Candidate],
-    hands: Hands,
-    how: How,
-    stages: Sequence[Stage],
+    hands_of: Callable[[Stage], AbstractContextManager[Hands]],
+    cascade: Cascade,
     journal: Journal,
     refuse: Callable[..., Result],
 ) -> Iterator[Result]:
-    """The results that the journal has not yet, as they come; each is in the journal before it is handed out. `refuse`
-    is made.refused for these candidates: the result of one that cannot be read."""
+    """The results that the journal has not yet, as they come; each is in the journal before it is handed out.
+    `hands_of` has who carries out a stage. `refuse` is made.refused for these candidates: the result of one that cannot
+    be read."""
     first_of = firsts(candidates)
     copies: dict[str, list[Candidate]] = {}
     for one in candidates:
@@ -80,6 +86,7 @@ def judged(
     originals = {one.id: one for one in candidates if first_of[one.id] == one.id}
 
     def settled(result: Result) -> Iterator[Result]:
+        """The result, and that of every copy."""
         one = originals[result.id]
         alike = [replace(result, code=one.code)]
         alike += [
@@ -97,35 +104,58 @@ def judged(
         elif one.id in journal.results:  # a kill may have come between it and its copies
             yield from settled(journal.results[one.id])
     left = [one for one in originals.values() if one.why is None and one.id not in journal.results]
-    if "check" in stages:
-        passed = []
-        for done in hands.run([_task(one, "check") for one in left if one.id not in journal.screened]):
-            if done.verdict == "pass":
-                passed.append(done.id)
+    before: list[tuple[Stage, bool]] = [("check", cascade.has_check), ("test", cascade.has_test)]
+    for stage in (stage for stage, is_asked in before if is_asked):
+        failed = set()
+        for done in _run(hands_of, stage, [one for one in left if one.id not in journal.screened]):
+            if done.result.verdict != "pass" and not (stage == "test" and _may_be_others(done.result)):
+                failed.add(done.id)
+                yield from settled(_named(done))
+        left = [one for one in left if one.id not in failed]
+    if cascade.first == "screen":
+        for done in _run(hands_of, "screen", [one for one in left if one.id not in journal.screened]):
+            if done.result.verdict == "pass" and done.result.figures is not None:
+                journal.add_screened(_named(done))
             else:
-                yield from settled(done)
-        left = [one for one in left if one.id in passed or one.id in journal.screened]
-    if "screen" in stages:
-        for done in hands.run([_task(one, "screen") for one in left if one.id not in journal.screened]):
-            if done.verdict == "pass" and done.figures is not None:
-                journal.add_screened(done)
-            else:
-                yield from settled(done)
-        best = survivors([journal.screened[id_] for id_ in originals if id_ in journal.screened], how)
+                yield from settled(_named(done))
+        best = survivors(
+            [journal.screened[one.id] for one in originals.values() if one.id in journal.screened], cascade
+        )
         for result in journal.screened.values():
             if result.id not in best and result.id in originals:
-                yield from settled(replace(result, next=LEFT_OUT.format(percent_text(how.keep))))
+                yield from settled(_left_out(result, cascade))
         left = [one for one in left if one.id in best]
-    for done in hands.run([_task(one, "full") for one in left if one.id not in journal.results]):
-        yield from settled(done)
+    for done in _run(hands_of, "full", [one for one in left if one.id not in journal.results]):
+        yield from settled(_named(done))
 
 
-def survivors(screened: Sequence[Result], how: How) -> set[str]:
+def survivors(screened: Sequence[Result], cascade: Cascade) -> set[str]:
     """The ids of the best, by speedup on the quick shapes."""
-    count = min(len(screened), max(how.least, math.ceil(how.keep * len(screened))))
+    count = min(len(screened), max(cascade.least, math.ceil(cascade.keep * len(screened))))
     ordered = sorted(screened, key=lambda one: (-(one.speedup or 0.0), one.id))
     return {one.id for one in ordered[:count]}
 
 
-def _task(one: Candidate, stage: Stage) -> Trial:
-    return Trial(id=one.id, stage=stage, submission=one.submission)
+def _run(
+    hands_of: Callable[[Stage], AbstractContextManager[Hands]], stage: Stage, candidates: Sequence[Candidate]
+) -> Iterator[TrialDone]:
+    """That stage of these candidates."""
+    if candidates:
+        with hands_of(stage) as hands:
+            yield from hands.run([Trial(id=one.id, stage=stage, submission=one.submission) for one in candidates])
+
+
+def _may_be_others(result: Result) -> bool:
+    """Whether a candidate may have failed because of others that ran beside it."""
+    said = result.evidence.message if result.evidence else ""
+    return result.verdict in ("held", "error") or BESIDE.search(said) is not None
+
+
+def _named(done: TrialDone) -> Result:
+    return replace(done.result, id=done.id)
+
+
+def _left_out(result: Result, cascade: Cascade) -> Result:
+    part = percent_text(cascade.keep)
+    hint = f"it is right, but not among the fastest {part} on the quick shapes: `--keep 1` measures every candidate"
+    return replace(result, next=hint)

@@ -19,8 +19,7 @@ from typing import IO
 
 from harness.agents.judge import Judge, Terms
 from harness.agents.made import refused
-from harness.agents.population import Trial
-from harness.agents.result import Result
+from harness.agents.population import Trial, TrialDone
 from harness.core import processes
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import decode, encode
@@ -31,16 +30,20 @@ TRIES = 2
 
 
 class Here:
+    """Judges in this process, one task after the other."""
+
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
 
-    def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
+    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
         for task in tasks:
-            yield replace(self.judge.judge(task.submission, task.stage), id=task.id)
+            yield TrialDone(id=task.id, stage=task.stage, result=self.judge.judge(task.submission, task.stage))
 
 
 @dataclass(eq=False)
 class Worker:
+    """A worker process, and the task that it works on."""
+
     process: "subprocess.Popen[bytes]"
     environ: Mapping[str, str]
     task: Trial | None = None
@@ -49,6 +52,7 @@ class Worker:
 
     @property
     def ends(self) -> tuple[IO[bytes], IO[bytes]]:
+        """Its standard input and output."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         return self.process.stdin, self.process.stdout
@@ -72,7 +76,7 @@ class Workers:
             worker.process.wait()
             worker.ends[1].close()
 
-    def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
+    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
         waiting = deque(tasks)
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:
@@ -91,12 +95,12 @@ class Workers:
                         yield from self._again(worker)
                         selector.register(worker.ends[1], selectors.EVENT_READ, worker)
                     elif worker.unread.endswith(b"\n"):
-                        found = decode(Result, json.loads(worker.unread))
+                        found = decode(TrialDone, json.loads(worker.unread))
                         worker.unread.clear()
                         worker.task = None
                         yield found
 
-    def _again(self, worker: Worker) -> Iterator[Result]:
+    def _again(self, worker: Worker) -> Iterator[TrialDone]:
         """The worker has ended: another takes its place, and its task if that was not tried too often."""
         code, task = worker.process.wait(), worker.task
         for end in worker.ends:
@@ -112,7 +116,7 @@ class Workers:
         error = HarnessError(f"the process that judged it ended with code {code}, twice")
         terms = self._terms
         result = refused(error, terms.asked.problem, task.submission, function=terms.reward, lower=terms.lower)
-        yield replace(result, id=task.id)
+        yield TrialDone(id=task.id, stage=task.stage, result=result)
 
     def _tell(self, worker: Worker) -> None:
         worker.tries += 1
@@ -137,7 +141,8 @@ class Workers:
 
 def environs_of(device: str, ranks: int, jobs: int | None) -> list[dict[str, str]]:
     """The additional environment of each worker: a GPU of its own, where the problem takes one and there are several.
-    Problems of several ranks and on CPU cores have one worker: candidates side by side spoil times."""
+    Problems of several ranks and on CPU cores have one worker, because candidates beside each other would spoil
+    times."""
     if device == "cpu" or ranks > 1:
         return [{}]
     count, variable = host.gpus().count, host.VISIBLE_DEVICES[device][0]
@@ -150,6 +155,7 @@ def _line(value: object) -> bytes:
 
 
 def main() -> None:
+    """Judges the tasks that come on stdin, and answers each on stdout."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints
     first = json.loads(sys.stdin.buffer.readline())
@@ -157,7 +163,7 @@ def main() -> None:
         for line in sys.stdin.buffer:
             task = decode(Trial, json.loads(line))
             result = judge.judge(task.submission, task.stage)
-            out.write(_line(replace(result, id=task.id)))
+            out.write(_line(TrialDone(id=task.id, stage=task.stage, result=replace(result, id=task.id))))
             out.flush()
 
 

@@ -22,8 +22,7 @@ from harness.agents import score_view
 from harness.agents.candidates import read_all
 from harness.agents.journal import read_results
 from harness.agents.judge import Judge, Terms
-from harness.agents.many import many
-from harness.agents.population import How
+from harness.agents.many import How, many
 from harness.agents.result import Result
 from harness.agents.score import score_of
 from harness.cli import options, result_files
@@ -55,6 +54,7 @@ class EvalManyOrder(result_files.WithJson, options.Rewarded, options.Sandboxed, 
     check: bool = option(False, "test candidates on CPU ranks before they get to a GPU", "--check-on-cpu")
     patient: bool = option(False, "let candidates hang for as long as `eval` does, not 50 times the reference")
     jobs: int | None = option(None, "judge on N GPUs side by side (default: all)")
+    lanes: int | None = option(None, "test N candidates side by side (default: 4 where there are 32 or more)")
     quiet: bool = options.quiet("the summary")
 
 
