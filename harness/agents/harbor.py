@@ -214,7 +214,6 @@ def _archive(checkout: Checkout) -> bytes:
 
 
 def rewards_of(result: Result) -> dict[str, float]:
-    """The content of reward.json: the reward, and figures that a trainer may want beside it. All are numbers."""
     found = result.figures.speedup if result.figures else None
     return {
         "reward": result.reward.value,

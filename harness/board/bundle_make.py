@@ -91,7 +91,6 @@ def make(report: EvalReport, board: Board, given: Mapping[str, str], checkout: C
 
 
 def claim_of(report: EvalReport) -> Claim:
-    """The claim of the report: status, score, and speedup with its interval."""
     figures = report.figures
     ratio = figures.ratio if figures else None
     return Claim(

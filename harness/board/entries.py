@@ -331,5 +331,4 @@ def one_line(text: str) -> str:
 
 
 def short_file(entry: Judged) -> str:
-    """The file as it is shown beside its problem: without that problem's folder."""
     return entry.file.removeprefix(f"submissions/{entry.problem}/")

@@ -40,7 +40,6 @@ class AuditOrder(result_files.WithFiles):
 
 
 def run(order: AuditOrder, checkout: Checkout) -> Exit:
-    """`audit`: tries, shows each problem as it is done, then what it comes to."""
     check_seconds("--seconds", order.seconds)
     if not 0 < order.most < math.inf:
         raise UsageError(f"--most {order.most:g}: a number of GiB above 0 is needed")

@@ -47,7 +47,6 @@ class CompetitionOrder(
 
 
 def run(order: CompetitionOrder, checkout: Checkout) -> Exit:
-    """`competition`: lists the problems, or evaluates them, and exits with the first failure's code."""
     competition = read(order.competition)
     remember({one.name: order.competition.resolve().parent / one.directory for one in competition.problems}, checkout)
     chosen = _chosen(competition, order.only)

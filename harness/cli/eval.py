@@ -109,7 +109,6 @@ class EvalOrder(options.Rewarded, options.Recorded, options.Timed, RunOrder):
 
 
 def run(order: EvalOrder, checkout: Checkout) -> Exit:
-    """`eval`: the whole evaluation, recorded when it passed in leaderboard mode."""
     if order.tool != TORCH and order.mode != "profile":
         raise UsageError(f"--tool {order.tool}: only --mode profile takes a profiler; add it, or leave --tool out")
     if order.benchmark is not None and order.mode != "profile":

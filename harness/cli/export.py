@@ -118,7 +118,6 @@ def write_task(order: ExportOrder, checkout: Checkout) -> Exit:
 
 
 def write_traces(order: ExportOrder, checkout: Checkout) -> Exit:
-    """`export --trace`: a line for each benchmark of each run of the problem."""
     if order.problem is None:
         raise UsageError("--trace: name a definition's file: `export --trace definitions/gemm.json -o traces.jsonl`")
     problem = find(order.problem, checkout)
@@ -136,7 +135,6 @@ def write_traces(order: ExportOrder, checkout: Checkout) -> Exit:
 
 
 def write_harbor(order: ExportOrder, folder: Path, checkout: Checkout) -> Exit:
-    """`export --harbor`: a task for each problem, or for the one or the set that is named."""
     if order.leaderboards or order.format or order.out or order.folder:
         raise UsageError("--harbor writes tasks; leave --leaderboards, --format, --out and FOLDER out")
     device = order.device or host.gpus().device

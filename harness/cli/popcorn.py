@@ -222,7 +222,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(order: PopcornOrder, environ: Mapping[str, str], checkout: Checkout) -> tuple[Pairs, int]:
-    """Carries out what was asked: the results, whatever happens, and the exit code."""
     mode, words_are_true = order.mode, order.words_are_true or environ.get(STRINGS) == "1"
     specs: list[str] = []
     try:

@@ -59,7 +59,6 @@ def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> 
 
 
 def run(order: VerifyOrder, checkout: Checkout) -> Exit:
-    """`verify`: runs the entry's source again and puts the decision on the board."""
     check_launches(order.launches)
     settings.check_seconds("--seconds", order.seconds)
     path = checkout.leaderboard

@@ -126,7 +126,6 @@ def not_run(number: int, why: str) -> lifecycle.EvaluationFailed:
 
 
 def slim(entry: Entry) -> Entry:
-    """The entry without the fields for charts: the log has it for every submission."""
     cases = tuple(replace(case, series=(), rank_ends_us=()) for case in entry.cases)
     return replace(entry, cases=cases, peaks=None, phases_s={}, history=(), holds=())
 

@@ -228,7 +228,6 @@ def students_range(probability: float, count: int, freedom: int) -> float:
 
 
 def standard_error(ci: tuple[float, float]) -> float:
-    """The standard error of the logarithm, from a 95 % interval of the value."""
     return math.log(ci[1] / ci[0]) / 2 / statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 

@@ -64,7 +64,6 @@ def doctor(found: Readings) -> tuple[Finding, ...]:
 
 
 def short(findings: Sequence[Finding]) -> tuple[MachineState, ...]:
-    """The findings that a report keeps: each one that is warn or fail."""
     return tuple(part(one, MachineState) for one in findings if one.status in ("fail", "warn"))
 
 

@@ -57,7 +57,6 @@ def read_submission(path: Path, root: Path, lang: Literal["py", "cu"] = "py") ->
 
 
 def digest(source: str, modules: Iterable[Module]) -> str:
-    """The sha256 of a submission and its local modules, in this order, in hexadecimal."""
     sha256 = hashlib.sha256(source.encode())
     for module in modules:
         sha256.update(f"\0{module.name}\0{module.source}".encode())  # Python has no \0, so no two splits look alike

@@ -90,7 +90,6 @@ def _legend(found: Comparison) -> list[str]:
 
 
 def _test_cases(found: Comparison, fail_if: Sequence[str]) -> list[TestCase]:
-    """A case for every shape, and one for the summary, which fails where `fail_if` has its word."""
     suite, unit = f"{found.problem}.{found.suite}.compare", found.metric.words
     names, said = f"{found.b.name} against {found.a.name}", summary_text(found)
     failed = found.is_failed(fail_if)

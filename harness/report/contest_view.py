@@ -210,7 +210,6 @@ def _what(record: Record) -> str:
 
 # ---- standings -------------------------------------------------------------------------------------------------------
 def standings_document(found: Contest, shown: Standings, problem: str | None) -> Document:
-    """A table a problem and machine class: places, speedups, teams, and how far their entries are."""
     blocks: list[Block] = [
         Heading((UntrustedText(found.rules.name), Styled(f", {shown_time(shown.at)}{_headline(found, shown)}", "")))
     ]

@@ -12,7 +12,6 @@ from harness.report.document import Document, Table, UntrustedText, Words, prose
 
 
 def to_json(rows: Sequence[Row], apply: bool) -> dict[str, Any]:
-    """The object that --json writes: old and new judgement of each entry, or why it was left."""
     return {
         "schema": JSON_SCHEMA,
         "applied": apply,

@@ -184,7 +184,6 @@ def _pairs(cases: Sequence[CaseResult]) -> dict[str, str]:
 
 
 def _runs(row: Row, results: Json, score: float | None) -> list[Json]:
-    """The submission's run items, as `GET /user/submissions/<id>` has them."""
     made = []
     for key, one in results.items():
         run = one["run"]

@@ -122,7 +122,6 @@ class QueueWorker(threading.Thread):
             self.join(STOP_S)
 
     def run(self) -> None:
-        """Takes up and follows submissions until the service ends: the worker's thread."""
         recovered = False
         while not self._ending.is_set():
             try:
