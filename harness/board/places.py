@@ -113,11 +113,6 @@ def ranking(board: Board, group: Group, by: By = "speedup") -> tuple[Ranked, ...
     return _by_speedup(board, rows, sources, codes)
 
 
-def ranked(board: Board, group: Group) -> list[tuple[int, Entry]]:
-    """The group's entries, best first, each with the best place that it may have: 1, 2, 2, 4."""
-    return [(one.place.place, one.entry) for one in ranking(board, group)]
-
-
 def place_of(board: Board, entry: Entry, by: By = "speedup") -> Place:
     """The place of the board's entry of this identity; KeyError where there is none."""
     return {one.entry.identity: one.place for one in ranking(board, entry.group, by)}[entry.identity]
