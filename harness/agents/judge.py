@@ -100,8 +100,7 @@ class Judge:
             return self.refuse(error, submission=submission, **where)
 
     def judge_or_raise(self, submission: Submission, stage: Stage = "full") -> Result:
-        """The candidate's result in that stage. An error that is not its fault is tried once more, with nothing kept.
-        Raises HarnessError where that fails too."""
+        """The candidate's result. An error that is not its fault is raised after a second try."""
         try:
             return self._judged(submission, stage)
         except (UsageError, BadFileError):
@@ -148,8 +147,7 @@ class Judge:
         return self._settings[stage]
 
     def _impatient(self, made: Setting, stage: Stage) -> Setting:
-        """The setting with time limits derived from the reference's time. Raises HarnessError where the reference
-        fails."""
+        """The setting with limits by the reference's time. HarnessError where the reference fails."""
         share = max(1.0, self.terms.sharing / host.cores())  # of a core
         limit_s = share * max(LEAST_S, TIMES_REFERENCE * self._reference_s(made, stage))
         suite = replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, limit_s))
@@ -186,8 +184,7 @@ def _where(stage: Stage) -> Stage:
 
 
 def screening_of(made: Setting) -> Setting | None:
-    """The setting of the stage `screen`: the suite's own tests, and the quick shapes in the place of its benchmarks;
-    None where that would be no less."""
+    """The suite's own tests with the quick shapes as benchmarks; None where that would be no less."""
     if made.suite.name == QUICK or QUICK not in made.problem.suites:
         return None
     quick = made.problem.with_world_size(made.problem.suite(QUICK), made.world_size)

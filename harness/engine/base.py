@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from harness.core.errors import HarnessError
+from harness.core.errors import Exit, HarnessError
 
 FOLDER = "{job}"  # in a command: the job's folder
 RESULT = "result.json"  # in the job's folder: what came of it, written by the job
@@ -31,6 +31,12 @@ class EngineError(HarnessError):
 class UnavailableError(EngineError):
     """The engine takes no job now, whatever the job is: the cluster does not answer, or the disk is full. The same job
     may be submitted later."""
+
+
+class NotInstalledError(UnavailableError):
+    """This machine lacks the engine's commands."""
+
+    exit_code = Exit.USAGE
 
 
 @dataclass(frozen=True, kw_only=True)

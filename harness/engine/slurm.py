@@ -162,6 +162,8 @@ class SlurmEngine(JobFolders):
         fixed = ["--parsable", "--no-requeue", "--export=NIL", f"--chdir={folder}", "--signal=B:TERM@30"]
         try:
             told = self._run("sbatch", *fixed, *options, *self._settings.sbatch(), stdin=script)
+        except base.NotInstalledError:
+            raise
         except EngineError as error:
             raise error if self._answers() else base.UnavailableError(str(error)) from None
         return told.strip().partition(";")[0]
@@ -233,7 +235,7 @@ class SlurmEngine(JobFolders):
                 check=False,
             )
         except FileNotFoundError:
-            raise EngineError(
+            raise base.NotInstalledError(
                 f"{command}: not installed here; Debian and Ubuntu have it in slurm-client, and engine.yaml is for "
                 "machines that can submit to a cluster"
             ) from None
