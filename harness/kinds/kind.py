@@ -173,7 +173,28 @@ class Session:
         self.plan, self.progress = plan, progress
         self.phases_s: dict[str, float] = {}
         self.logs: dict[str, str] = {}
+        self.notes: list[Warning] = []
+        self.lacking: tuple[str, ...] = ()  # what this kernel does not give to confine the submission with
+        self.peak_memory_bytes: dict[str, int] = {}  # of a process on each side
+        self.device_model = ""  # what the device calls itself, where a process has told
         self.deadline = 0.0
+
+    @contextlib.contextmanager
+    def spending(self, name: str) -> Iterator[None]:
+        """The seconds within are the report's, under that name."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.count_s(name, time.monotonic() - began)
+
+    def count_s(self, name: str, seconds: float) -> None:
+        """These seconds are the report's, under that name."""
+        self.phases_s[name] = self.phases_s.get(name, 0.0) + seconds
+
+    def note(self, case: Case, text: str) -> None:
+        """What the reader of the report should know of the case."""
+        self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -187,12 +208,9 @@ class Session:
     def phase(self, phase: Phase) -> Iterator[None]:
         """Opens a phase, starts its deadline and counts its seconds."""
         self.progress.phase(phase.name)
-        began = time.monotonic()
-        self.deadline = began + phase.limit_s
-        try:
+        self.deadline = time.monotonic() + phase.limit_s
+        with self.spending(phase.name):
             yield
-        finally:
-            self.phases_s[phase.name] = time.monotonic() - began
 
     def check(self, case: Case) -> Verdicts | None:
         """Is the submission right in this case? Returns the verdicts where outputs were judged."""
@@ -230,9 +248,16 @@ class Session:
         """The report with what it needs beside the cases, once the session is closed: seconds of phases, this machine,
         logs, and the session's own warnings."""
         plan = self.plan
-        model = (gpu_names() or ("",))[0] if plan.device != "cpu" else ""
-        environment = host.environment(model, plan.world_size)
-        return replace(report, phases_s=self.phases_s, environment=environment, device_model=model, logs=self.logs)
+        model = self.device_model or ((gpu_names() or ("",))[0] if plan.device != "cpu" else "")
+        return replace(
+            report,
+            phases_s=self.phases_s,
+            environment=host.environment(model, plan.world_size, plan.nodes),
+            device_model=model,
+            logs=self.logs,
+            peak_memory_bytes=self.peak_memory_bytes,
+            warnings=(*(Warning(code="sandbox", values={"text": text}) for text in self.lacking), *self.notes),
+        )
 
 
 class SessionPool(Protocol):

@@ -24,7 +24,6 @@ from harness.core.metrics import THEIRS
 from harness.core.records import (
     Case,
     Crashed,
-    EvalReport,
     Failure,
     Measured,
     Mode,
@@ -122,7 +121,6 @@ class ExternalSession(Session):
         self.profiles: list[str] = []  # of those that were profiled
         self.at = 0
         self.logged: dict[str, str] = {}  # the log of each phase's last run, by the phase's name
-        self.validation: tuple[Warning, ...] = ()  # its verdict, once the submission has been ranked
         self.program: EvaluatorProgram
 
     @contextlib.contextmanager
@@ -171,7 +169,7 @@ class ExternalSession(Session):
             if mode == "leaderboard" and self.plan.task_problem.task.validation:
                 self.progress.phase("validation")
                 self._stage(self._files())
-                self.validation = (validated(self.plan.task_problem, self._staged, self.environ),)
+                self.notes.append(validated(self.plan.task_problem, self._staged, self.environ))
         yield
 
     def _runs(self, mode: EvalMode, phase: Phase) -> list[tuple[str, tuple[Params, ...]]]:
@@ -204,17 +202,12 @@ class ExternalSession(Session):
         name = self.logged.get(case.kind)
         return (name,) if name else ()
 
-    def completed(self, report: EvalReport) -> EvalReport:
-        """With the verdict of a validation as a note."""
-        return replace(super().completed(report), warnings=self.validation)
-
     def _run(self, mode: EvalMode, label: str, placed: tuple[Params, ...]) -> list[Outcome]:
         """One run of eval.py, and what became of each of its cases. Where one has failed, the run is made again with
         the folder's ref_kernel as the submission: if that fails too, the folder or the machine is to blame."""
-        began = time.monotonic()
         self.progress.phase(mode)
-        ran = self._ran(mode, placed, self.program.files)
-        self.phases_s[mode] = self.phases_s.get(mode, 0.0) + time.monotonic() - began
+        with self.spending(mode):
+            ran = self._ran(mode, placed, self.program.files)
         texts = {"stdout": ran.stdout, "stderr": ran.stderr}
         self.logs |= {f"{label} {name}": text for name, text in texts.items() if text}
         if mode == "profile":

@@ -28,13 +28,8 @@ PROFILED_STEPS = 4  # beyond the first token: traces of long generations are too
 class ModelSession(OpSession):
     """The groups of one evaluation: checks are an op's, measurements a model's."""
 
-    def measure(self, case: Case) -> Measured:
+    def measured_case(self, case: Case) -> Measured:
         """First tokens, whole generations, memory, and the share of own kernels."""
-        self.goes_on("measure")
-        with self.guarded():
-            return self._measured(case)
-
-    def _measured(self, case: Case) -> Measured:
         first_case = with_new(case, 1)
         first, whole = self.sampled(first_case), self.sampled(case)
         kernels: tuple[float | None, dict[str, float]] = None, {}

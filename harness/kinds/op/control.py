@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from harness.core.errors import HarnessError, UsageError
-from harness.core.records import Case, Crashed, Held, Raised, Submission, TimedOut
+from harness.core.records import Case, Crashed, Held, Measured, Raised, Submission, TimedOut, Verdicts
 from harness.judging import verdict
 from harness.kinds.kind import OpponentFailed, Phase, Progress, Session, SubmissionFailed, Then
 from harness.kinds.op import failures as op_failures
@@ -61,6 +61,24 @@ class Guarded(Session):
         """The case that was just checked goes on with that."""
         assert self.step is not None, "a case is checked first"
         self.step = replace(self.step, then=then)
+
+    def check(self, case: Case) -> Verdicts | None:
+        with self.guarded():
+            self.begin(case)
+            return self.checked_case(case)
+
+    def measure(self, case: Case) -> Measured:
+        self.goes_on("measure")
+        with self.guarded():
+            return self.measured_case(case)
+
+    def checked_case(self, case: Case) -> Verdicts | None:
+        """As Session.check, guarded."""
+        raise NotImplementedError
+
+    def measured_case(self, case: Case) -> Measured:
+        """As Session.measure, guarded."""
+        raise NotImplementedError
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:

@@ -40,7 +40,7 @@ from harness.kinds.op.peaks import CaseLimits
 from harness.kinds.op.plan import OpPlan, make_plan
 from harness.kinds.op.watch import MachineWatch
 from harness.kinds.phases import conditions
-from harness.machine import hardware, host
+from harness.machine import hardware
 from harness.nodes import start
 from harness.nodes.agent import has_own_network
 from harness.problems import shape_file
@@ -60,11 +60,8 @@ class OpSession(Launching):
 
     def __init__(self, plan: OpPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
-        self.device_model = ""
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
         self.limits: CaseLimits | None = None  # where the problem says what a call costs, once the device is known
-        self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
-        self.lacking: tuple[str, ...] = ()
         self.shortened: set[int] = set()  # the cases with fewer samples, since making or judging takes long
         self.judges_s = {MAKING: 0.0, JUDGING: 0.0}  # in all phases so far
 
@@ -81,7 +78,7 @@ class OpSession(Launching):
             self.launch = replace(staged, nodes=nodes)
             with contextlib.ExitStack() as self.launched:
                 self.start(self.zygotes)
-                self.phases_s["start"] = time.monotonic() - began
+                self.count_s("start", time.monotonic() - began)
                 try:
                     yield
                 finally:
@@ -92,7 +89,7 @@ class OpSession(Launching):
                     began = time.monotonic()
                     if self.zygotes is not None:
                         self.ranks.end(keep_zygotes=True)
-            self.phases_s["end"] = time.monotonic() - began
+            self.count_s("end", time.monotonic() - began)
 
     def files(self, role: wire.Role) -> dict[str, bytes]:
         """The files that are staged for a rank of that role, by name."""
@@ -155,20 +152,16 @@ class OpSession(Launching):
             calls.freeze(calls.baseline, calls.candidate)  # the answer says whether one ran when it was frozen before
             self.ranks.check_frozen(calls.deadline)
 
-    def check(self, case: Case) -> Verdicts | None:
+    def checked_case(self, case: Case) -> Verdicts | None:
         """A submission gets a new process group, and so does the reference where the case will be timed: connections
         that have carried much are faster than new ones."""
         calls = self.calls
-        with self.guarded():
-            self.begin(case)
-            calls.open(*(calls.both if case.is_timed else calls.in_order)("open", calls.at))
-            return op_check.check(calls, case, probe_all=self.checked == 1)
+        calls.open(*(calls.both if case.is_timed else calls.in_order)("open", calls.at))
+        return op_check.check(calls, case, probe_all=self.checked == 1)
 
-    def measure(self, case: Case) -> Measured:
+    def measured_case(self, case: Case) -> Measured:
         """Samples of every clock, every output verified."""
-        self.goes_on("measure")
-        with self.guarded():
-            return self.sampled(case)
+        return self.sampled(case)
 
     def measure_again(self, case: Case) -> Measured:
         """Samples of the ranked clock."""
@@ -220,36 +213,25 @@ class OpSession(Launching):
         return tuple(log_name("candidate", rank) for rank in range(self.plan.world_size))
 
     def completed(self, report: EvalReport) -> EvalReport:
-        plan = self.plan
-        lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
+        report, sampling = super().completed(report), self.watch.sampling
+        slow = _slow_judges(len(self.shortened), self.judges_s)
         return replace(
             report,
-            phases_s=self.phases_s,
-            environment=host.environment(self.device_model, plan.world_size, plan.nodes),
-            device_model=self.device_model,
             empty_call_samples_us=self.empty_call_samples_us,
             peaks=self.peaks,
             machine_state=self.watch.state,
-            gpu_sampling=self.watch.sampling,
-            peak_memory_bytes=self.peak_memory_bytes,
-            warnings=(
-                *warnings.of_sampling(self.watch.sampling),
-                *lacking,
-                *_spread(plan),
-                *_slow_judges(len(self.shortened), self.judges_s),
-            ),
-            logs=self.logs,
+            gpu_sampling=sampling,
+            warnings=(*warnings.of_sampling(sampling), *_spread(self.plan), *slow, *report.warnings),
         )
 
     @contextlib.contextmanager
     def _timed(self, name: str, seconds: float) -> Iterator[None]:
         self.progress.phase(name)
-        began = time.monotonic()
         self.calls.begin(seconds)
         try:
-            yield
+            with self.spending(name):
+                yield
         finally:
-            self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - began
             if not self.plan.is_control:
                 self.shortened |= self.calls.shortened
                 for what in self.judges_s:

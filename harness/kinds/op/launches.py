@@ -121,7 +121,7 @@ class Launching(Guarded):
                 group.ask(wire.ImportKernel(settings=settings), wire.Imported, calls.deadline)
             calls.open(calls.trusted, *groups)
             calls.freeze(*groups)
-        self.phases_s["launches"] = self.phases_s.get("launches", 0.0) + time.monotonic() - began
+        self.count_s("launches", time.monotonic() - began)
 
 
 def stage(launch: Launch, files: Callable[[wire.Role], dict[str, bytes]]) -> None:

@@ -6,13 +6,11 @@ benchmark_seconds allow, at least once, and against an opponent LEAST_RUNS times
 a seed of its own, which the variable SEED_VARIABLE tells.
 """
 
-import contextlib
 import os
 import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -25,16 +23,13 @@ from harness.core.records import (
     Bound,
     Case,
     Crashed,
-    EvalReport,
     Held,
     Measured,
     Series,
     Submission,
     TimedOut,
-    Warning,
     Wrong,
 )
-from harness.kinds import staging
 from harness.kinds.kind import (
     SECRET_BITS,
     Kind,
@@ -43,7 +38,6 @@ from harness.kinds.kind import (
     Phase,
     Plan,
     Progress,
-    Session,
     SubmissionFailed,
 )
 from harness.kinds.phases import conditions, phases, planned
@@ -57,41 +51,28 @@ SEED_VARIABLE = "KERNEL_EVAL_SEED"
 LEAST_RUNS = 3  # of either side, head to head
 
 
-class ProgramSession(Session):
+class ProgramSession(Workshop):
     """The runs of one evaluation, one at a time."""
-
-    plan: ProgramPlan
 
     def __init__(self, plan: ProgramPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
         self.task: TaskModule = load_task(plan.problem)
-        self.notes: list[Warning] = []
-        self.lacking: tuple[str, ...] = ()
-        self.peak_bytes: dict[str, int] = {}
         self.runs = 0
         self.instance: Instance | None = None
         self.first: dict[str, Judged] = {}  # the checked runs of the case at hand, by role
         self.sides: dict[str, BuiltProgram] = {}  # by role
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """With a folder for the programs, gone when the `with` ends."""
-        with staging.workplace(self.plan) as (self.folder, cache):
-            self.workshop = Workshop(self.plan, self.progress, self.folder, cache)
-            self.phases_s, self.logs = self.workshop.phases_s, self.workshop.logs
-            yield
-
     # ---- before the first case
 
     def prepare(self) -> None:
         """Builds what has to be built, or takes what was built of the same sources before."""
-        plan, shop = self.plan, self.workshop
-        self.sides["candidate"] = shop.side("candidate", plan.submission)
+        plan = self.plan
+        self.sides["candidate"] = self.side("candidate", plan.submission)
         if plan.opponent is None:
-            self.sides["baseline"] = shop.reference()
+            self.sides["baseline"] = self.reference()
             return
         try:
-            self.sides["baseline"] = shop.side("baseline", plan.opponent)
+            self.sides["baseline"] = self.side("baseline", plan.opponent)
         except SubmissionFailed as failed:
             raise OpponentFailed("build", cast(Crashed, failed.outcome)) from None
 
@@ -158,11 +139,6 @@ class ProgramSession(Session):
         """The log of the submission's last run on the case's instance."""
         return (_log_name("candidate", case),)
 
-    def completed(self, report: EvalReport) -> EvalReport:
-        lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
-        report = super().completed(report)
-        return replace(report, peak_memory_bytes=self.peak_bytes, warnings=(*self.notes, *lacking))
-
     # ---- one run
 
     def _has_time(self, case: Case, runs: int) -> bool:
@@ -197,25 +173,24 @@ class ProgramSession(Session):
         wall_s = _most_s(self.task, case)
         seed = self.plan.seed(role, self.runs)
         try:
-            ran = self.workshop.run(command, place, wall_s, {SEED_VARIABLE: str(seed)}, (given,), limit_s)
+            ran = self.run(command, place, wall_s, {SEED_VARIABLE: str(seed)}, (given,), limit_s)
         finally:
             shutil.rmtree(given, ignore_errors=True)
             shutil.rmtree(place, ignore_errors=True)
         if ran.stderr:
             self.logs[_log_name(role, case)] = ran.stderr
-        self.peak_bytes[role] = max(self.peak_bytes.get(role, 0), ran.peak_bytes)
+        self.peak_memory_bytes[role] = max(self.peak_memory_bytes.get(role, 0), ran.peak_bytes)
         self.lacking = ran.lacking
         found = judged(ran, instance, self.task, limit_s)
         if role == "candidate" and found.note:
-            self.notes.append(Warning(code="run", values={"case": case.label, "text": found.note}))
+            self.note(case, found.note)
         return found
 
     def _baseline_failed(self, case: Case, failed: Wrong) -> None:
         """Raises for an opponent, and notes of the reference, that it has no answer."""
         if self.plan.opponent is not None:
             raise OpponentFailed(f"{case.kind} {case.label}", failed)
-        note = f"the reference has none that is right: {failed.message}"
-        self.notes.append(Warning(code="run", values={"case": case.label, "text": note}))
+        self.note(case, f"the reference has none that is right: {failed.message}")
 
     def _measured(self, case: Case, own: list[Judged], other: list[Judged]) -> Measured:
         instance, limit_s = self._loaded(case), _limit_s(case)

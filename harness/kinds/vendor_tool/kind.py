@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.checkout import ROOT
@@ -19,7 +19,6 @@ from harness.core.files import read_text, write_files
 from harness.core.records import (
     Case,
     Crashed,
-    EvalReport,
     Failure,
     KernelFigures,
     OpTime,
@@ -61,7 +60,6 @@ class VendorSession(Session):
         self.tool: Tool = TOOLS[plan.tool]
         self.cases = 0
         self.found = Profile(ranks=(), trace_json="")
-        self.warnings: list[Warning] = []
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -94,18 +92,15 @@ class VendorSession(Session):
         number = [case for phase in self.plan.phases for case in phase.cases].index(case)
         return tuple(_log_name(number, rank) for rank in range(self.plan.world_size))
 
-    def completed(self, report: EvalReport) -> EvalReport:
-        return replace(super().completed(report), warnings=tuple(self.warnings))
-
     def _warn(self, case: Case, profiled: int, launches: int) -> None:
         """A warning that the tool left launches out; `launches` are the call's, 0 where they could not be counted."""
         if launches == profiled:
             return
         known: dict[str, str | int | float] = {"case": case.label, "tool": self.tool.program, "profiled": profiled}
         if launches < profiled:
-            self.warnings.append(Warning(code="launches_uncounted", values=known))
+            self.notes.append(Warning(code="launches_uncounted", values=known))
         else:
-            self.warnings.append(Warning(code="launches", values=known | {"left_out": launches - profiled}))
+            self.notes.append(Warning(code="launches", values=known | {"left_out": launches - profiled}))
 
     def _launches(self, case: Case, top: Path) -> int:
         """How many kernels a call of the case launches, by a run without the tool; 0 where that does not say."""
