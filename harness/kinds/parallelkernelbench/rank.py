@@ -24,6 +24,7 @@ from harness.kinds.benchmarks.rank_judging import (
     Right,
     close,
     device_of,
+    everywhere,
     flat,
     leaves_of,
     mapped,
@@ -177,18 +178,11 @@ def adapt(submission: Any) -> Any:
     return CalledSolution(solution)
 
 
-def agreed(flag: bool) -> bool:
-    """Whether it is so on every rank."""
-    flags: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(flags, flag)
-    return all(flags)
-
-
 class Reference(JudgedReference):
     """The problem's inputs, its reference, and what it says is right."""
 
     def __init__(self) -> None:
-        super().__init__(CalledSolution(importlib.import_module(MODULE).solution), agreed)
+        super().__init__(CalledSolution(importlib.import_module(MODULE).solution))
         self.fixed: list[bool] | None = None  # which tensors of an input are the same for every seed
         self.where: dict[str, Any] = {}  # the arguments of the input that was made last, without its seed
         self.level = 0  # of hardening
@@ -239,7 +233,7 @@ class Reference(JudgedReference):
 
     def is_judged(self, data: Any, other: Any) -> bool:
         """Whether the right results for two hardened inputs differ on some rank."""
-        judging = Judging(lambda inputs: self.right_value(data, inputs), agreed)
+        judging = Judging(lambda inputs: self.right_value(data, inputs))
         return self.depends(judging, judging.right(data["inputs"]), other)
 
     def exact_kernel(self, data: Any) -> Right:
@@ -251,5 +245,5 @@ class Reference(JudgedReference):
         right = self.right_value(data)
         passed, message = close(output, right, tolerance)
         weak = weakness(data["inputs"], right, tolerance)
-        is_weak = agreed(bool(weak))
+        is_weak = everywhere(bool(weak))
         return passed, (weak if is_weak else "") if passed else message
