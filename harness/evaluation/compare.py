@@ -33,16 +33,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from harness.core.decode import part
 from harness.core.errors import BadSubmissionError, Exit, HarnessError
 from harness.core.metrics import UNITS, Metric, Unit
-from harness.core.records import (
-    EvalReport,
-    Failure,
-    Params,
-    Series,
-    Submission,
-    Warning,
-)
+from harness.core.records import EvalReport, Failure, Params, Series, Submission, Warning
 from harness.core.stats import CONFIDENCE, LaunchNoise, ratios_of, values_of
 from harness.core.words import clean, clean_line
 from harness.evaluation.evaluate import evaluate
@@ -296,16 +290,14 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
         )
         for result, measured in verdict.measured_cases(report)
     ]
-    return Comparison(
+    return part(
+        report,
+        Comparison,
         metric=metric_of(report),
         how="paired",
-        problem=report.problem,
-        suite=report.suite,
-        device=report.device,
-        world_size=report.world_size,
         margin=margin,
-        a=Side(name=a.name, sha256=a.sha256),
-        b=Side(name=b.name, sha256=b.sha256),
+        a=part(a, Side),
+        b=part(b, Side),
         rows=tuple(rows),
         warnings=(*report.warnings, *same_text(a, b), *part_of_score(report)),
         launches=tuple(values_of([ratios_of(measured.ranked) for _, measured in verdict.measured_cases(report)])),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from harness.board.entries import Board
 from harness.board.places import MACHINES, noise_of
+from harness.core.decode import part
 from harness.core.errors import UsageError
 from harness.core.records import CaseResult, EvalReport, Measured, Param, Params, Warning
 from harness.evaluation import compare
@@ -64,16 +65,14 @@ def recorded(a: EvalReport, b: EvalReport, margin: float, board: Board | None = 
         )
         for (result, one, other), reference in zip(pairs, references, strict=True)
     ]
-    return Comparison(
+    return part(
+        a,
+        Comparison,
         metric=compare.metric_of(a),
         how="unpaired",
-        problem=a.problem,
-        suite=a.suite,
-        device=a.device,
-        world_size=a.world_size,
         margin=margin,
-        a=Side(name=a.submission.name, sha256=a.submission.sha256, run_id=a.run_id),
-        b=Side(name=b.submission.name, sha256=b.submission.sha256, run_id=b.run_id),
+        a=part(a.submission, Side, run_id=a.run_id),
+        b=part(b.submission, Side, run_id=b.run_id),
         rows=tuple(rows),
         warnings=(*warnings, *compare.same_text(a.submission, b.submission), *compare.part_of_score(a)),
         noise=noise_of(board or Board(), a.problem, machine_class, a.device),

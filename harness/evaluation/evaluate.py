@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import get_args
 
+from harness.core.decode import part
 from harness.core.records import (
     Case,
     CaseResult,
@@ -103,25 +104,19 @@ def new_run_id(started: datetime) -> str:
 
 
 def _report(plan: Plan, started: datetime, results: tuple[CaseResult, ...], session: Session) -> EvalReport:
-    report = EvalReport(
+    report = part(
+        plan,
+        EvalReport,
         run_id=new_run_id(started),
         started_at=started.isoformat(timespec="seconds"),
         problem=plan.problem.name,
-        submission=plan.submission,
-        author=plan.author,
-        device=plan.device,
-        world_size=plan.world_size,
         suite=plan.suite_name,
-        mode=plan.mode,
-        ranking_by=plan.ranking_by,
         results=results,
         empty_call_samples_us={},
         peaks=None,
         environment=None,
         phases_s={},
         secret_seed=plan.secret,
-        checker=plan.checker,
-        confined=plan.confined,
         data=plan.data_sha256,
     )
     report = session.completed(report)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import UsageError
 from harness.core.records import Warning
 from harness.kinds import registry
@@ -97,12 +98,13 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
     evaluator: Evaluator = asked.evaluator or ("theirs" if problem.only_theirs else "ours")
     if asked.benchmark is not None:
         suite = with_benchmark(suite, asked.benchmark, evaluator)
-    data = own_data(asked, problem)
     if asked.seed is not None and evaluator == "ours":
         raise UsageError(f"--seed {asked.seed}: only --eval theirs takes it; our ranks draw fresh seeds in every run")
     if asked.evaluator is None and problem.only_theirs:
         notes += (Warning(code="only_theirs", values={"why": problem.only_theirs}),)
-    return Setting(
+    return part(
+        asked,
+        Setting,
         problem=problem,
         suite=suite,
         device=device,
@@ -111,11 +113,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         is_cpu_asked=asked.device == "cpu",
         evaluator=evaluator,
         evaluator_seed=asked.seed,
-        tool=asked.tool,
-        launch_count=asked.launch_count,
-        confined=asked.confined,
-        data=data,
-        nodes=asked.nodes,
+        data=own_data(asked, problem),
         launches=launches,
         notes=notes,
     )

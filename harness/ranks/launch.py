@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from harness.core.decode import part
 from harness.core.errors import HarnessError
 from harness.process import cgroup, sandbox
 from harness.ranks import failure, wire, zygote_messages
@@ -96,24 +97,18 @@ class Launch:
     def order(self, role: wire.Role, rank: int, groups: tuple[str, ...] = ()) -> wire.RankOrder:
         """The order that starts this rank."""
         is_judge = role == "trusted"
-        return wire.RankOrder(
+        return part(
+            self,
+            wire.RankOrder,
             group=self.names[role],
             rank=rank,
-            world_size=self.world_size,
-            local_size=self.local_size,
-            device=self.device,
-            threads=self.threads,
             cores=self.cores[rank % self.local_size] if self.cores else (),
-            spin=self.spin,
             workdir=str(self.workdir(role, rank)),
             cache=str(self.caches.get(role, self.folder / self.names[role] / "cache")),
             hidden=tuple(map(str, self.hidden if is_judge else dict.fromkeys((*self.hidden, *self.judges)))),
             shown=tuple(map(str, self.judges)) if is_judge else (),
             program=self.judge if is_judge else wire.UNTRUSTED,
             judged=role in self.judged,
-            cuda_is_cpu=self.cuda_is_cpu,
-            confined=self.confined,
-            kept_bytes=self.kept_bytes,
             groups=groups,
         )
 

@@ -14,19 +14,11 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import UsageError
 from harness.core.files import remove
 from harness.core.machine_records import Peaks
-from harness.core.records import (
-    Bound,
-    Case,
-    EvalReport,
-    Measured,
-    Profile,
-    Submission,
-    Verdicts,
-    Warning,
-)
+from harness.core.records import Bound, Case, EvalReport, Measured, Profile, Submission, Verdicts, Warning
 from harness.judging import warnings
 from harness.kinds import staging
 from harness.kinds.checkers import CHECKERS
@@ -313,22 +305,17 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place:
     top = place or Path(tempfile.mkdtemp(prefix="kernel-eval-"))
     held = contextlib.ExitStack()
     try:
-        launch = Launch(
-            world_size=plan.world_size,
-            device=plan.device,
-            threads=plan.threads,
-            cores=plan.cores,
-            spin=plan.spin,
+        launch = part(
+            plan,
+            Launch,
             folder=top,
+            nodes=(),
             caches=_caches(plan),
             # The judges' and the opponent's files too.
             hidden=staging.hidden(plan.problem.root, top),
             judges=plan.hidden,
             judge=CHECKERS[plan.problem.checker].trusted,
             judged=("candidate", "baseline") if judges_baseline else ("candidate",),
-            cuda_is_cpu=plan.cuda_is_cpu,
-            confined=plan.confined,
-            kept_bytes=plan.kept_bytes,
             idle_s=plan.idle_s if plan.device == "cpu" else None,
         )
         for cache in launch.caches.values():
