@@ -316,7 +316,6 @@ def metric_of(run: EvalReport) -> Metric:
 
 
 def same_text(a: Submission, b: Submission) -> tuple[Warning, ...]:
-    """The warning that A is B."""
     return (Warning(code="same_text"),) if a.sha256 == b.sha256 else ()
 
 

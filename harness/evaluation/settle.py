@@ -88,7 +88,6 @@ class RoundsTally:
     looks: int
 
     def plus(self, meetings: Sequence[Meeting]) -> "RoundsTally":
-        """The tally with further complete rounds."""
         count = len(self.logs)
         rounds = self.rounds + len(meetings) // math.comb(count, 2)
         sums = [log * count * self.rounds for log in self.logs]

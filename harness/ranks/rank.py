@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from harness.process.child import signal_name
+from harness.process.child import end_text
 from harness.ranks import channel, wire
 from harness.ranks.logs import LogPipe
 
@@ -118,6 +118,4 @@ def exit_text(code: int) -> str:
     """A process's end in words; `code` as subprocess has it."""
     if code == -signal.SIGKILL:
         return "was killed by SIGKILL (often the kernel's answer to running out of memory)"
-    if code < 0:
-        return f"was killed by {signal_name(-code)}"
-    return f"exited with code {code} in the middle of the evaluation"
+    return end_text(code) + (" in the middle of the evaluation" if code >= 0 else "")

@@ -10,7 +10,7 @@ from factories import GEMM_BENCHMARKS, case, timed
 
 from harness.core.records import Case, CaseResult, Failure, Held, Measured, Raised
 from harness.evaluation.controls import CASES, FEWEST, PAIRS, REUSED, Controls, controlled
-from harness.kinds.kind import Phase, SubmissionFailed
+from harness.kinds.kind import Phase, Progress, SubmissionFailed
 
 RAISED = Raised(rank=0, message="no", traceback="")
 
@@ -20,6 +20,8 @@ class Played:
     submission."""
 
     def __init__(self, alone: Sequence[float | Failure], beside: Sequence[float | Failure] = ()) -> None:
+        self.plan: Any = None
+        self.progress = Progress()
         self.left = {True: list(alone), False: list(beside)}
         self.launches: list[bool] = []
         self.now: float | Failure = 1.0
@@ -42,10 +44,9 @@ def judged(session: Played, beside: float, controls: Controls | None = None) -> 
     """What becomes of three cases whose reference took `beside` times as long as it should."""
     cases = tuple(case(params) for params in GEMM_BENCHMARKS)
     phase = Phase(name="benchmark", cases=cases, limit_s=1.0, then="measure")
-    plan: Any = SimpleNamespace(phases=(phase,))
-    progress: Any = SimpleNamespace(case=lambda *arguments: None)
+    session.plan = SimpleNamespace(phases=(phase,))
     results = [CaseResult(case=one, outcome=timed(ref_us=2000.0 * beside)) for one in cases]
-    return controlled(plan, session, progress, results, controls)  # type: ignore[arg-type]
+    return controlled(session, results, controls)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("beside", [0.5, 1.0, 1.04])

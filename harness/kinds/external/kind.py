@@ -50,7 +50,7 @@ from harness.kinds.phases import conditions, planned
 from harness.machine import host
 from harness.problems.problem import Problem
 from harness.process import compile_cache, cuda_shim_site
-from harness.process.child import run_child, signal_name
+from harness.process.child import end_text, run_child
 
 EvalMode = Literal["test", "benchmark", "leaderboard", "profile"]
 # What eval.py is run in for a phase of each of our modes.
@@ -194,7 +194,6 @@ class ExternalSession(Session):
         return outcome
 
     def profile(self, case: Case) -> Profile:
-        """eval.py's profile is a text."""
         return Profile(ranks=(), trace_json="", text=self.profiles[self.at - 1])
 
     def logs_of(self, case: Case) -> tuple[str, ...]:
@@ -238,7 +237,6 @@ class ExternalSession(Session):
         return limits.get(mode, suite.benchmark_timeout_s)
 
     def _ran(self, mode: EvalMode, placed: tuple[Params, ...], files: Mapping[str, bytes]) -> EvaluatorRun:
-        """One run of the program with these files."""
         self._stage(files)
         cases = self.folder / "cases.txt"
         cases.write_text(cases_text(placed), encoding="utf-8")
@@ -265,7 +263,6 @@ class ExternalSession(Session):
         return self.folder / "staged"
 
     def _files(self) -> dict[str, bytes]:
-        """The problem's files and the submission's, by their names."""
         problem = self.plan.task_problem
         return problem.staged() | staging.files_of(problem, self.plan.submission)
 
@@ -393,6 +390,5 @@ def _ended(phase: EvalMode, ran: EvaluatorRun, limit_s: float) -> Wrong | Crashe
         return Wrong(message=f"{ran.name} ended without the line `check: pass`, or without a result of every case")
     if ran.code == 112:
         return Wrong(message=f"{ran.name} exited with 112: {EXITS[112]}")
-    name = f"was killed by {signal_name(-ran.code)}" if ran.code < 0 else f"exited with code {ran.code}"
     why = f": {error or EXITS[ran.code]}" if error or ran.code in EXITS else ""
-    return Crashed(rank=0, message=f"{ran.name} {name}{why}", log_tail=ran.stderr[-TAIL_CHARS:])
+    return Crashed(rank=0, message=f"{ran.name} {end_text(ran.code)}{why}", log_tail=ran.stderr[-TAIL_CHARS:])

@@ -34,7 +34,7 @@ from harness.kinds import staging
 from harness.kinds.kind import Kind, Order, Plan, Progress, Session, SubmissionFailed
 from harness.kinds.phases import planned
 from harness.process import profilers
-from harness.process.child import Ended, run_child, signal_name
+from harness.process.child import Ended, end_text, run_child
 from harness.process.profiler_tool import Tool
 from harness.process.profilers import TOOLS, ProfilerJob, Said
 from harness.ranks.launch import free_port
@@ -84,11 +84,9 @@ class VendorSession(Session):
             self._warn(case, profiled, self._launches(case, top / "counted"))
 
     def profile(self, case: Case) -> Profile:
-        """The profile of the case that was just checked."""
         return self.found
 
     def logs_of(self, case: Case) -> tuple[str, ...]:
-        """The logs of the processes that profiled the case."""
         number = [case for phase in self.plan.phases for case in phase.cases].index(case)
         return tuple(_log_name(number, rank) for rank in range(self.plan.world_size))
 
@@ -125,7 +123,6 @@ class VendorSession(Session):
             return runs, list(pool.map(ended, runs))
 
     def _stage(self, case: Case, rank: int, top: Path, port: int, counts: bool) -> Path:
-        """The folder of a rank."""
         plan, run = self.plan, top / str(rank)
         (run / REPORT).mkdir(parents=True)
         write_files(run / WORK, plan.problem.staged() | staging.files_of(plan.problem, plan.submission))
@@ -160,8 +157,8 @@ class VendorSession(Session):
             said = decode(Said, json.loads(read_text(run / WORK / profilers.RESULT)))
         except (OSError, ValueError, DecodeError):
             self._complain(printed)
-            how = f"was killed by {signal_name(-ended.code)}" if ended.code < 0 else f"exited with code {ended.code}"
-            return Crashed(rank=rank, message=f"under {plan.tool} the process {how}", log_tail=printed[-TAIL_CHARS:])
+            message = f"under {plan.tool} the process {end_text(ended.code)}"
+            return Crashed(rank=rank, message=message, log_tail=printed[-TAIL_CHARS:])
         if said.raised:
             return Raised(rank=rank, message=said.raised, traceback=said.traceback)
         if said.wrong:
