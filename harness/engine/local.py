@@ -130,7 +130,6 @@ def _reaped(process: "subprocess.Popen[bytes]") -> int:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends it with all that it started."""
     end_tree(process.pid, END_S)
     _reaped(process)
 

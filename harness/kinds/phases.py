@@ -22,7 +22,6 @@ PHASES: dict[Mode, tuple[Literal["test", "benchmark", "profile"], ...]] = {
 
 
 def phases(suite: Suite, mode: Mode) -> tuple[Phase, ...]:
-    """The phases of a mode, on the cases of a suite."""
     profiled = tuple(replace(case, kind="profile") for case in suite.benchmarks)
     limit_s = suite.ranked_timeout_s if mode == "leaderboard" else suite.benchmark_timeout_s
     known = {

@@ -76,7 +76,6 @@ def find(name: str, checkout: Checkout) -> Problem:
 
 
 def is_problem(path: Path) -> bool:
-    """Whether that file or folder is a problem of some kind."""
     return _claiming(path) is not None
 
 

@@ -19,7 +19,6 @@ FAILED_LOG = "failed.log"  # in runs/: what the last evaluation printed that had
 
 
 def files_of(problem: Problem, submission: Submission) -> dict[str, bytes]:
-    """A submission's files by their names in a staged folder."""
     files = problem.staged_submission(submission.source)
     if submission.modules:
         files["common/__init__.py"] = b""  # without it any installed package `common` would come first

@@ -119,7 +119,6 @@ class Agent(Relay):
                 self.hub.send(FrameKind.PACKET, number, packet)
 
     def end(self) -> None:
-        """Ends the zygotes, and all below them."""
         self.zygotes.end(lambda: True, lambda: time.sleep(0.01))
         self.zygotes.close()
 

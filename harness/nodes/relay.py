@@ -28,7 +28,6 @@ MORE_BYTES = 1 << 20  # that a file may have beyond its output: alignment and de
 
 
 def number_of(group: wire.GroupName, rank: int, world_size: int) -> int:
-    """A rank's number in frames."""
     return GROUPS.index(group) * world_size + rank
 
 

@@ -40,7 +40,6 @@ class Gates:
     idle: bool = False
 
     def of(self, rank: int) -> Sequence[int]:
-        """The files that this rank gets."""
         return [self.files[rank]] if self.files else ()
 
 

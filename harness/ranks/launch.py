@@ -91,11 +91,9 @@ class Launch:
         return self.folder / self.names[role] / str(rank)
 
     def workdirs(self, role: wire.Role) -> list[Path]:
-        """The folders of all ranks of that role."""
         return [self.workdir(role, rank) for rank in range(self.world_size)]
 
     def order(self, role: wire.Role, rank: int, groups: tuple[str, ...] = ()) -> wire.RankOrder:
-        """The order that starts this rank."""
         is_judge = role == "trusted"
         return part(
             self,
@@ -114,7 +112,6 @@ class Launch:
 
 
 def log_name(role: wire.Role, rank: int) -> str:
-    """The name of a rank's log in reports."""
     return f"{role} rank {rank}"
 
 
@@ -179,7 +176,6 @@ class Ranks:
             raise HarnessError(f"{NO_ANSWER}. {ASKS}")
 
     def all_ranks(self) -> list[Rank]:
-        """The ranks of all groups."""
         return [rank for role in ROLES for rank in self.ranks[role]]
 
     def pids(self) -> list[int]:
@@ -193,14 +189,12 @@ class Ranks:
         return {log_name(rank.role, rank.rank): rank.log.text() for rank in self.all_ranks() if rank.log.tail}
 
     def freeze(self, role: wire.Role) -> None:
-        """Has all processes of the group stopped."""
         if role not in self.frozen:
             self.freezes += 1
             self.frozen[role] = self.freezing[role] = self.freezes
             self._tell(role, "freeze", self.freezes)
 
     def thaw(self, role: wire.Role) -> None:
-        """Continues the processes of that role's group."""
         if role in self.frozen:
             del self.frozen[role]
             self.freezing.pop(role, None)

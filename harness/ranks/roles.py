@@ -89,7 +89,6 @@ class Untrusted(Program):
 
 
 def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
-    """The life of a rank's process."""
     if order.cores:
         os.sched_setaffinity(0, order.cores)
     faulthandler.enable()

@@ -250,7 +250,6 @@ class Trusted(Program):
         return replace(verified, verdicts=Verdicts(strict=bounded(verdicts.strict), gpumode=bounded(verdicts.gpumode)))
 
     def expected(self, index: int) -> Any:
-        """The right result for that input."""
         if self.known is None or self.known[0] != index:
             self.known = None  # first, so that two never need memory at once
             self.known = (index, self.right_result(self.made[index]))

@@ -66,7 +66,6 @@ GONE = (BrokenPipeError, ConnectionResetError)  # the process at the other end o
 
 
 def sweep() -> None:
-    """Kills and reaps every descendant of this process."""
     deadline = time.monotonic() + SWEEP_S
     while (below := descendants(os.getpid())) and time.monotonic() < deadline:
         for pid in below:
@@ -248,7 +247,6 @@ def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Makes this process end when its parent does."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() not in (parent, 0):  # it died before the line above; 0: it is outside of this PID namespace
         os._exit(1)

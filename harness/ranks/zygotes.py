@@ -106,7 +106,6 @@ class Zygotes:
             process.wait()
 
     def close(self) -> None:
-        """Closes the sockets and the log."""
         for control in self.each_control():
             control.close()
         self.controls = {}

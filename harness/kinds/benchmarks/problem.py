@@ -63,7 +63,6 @@ class BenchmarkProblem(Problem):
         return re.sub(rf"\b{self.theirs}\b", self.entry, text) if self.theirs != self.entry else text
 
     def mentions(self, word: str) -> bool:
-        """Whether the problem's own file has that word."""
         return word.encode() in self.files[self.needed[0]]
 
     @property

@@ -74,7 +74,6 @@ def is_right(output: Any, right: Any) -> bool:
 
 
 def audited(order: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """What every cheat comes to."""
     reference, world_size, params = importlib.import_module("reference"), order["world_size"], order["params"]
 
     def made(seed: int) -> Any:
@@ -124,7 +123,6 @@ def shrunk(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def call_s(reference: Any, order: Mapping[str, Any], params: Mapping[str, Any]) -> float:
-    """The seconds that the reference takes for such a case."""
     data = reference.generate_input(0, 1, order["seed"], **params)
     began = time.monotonic()
     reference.ref_kernel(data)
@@ -132,7 +130,6 @@ def call_s(reference: Any, order: Mapping[str, Any], params: Mapping[str, Any]) 
 
 
 def main() -> None:
-    """Runs the order on as many ranks as it says."""
     order = json.loads(sys.argv[1])
     order["params"] = {key: tuple(one) if isinstance(one, list) else one for key, one in order["params"].items()}
     sys.path.insert(0, os.getcwd())

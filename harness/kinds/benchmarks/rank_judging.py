@@ -308,7 +308,6 @@ def is_same(right: Right, others: Sequence[Tensor]) -> bool:
 
 
 def are_finite(values: Sequence[Tensor]) -> bool:
-    """Whether no number is NaN or infinite."""
     return all(bool(torch.isfinite(value).all()) for value in values if value.is_floating_point())
 
 
@@ -353,7 +352,6 @@ def weakness(inputs: Any, right: Any, tolerance: Callable[[torch.dtype], float])
 
 
 def device_of(data: Any) -> torch.device:
-    """Where the call's input is."""
     kind: str = data["device"]
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 

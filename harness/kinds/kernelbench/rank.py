@@ -49,7 +49,6 @@ def tolerance(dtype: torch.dtype) -> float:
 
 
 def problem() -> Any:
-    """The problem's module."""
     return importlib.import_module(MODULE)
 
 
@@ -188,7 +187,6 @@ class CalledModel:
         self.model: Repeatable
 
     def of(self, data: Any) -> Repeatable:
-        """The model for that input."""
         seed, is_varied = data["weights"], data["is_varied"]
         if self.made_from != (seed, is_varied):
             self.made_from = None

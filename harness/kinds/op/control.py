@@ -48,11 +48,9 @@ class Guarded(Session):
         self.checked = 0  # cases
 
     def control_plan(self, opponent: Submission | None) -> OpPlan:
-        """The plan with the reference in the submission's place."""
         return replace(self.plan, is_control=True, opponent=opponent)
 
     def begin(self, case: Case) -> None:
-        """Notes that the case is the next one."""
         self.calls.at = self.checked
         self.step = Step(phase=self.phase_now, case=case, at=self.checked, inputs_timed=self.calls.inputs_timed)
         self.checked += 1

@@ -35,7 +35,6 @@ class Deadline:
 
     @contextlib.contextmanager
     def spent_on(self, what: str) -> Iterator[None]:
-        """The time within was spent on that."""
         began_s = self._clock()
         try:
             yield
@@ -46,7 +45,6 @@ class Deadline:
                 self.at_s = min(self.at_s + took_s, self.last_s)
 
     def spent_s(self, what: str) -> float:
-        """How long that took so far."""
         return self._spent_s.get(what, 0.0)
 
     def told(self) -> str:
@@ -106,7 +104,6 @@ class Groups:
         return max(0.0, self.phase.last_s - time.monotonic()) / max(1, cases - self.at)
 
     def begin(self, limit_s: float) -> None:
-        """Begins a phase of at most `limit_s` seconds."""
         self.phase = Deadline(limit_s, CHECKERS[self.plan.checker].longest)
 
     def open(self, *groups: Group) -> None:
@@ -129,11 +126,9 @@ class Groups:
         self.has_read = self.has_read or group is self.candidate or self.plan.opponent is not None
 
     def is_judged(self, group: Group) -> bool:
-        """Whether the group's outputs are judged."""
         return group in self.rivals or CHECKERS[self.plan.checker].judges_baseline
 
     def name_of(self, group: Group) -> str:
-        """The name of that group in messages."""
         return {self.candidate: "the submission", self.baseline: self.plan.baseline_name}.get(group, "trusted ranks")
 
     def freeze(self, *groups: Group) -> None:

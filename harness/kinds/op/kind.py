@@ -25,7 +25,7 @@ from harness.kinds.checkers import CHECKERS
 from harness.kinds.kind import Kind, Order, Phase, Plan, Progress, Session, SubmissionFailed
 from harness.kinds.op import check as op_check
 from harness.kinds.op import measure as op_measure
-from harness.kinds.op.calls import Calls, empty_samples_us
+from harness.kinds.op.calls import empty_samples_us
 from harness.kinds.op.groups import JUDGING, MAKING
 from harness.kinds.op.launches import Launching, stage
 from harness.kinds.op.peaks import CaseLimits
@@ -40,7 +40,6 @@ from harness.problems.problem import Problem
 from harness.problems.reference_copy import is_reference
 from harness.process import compile_cache
 from harness.ranks import wire
-from harness.ranks.group import Group
 from harness.ranks.launch import START_S, Launch, log_name
 from harness.ranks.zygotes import OTHERS
 
@@ -59,7 +58,6 @@ class OpSession(Launching):
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """A context in which the ranks run."""
         began, plan = time.monotonic(), self.plan
         self.progress.phase("start")
         self.watch = MachineWatch(plan)
@@ -84,7 +82,6 @@ class OpSession(Launching):
             self.count_s("end", time.monotonic() - began)
 
     def files(self, role: wire.Role) -> dict[str, bytes]:
-        """The files that are staged for a rank of that role, by name."""
         problem, entry = self.plan.problem, _entry(self.plan, role)
         return problem.staged() | (staging.files_of(problem, entry) if entry else {})
 
@@ -109,7 +106,8 @@ class OpSession(Launching):
                     calls.open(groups.pop(0))
                     self.progress.phase("peaks of this machine")
                     self.limits.measure(calls)
-        if compiling := _compiling(calls):
+        compiles = {role: compile_cache.compiles(entry) for role in OTHERS if (entry := _entry(self.plan, role))}
+        if compiling := [group for group in calls.both("compile") if compiles.get(group.role)]:
             try:
                 with self._timed("compile", compile_cache.COMPILE_S):
                     self.has_run = True
@@ -120,7 +118,7 @@ class OpSession(Launching):
                     self.logs["compile"] = printed  # by compilers
         with self._timed("import", min(START_S, self.plan.import_s or START_S)):
             for group in calls.both("import"):
-                self.has_run = self.has_run or _entries(calls)[group] is not None
+                self.has_run = self.has_run or _entry(self.plan, group.role) is not None
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
             calls.open(*groups)
         calls.freeze(calls.baseline, calls.candidate)
@@ -267,18 +265,6 @@ class OpKind(Kind):
         """Whether the submission has the reference's text."""
         text = problem.staged().get("reference.py", b"").decode(errors="replace")
         return is_reference(submission.source, text)
-
-
-def _entries(calls: Calls) -> dict[Group, Submission | None]:
-    """The submissions that baseline and candidate run, None for the reference."""
-    return {calls.baseline: _entry(calls.plan, "baseline"), calls.candidate: _entry(calls.plan, "candidate")}
-
-
-def _compiling(calls: Calls) -> list[Group]:
-    """The groups whose kernels are to be compiled."""
-    entries = _entries(calls)
-    groups = calls.both("compile")
-    return [group for group in groups if (entry := entries[group]) is not None and compile_cache.compiles(entry)]
 
 
 def _spread(plan: Plan) -> tuple[Warning, ...]:

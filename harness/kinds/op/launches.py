@@ -125,7 +125,6 @@ class Launching(Guarded):
 
 
 def stage(launch: Launch, files: Callable[[wire.Role], dict[str, bytes]]) -> None:
-    """Writes the files of every rank of every role."""
     for role in ROLES:
         staged = files(role)
         for rank in range(launch.world_size):

@@ -18,8 +18,7 @@ from harness.core.stats import median
 from harness.judging.figures import case_figures
 from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op.calls import Calls
-from harness.kinds.op.check import expect_right, probe_s
-from harness.kinds.op.probe import Probe
+from harness.kinds.op.check import Probe, expect_right, probe_s
 from harness.kinds.op.stepped import Stepping
 from harness.kinds.op.traffic import TrafficCount
 from harness.ranks import clocks, credibility, trace, wire
@@ -150,7 +149,6 @@ def _block(
     probe: Probe,
     traffic: TrafficCount,
 ) -> None:
-    """One block of samples on one clock."""
     turns = clocks.turns(budget, clock, samples.count(clock))
     flipped = len(calls.rivals) > 1 and probe.secret("first") % 2 == 1
     late = probe.due(samples.count(clock), budget.block) if clock == samples.ranked else None

@@ -23,7 +23,6 @@ class CaseLimits:
         self._may_be_low = hardware.match(self._model) is None
 
     def measure(self, calls: Calls) -> Peaks:
-        """Measures the machine's peaks now."""
         self.peaks = measured(calls, self._model, self._load_per_core)
         return self.peaks
 

@@ -35,7 +35,6 @@ class OpPool:
 
     @contextlib.contextmanager
     def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """A session on the pool's zygotes."""
         assert isinstance(plan, OpPlan)
         if plan.nodes > 1:
             raise UsageError(f"--nodes {plan.nodes}: many candidates are evaluated on one machine; leave --nodes out")
@@ -51,7 +50,6 @@ class OpPool:
             raise
 
     def end(self) -> None:
-        """Ends the zygotes and removes their folder."""
         zygotes, folder = self._zygotes, self._folder
         self._zygotes = self._folder = None
         if zygotes is not None and zygotes.is_open:

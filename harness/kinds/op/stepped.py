@@ -11,8 +11,7 @@ from functools import partial
 from harness.core.errors import HarnessError
 from harness.core.records import Case, Failure
 from harness.kinds.op.calls import Calls
-from harness.kinds.op.check import expect_right, first_wrong
-from harness.kinds.op.probe import Probe
+from harness.kinds.op.check import Probe, expect_right, first_wrong
 from harness.kinds.op.traffic import TrafficCount
 from harness.ranks import clocks, failure, wire
 from harness.ranks.device_witness import DeviceWitness

@@ -237,7 +237,6 @@ class Reference(JudgedReference):
         return self.depends(judging, judging.right(data["inputs"]), other)
 
     def exact_kernel(self, data: Any) -> Right:
-        """What is right."""
         return self.judging_of(data["hardened"], data).right(data["inputs"])
 
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:

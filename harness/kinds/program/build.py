@@ -60,7 +60,6 @@ class Workshop(Session):
             yield
 
     def reference(self) -> BuiltProgram:
-        """The problem's own solver, staged."""
         files = self.folder / "reference"
         write_files(files, self.plan.problem.staged())
         return BuiltProgram(name="reference", files=files, command=(sys.executable, REFERENCE))

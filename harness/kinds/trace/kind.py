@@ -183,7 +183,6 @@ def _named(workloads: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any
 
 
 def _rooted(workload: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """The workload with whole paths of its files."""
     inputs = {
         name: source | ({"path": str(root / source["path"])} if source["type"] == "safetensors" else {})
         for name, source in workload["inputs"].items()

@@ -59,7 +59,6 @@ WHOLE = {torch.int8: 128}  # random whole numbers are below that, and below 1024
 
 @functools.cache
 def definition() -> Any:
-    """The definition."""
     return json.loads(Path(DEFINITION).read_text())
 
 
@@ -77,7 +76,6 @@ def shape_of(spec: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[int, ..
 
 
 def drawn(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A random tensor."""
     if dtype is torch.bool:
         return torch.randint(0, 2, shape, device=device).bool()
     if not dtype.is_floating_point:
@@ -168,7 +166,6 @@ class Reference(JudgedReference):
         self.checked: set[str] = set()
 
     def generate_input(self, rank: int, world_size: int, seed: int, workload: str, **axes: Any) -> Any:
-        """The workload's input with that seed."""
         device = torch.get_default_device()
         torch.manual_seed(seed)
         sizes = axis_sizes(axes)
@@ -203,7 +200,6 @@ class Reference(JudgedReference):
         raise AssertionError("level 0 is taken")
 
     def changed(self, data: Any, seed: int) -> list[Any]:
-        """The inputs, changed."""
         inputs: list[Any] = copied(data["inputs"])
         for place, value in enumerate(inputs):
             if not isinstance(value, Tensor) or not value.is_floating_point() or value.dtype.itemsize == 1:

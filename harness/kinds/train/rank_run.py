@@ -111,7 +111,6 @@ class TrainLog:
 
 
 def config_of(given: dict[str, Any], hyperparameters: dict[str, Any]) -> dict[str, Any]:
-    """The config that train() gets for an input."""
     weights = {name: given[name] for name in ("start", "base") if name in given}
     return {**given["config"], **hyperparameters, **weights}
 

@@ -44,7 +44,6 @@ class Range:
         return f"a {'whole ' if self.whole else ''}number from {self.least:g} to {self.most:g}"
 
     def has(self, value: object) -> bool:
-        """Whether the hyperparameter may have that value."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return False
         if self.values:

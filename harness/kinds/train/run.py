@@ -63,7 +63,6 @@ class TrainingRun:
 
     @property
     def has_converged(self) -> bool:
-        """Whether it reached the target."""
         return not self.ending
 
     @property
