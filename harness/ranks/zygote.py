@@ -38,26 +38,11 @@ from harness.core.files import remove
 from harness.core.processes import PR_SET_PDEATHSIG, descendants
 from harness.process import cgroup
 from harness.process.freezer import Freezer
-from harness.process.sandbox import (
-    MAX_FDS,
-    PR_SET_CHILD_SUBREAPER,
-    Sandbox,
-    die_first,
-    hide,
-    prctl,
-)
+from harness.process.sandbox import MAX_FDS, PR_SET_CHILD_SUBREAPER, Sandbox, die_first, hide, prctl
 from harness.ranks import zygote_messages
 from harness.ranks.roles import run_rank
 from harness.ranks.wire import GroupName, RankOrder
-from harness.ranks.zygote_messages import (
-    FDS,
-    MAX_MESSAGE_BYTES,
-    Confined,
-    GroupFrozen,
-    RankExited,
-    Started,
-    ZygoteOrder,
-)
+from harness.ranks.zygote_messages import FDS, MAX_MESSAGE_BYTES, Confined, GroupFrozen, RankExited, Started
 
 SWEEP_S = 3.0  # how long a fork bomb may outrun the undertaker
 CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
@@ -122,7 +107,7 @@ class Zygote:
         finally:
             sweep()
 
-    def obey(self, order: ZygoteOrder, message: bytes, fds: Sequence[int]) -> None:
+    def obey(self, order: zygote_messages.ZygoteOrder, message: bytes, fds: Sequence[int]) -> None:
         if not self.is_cell:
             if isinstance(order, RankOrder) and order.group not in self.cells:
                 self.cells[order.group] = Cell(open_cell(order))

@@ -19,27 +19,8 @@ from harness.core.checkout import Checkout
 from harness.core.curve import Curve
 from harness.core.errors import HarnessError, UsageError
 from harness.core.metrics import COST, GAP
-from harness.core.records import (
-    Bound,
-    Case,
-    Crashed,
-    Held,
-    Measured,
-    Series,
-    Submission,
-    TimedOut,
-    Wrong,
-)
-from harness.kinds.kind import (
-    SECRET_BITS,
-    Kind,
-    OpponentFailed,
-    Order,
-    Phase,
-    Plan,
-    Progress,
-    SubmissionFailed,
-)
+from harness.core.records import Bound, Case, Crashed, Held, Measured, Series, Submission, TimedOut, Wrong
+from harness.kinds.kind import SECRET_BITS, Kind, OpponentFailed, Order, Phase, Plan, Progress, SubmissionFailed
 from harness.kinds.phases import conditions, phases, planned
 from harness.kinds.program.build import BuiltProgram, ProgramPlan, Workshop
 from harness.kinds.program.files import BUILD, read_solver

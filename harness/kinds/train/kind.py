@@ -12,18 +12,7 @@ from dataclasses import dataclass, replace
 from harness.core.errors import HarnessError, UsageError
 from harness.core.metrics import SAMPLES, TIME_TO_TARGET
 from harness.core.olympic import MOST_FAILED, converges_too_fast
-from harness.core.records import (
-    Bound,
-    Case,
-    EvalReport,
-    Held,
-    Measured,
-    Series,
-    Submission,
-    Verdict,
-    Verdicts,
-    Wrong,
-)
+from harness.core.records import Bound, Case, EvalReport, Held, Measured, Series, Submission, Verdict, Verdicts, Wrong
 from harness.kinds.kind import OpponentFailed, Order, Progress, SubmissionFailed
 from harness.kinds.op.kind import OpKind, OpSession
 from harness.kinds.op.plan import OpPlan
