@@ -29,8 +29,7 @@ class EngineError(HarnessError):
 
 
 class UnavailableError(EngineError):
-    """The engine takes no job now, whatever the job is: the cluster does not answer, or the disk is full. The same job
-    may be submitted later."""
+    """The engine takes no job now: the cluster does not answer, or the disk is full. The job may be submitted later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +98,7 @@ class Running:
 
 @dataclass(frozen=True, kw_only=True)
 class JobDone:
-    """None of its processes is left. `has_result`: RESULT holds a whole JSON object, also where the job was ended
-    after it had written that."""
+    """None of its processes is left. `has_result`: RESULT holds a whole JSON object, however the job was ended."""
 
     end: End
     has_result: bool
@@ -145,12 +143,10 @@ class Engine(Protocol):
         a copy in `into`. Raises EngineError if there is no such job or it still runs, OSError if copying fails."""
 
     def printed(self, ticket: Ticket, name: str, start: int) -> bytes:
-        """The bytes that the job has written to OUT or ERR (`name`) so far, from byte `start` on; nothing for an
-        unknown job."""
+        """The bytes that the job has written to OUT or ERR (`name`), from byte `start` on; none for an unknown job."""
 
     def discard(self, ticket: Ticket) -> None:
-        """Removes what the engine keeps of the job. Cancels it first if it runs, and waits for its end. Unknown jobs
-        are no error."""
+        """Removes what the engine keeps of the job, if it knows it, once it has cancelled it and waited for its end."""
 
     def tickets(self) -> Sequence[Ticket]:
         """All jobs that were not discarded, those from before a restart included: the queue decides about each."""

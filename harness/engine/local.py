@@ -38,8 +38,7 @@ class _Child:
 
 
 class LocalEngine(JobFolders):
-    """An Engine whose jobs run in `cwd` with exactly the environment `environ`; `folder` holds the jobs' folders, and
-    is this engine's alone."""
+    """An Engine whose jobs run in `cwd` with exactly `environ`; `folder`, its own, holds the jobs' folders."""
 
     at_once = 1  # all would share this machine's devices
     outlived = False

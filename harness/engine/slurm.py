@@ -174,8 +174,7 @@ class SlurmEngine(JobFolders):
             return False
 
     def _look(self) -> dict[str, _Seen]:
-        """Slurm's queue, as of LOOK_S ago at most; an older one while Slurm does not answer. Raises OSError if it has
-        not answered for SILENT_S."""
+        """Slurm's queue, of LOOK_S ago at most, or older while Slurm is silent; OSError after SILENT_S of silence."""
         now = time.monotonic()
         if now - self._looked_s < LOOK_S:
             return self._queue

@@ -50,8 +50,7 @@ class Beside:
 
 
 def opposite(board: Board, own: Entry, setting: Setting, source: Submission, checkout: Checkout) -> Contenders | None:
-    """The entry and the best other one that was judged under the same version of the problem and whose source is kept;
-    None where there is none."""
+    """The entry and the best other one of the same version of the problem whose source is kept; None without one."""
     for row in places.ranking(board, own.group):
         other = row.entry
         if is_same_code(other, own) or other.problem_version != own.problem_version:

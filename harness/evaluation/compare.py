@@ -232,8 +232,7 @@ class Comparison:
 
     @property
     def summary(self) -> Ratio:
-        """The geometric mean of the rows' ratios. AMBIGUOUS where the machine differed by more than the files seem
-        to."""
+        """The geometric mean of the rows' ratios. AMBIGUOUS where the machine differed by more than the files."""
         return self._judged(mean([row.difference for row in self.rows]), self._moved)
 
     @property
@@ -305,8 +304,7 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
 
 
 def exit_code(comparisons: Sequence[Comparison], fail_if: Sequence[str]) -> int:
-    """Exit.FAIL_IF where `fail_if` (keys of FAIL_IF) names a summary's word and it is not by the machine's drift, else
-    0."""
+    """Exit.FAIL_IF where `fail_if` (keys of FAIL_IF) names a summary's word that is not by the machine's drift."""
     return Exit.FAIL_IF if any(one.is_failed(fail_if) for one in comparisons) else Exit.OK
 
 

@@ -86,8 +86,7 @@ def _timed(run: EvalReport) -> list[tuple[CaseResult, Measured]]:
 
 
 def _apart(a: EvalReport, b: EvalReport) -> float:
-    """By how much log(A / B) may be off where the runs are not known to be of one machine. Runs whose machine has no id
-    are taken for those of one."""
+    """By how much log(A / B) may be off if the runs are of two machines. Machines without an id are taken for one."""
     one, other = ((env.machine_class, env.machine) if (env := run.environment) else ("", "") for run in (a, b))
     return 0.0 if one == other else MACHINES
 

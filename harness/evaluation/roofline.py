@@ -24,8 +24,7 @@ NO_BOUND = 1.05  # published / bound above this: not a rounding of the bound
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """One benchmark shape. `flop_per_byte` is the arithmetic intensity over memory traffic (None without any).
-    `published_ratio` is the published value over our bound for the machine that it was published for (None where none
-    was published)."""
+    `published_ratio` is the published value, if any, over our bound for the machine that it was published for."""
 
     params: Params
     flops: float

@@ -276,8 +276,7 @@ class Contenders:
 
 
 def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -> Group:
-    """The problem's group that this machine can run and that has two entries or more. Raises UsageError where there is
-    none, or more than one."""
+    """The problem's one group of several entries that this machine can run. Raises UsageError for none or several."""
     known = [group for group in places.groups(board) if group[0] == problem]
     if not known:
         raise UsageError(f"no entry of {problem} is on the leaderboard: {make_text('eval', problem)} makes the first")
@@ -309,8 +308,7 @@ def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -
 
 
 def check_class(one: Entry, gpus: tuple[str, ...] | None = None) -> None:
-    """Raises UsageError where the entry was measured on other GPUs than this machine's; `gpus` are their names (None:
-    ask the driver)."""
+    """Raises UsageError if the entry is of other GPUs than this machine's, named `gpus` (None: ask the driver)."""
     if (here := class_here(one.device, one.world_size, gpus)) != one.machine_class:
         there = f"{one.run_id} was measured on {one.machine_class} (--device {one.device}, {one.world_size} ranks)"
         raise UsageError(f"{there}; this machine is {here}, and figures of two machines do not compare: run it there")

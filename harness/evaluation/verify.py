@@ -174,8 +174,7 @@ def _less(excess: float) -> str:
 
 
 def _drift(claim: EntryClaim, score: Mean, excess: float) -> str:
-    """What the score says beside, where it is a time: by how much the machine itself, as the reference shows it, was
-    another."""
+    """What a score that is a time says too: by how much the machine, as the reference shows it, was another."""
     if claim.score.unit != "s":
         return ""
     drift = math.log(score.value / claim.score.value) - excess
@@ -293,8 +292,7 @@ def claim_of(one: Judged) -> EntryClaim | None:
 
 
 def decision_of(one: Judged, reports: Sequence[EvalReport], count: int) -> Decision:
-    """What the launches say: one that did not pass decides, if chance does not explain it, else the rule over those
-    that did."""
+    """What the launches say: one that did not pass, unless chance explains it, else the rule over those that did."""
     if (number := deciding(reports)) is not None:
         return not_passed(_failed(reports[number - 1]), number, count)
     figures = [report.figures for report in reports if report.figures is not None]

@@ -122,8 +122,7 @@ def means(results: Sequence[CaseResult]) -> Means | None:
 
 
 def case_figures(measured: Measured, bound: Bound | None, usual: LaunchNoise | None = None) -> CaseFigures:
-    """What one case comes to. Ratio and spread are of the series that ranks, the fraction of the one that the bound
-    is of."""
+    """What one case comes to: ratio and spread of the series that ranks, the fraction of that which is bounded."""
     ranked, bounded = measured.ranked, measured.against_bound
     value = median(ranked.own) if ranked.own else ranked.summary.mean if ranked.summary else 0.0
     return CaseFigures(

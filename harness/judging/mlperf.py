@@ -81,8 +81,7 @@ class ScoredResult:
 
 # ---- a log -----------------------------------------------------------------------------------------------------------
 def run_of(events: Sequence[LogEvent], file: str) -> LoggedRun:
-    """The run that a log has. Raises BadFileError for a log that has none, or more than one, or that contradicts
-    itself."""
+    """The run that a log has. Raises BadFileError for a log with none or several, or that contradicts itself."""
     start, stop = _only(events, "run_start", file), _only(events, "run_stop", file)
     if stop.time_ms <= start.time_ms:
         raise BadFileError(

@@ -22,8 +22,7 @@ REASON_CHARS = 300
 
 @dataclass(frozen=True, kw_only=True)
 class GpuCode:
-    """Code that only a GPU runs. Exceptions from these functions of that file, or from any where none is named, say
-    that there is no GPU."""
+    """Code that only a GPU runs. Exceptions from these functions of the file (none: any) say that there is no GPU."""
 
     name: str
     file: str

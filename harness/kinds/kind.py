@@ -51,8 +51,7 @@ class OwnData:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Problem, suite, device, number of ranks and options of an evaluation. `suite` has the world size that will
-    run."""
+    """Problem, suite, device, ranks and options of an evaluation. `suite` has the world size that will run."""
 
     problem: Problem
     suite: Suite
@@ -89,8 +88,7 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """A submission to be evaluated in a mode, on a setting. With an `opponent` it is measured against that one in place
-    of the reference."""
+    """A submission to be evaluated in a mode, on a setting, against the reference or an `opponent` in its place."""
 
     setting: Setting
     submission: Submission
@@ -228,8 +226,7 @@ class Session:
         """Ends a phase whose cases are done, while its deadline still holds."""
 
     def again(self, is_control: bool = False) -> None:
-        """Another launch: fresh processes, up to where benchmarks can be measured. `is_control`: the reference takes
-        the submission's place."""
+        """Another launch: fresh processes that can measure. `is_control`: with the reference as the submission."""
         raise AssertionError("the plan has one launch")
 
     def measure_again(self, case: Case) -> Measured:
@@ -279,8 +276,7 @@ class Kind:
     is_pooled = False
 
     def claims(self, place: Path) -> bool:
-        """Whether a folder holds a problem of this kind. By default none does: kind `op` reads folders of a checkout,
-        and the shape file names the kind."""
+        """Whether a folder holds a problem of this kind. By default none does: a shape file names the kind."""
         return False
 
     def read(self, place: Path, checkout: Checkout) -> Problem:

@@ -1,5 +1,4 @@
-"""What the plans of most kinds have in common: what was asked for, the phases of each mode, and what is said of an
-evaluation before it runs."""
+"""What the plans of most kinds have in common: what was asked for, each mode's phases, and notes before the run."""
 
 import contextlib
 from dataclasses import replace

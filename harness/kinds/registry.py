@@ -155,8 +155,7 @@ def kind_of(setting: Setting) -> Kind:
 
 
 def pool_of(setting: Setting) -> contextlib.AbstractContextManager[SessionPool]:
-    """The pool for many evaluations in that setting: the kind itself where nothing is kept between them. Raises what
-    `kind_of` does."""
+    """The pool for many evaluations in that setting; the kind itself if it keeps nothing. Raises as `kind_of`."""
     kind = kind_of(setting)
     return OpPool() if kind.is_pooled else contextlib.nullcontext(kind)
 
@@ -178,8 +177,7 @@ def find_name(text: str, recorded: Collection[str], checkout: Checkout) -> str:
 
 
 def set_members(name: str) -> list[Path] | None:
-    """The problems of the set at that path; None where it is one problem, or a problem's name. Raises UsageError for a
-    folder without any."""
+    """The problems of the set at that path; None for one problem, or its name. UsageError for a folder without any."""
     path = Path(name).expanduser()
     return problems_below(path) if path.is_dir() and not is_problem(path) else None
 

@@ -50,8 +50,7 @@ def kept(problem: Problem, printed: str) -> str:
 
 @contextlib.contextmanager
 def workplace(plan: Plan) -> Iterator[tuple[Path, Path]]:
-    """A new folder, gone when the `with` ends, and the submission's compile cache, in use until then; in that folder
-    if it has to be fresh."""
+    """A new folder, gone when the `with` ends, and the submission's compile cache; in that folder if it is fresh."""
     folder = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
     kept = None if plan.fresh_caches else compile_cache.folder(plan.problem.root, plan.submission.sha256)
     cache = kept or folder / "cache"

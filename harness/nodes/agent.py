@@ -33,8 +33,7 @@ IPV4 = 4
 
 
 class Agent(Relay):
-    """The agent of number `node`; `sock` leads to the hub, and `master` is node 0's address. Its files are below
-    `folder`."""
+    """The agent of number `node`, with its files below `folder`; `sock` leads to the hub, `master` is node 0."""
 
     def __init__(self, sock: socket.socket, node: int, master: str, folder: Path) -> None:
         super().__init__([sock])

@@ -14,8 +14,7 @@ FULL_BYTES = 8 << 20  # unsent, from which on what can be lost is not sent
 
 
 class FrameKind(enum.IntEnum):
-    """What a frame carries. Its number is that of a rank (`relay.number_of`) or of a group (its place in
-    zygotes.GROUPS)."""
+    """What a frame carries. Its number is a rank's (`relay.number_of`) or a group's (its place in zygotes.GROUPS)."""
 
     CONTROL = 0  # JSON of the zygote's protocol (ranks.wire)
     FOLDER = 1  # of a rank that is to be started: a tar archive of its working folder

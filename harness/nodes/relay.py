@@ -46,8 +46,7 @@ class BarrierPage:
         self.barrier.merge(changes)
 
     def changes_for(self, peer: Peer) -> bytes:
-        """The words that have changed here and that the far page does not have; they count as known there from now
-        on."""
+        """The words that have changed here and that the far page lacks; they count as known there from now on."""
         known = self.known[peer]
         changed = [(word, value) for word, value in enumerate(self.barrier.words) if value != known[word]]
         for word, value in changed:
@@ -78,8 +77,7 @@ class RankEnd:
 
 
 class Relay:
-    """Moves frames between the far ends and the near ones. The hub and the agent handle CONTROL, FOLDER and PACKET
-    frames."""
+    """Moves frames between far and near ends; CONTROL, FOLDER and PACKET frames are the hub's and the agent's."""
 
     def __init__(self, sockets: Sequence[socket.socket]) -> None:
         self.selector = selectors.DefaultSelector()

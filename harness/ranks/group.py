@@ -191,8 +191,7 @@ class Group:
         return let_in_ns
 
     def _ready(self, command: wire.Call, lead_s: float, late: Late | None, deadline: float) -> int:
-        """Lets ranks call that already hold plain inputs; returns when the late one was let in (ns,
-        CLOCK_MONOTONIC)."""
+        """Lets ranks call that hold plain inputs; returns when the late one was let in (ns, CLOCK_MONOTONIC)."""
         others = self._all_but(late)
         self._send((rank, command, ()) for rank in others)
         self.watch.gather(others, wire.AtBarrier, deadline)

@@ -34,8 +34,7 @@ FROZEN_S = 10.0  # for all processes of a group to stop, which takes millisecond
 
 
 def drawn() -> dict[wire.Role, wire.GroupName]:
-    """Draws which group has which role. Chance decides, so that a rank cannot tell its role from its folder or its
-    place in the order of start."""
+    """Draws which group has which role, so that a rank cannot tell its role from its folder or order of start."""
     first, *others = GROUPS
     if secrets.randbits(1):
         others.reverse()
@@ -49,8 +48,7 @@ class Launch:
     roles in `judged` are, by trusted ranks that run `judge`. `caches` are for what compilers make, where a role has one
     that outlives the run. `hidden`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder; `judges` are
     folders that trusted ranks see and no others. `idle_s`: for how long the candidate's ranks, waited for, may do
-    nothing at all; None: until the deadline. `nodes` has a connection to the agent of each node that runs ranks;
-    without, all run here."""
+    nothing; None: until the deadline. `nodes` has a connection to each node's agent; without, all run here."""
 
     world_size: int
     device: str

@@ -185,8 +185,7 @@ class Program:
         return wire.Called(samples=tuple(samples), kept_bytes=self.device.kept_bytes())
 
     def step_calls(self, command: wire.StepCalls) -> wire.Reply:
-        """Makes stepped calls: the device waits for words that the parent sets, and the host queues ahead of it if it
-        may."""
+        """Makes stepped calls: the device waits for the parent's words, and the host queues ahead of it if it may."""
         gc.disable()
         for at, (index, work) in enumerate(zip(command.indices, command.work, strict=True)):
             epoch = command.epoch + wire.STEP_EPOCHS * at

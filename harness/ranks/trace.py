@@ -71,9 +71,8 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """Where the time of a call went: `by_name` adds up the times of each kernel or operator, which may overlap; `own`
-    are the submission's; `all_ns` is the time in which anything ran, `others_ns` the time in which anything ran that is
-    not the submission's."""
+    """Where the time of a call went: `by_name` adds up each kernel's or operator's, which may overlap; `own` are the
+    submission's; in `all_ns` anything ran, in `others_ns` anything that is not the submission's."""
 
     by_name: Mapping[str, int]
     own: frozenset[str]
@@ -372,8 +371,7 @@ def _number(text: str) -> int:
 
 
 def _track_names(items: Iterable[Mapping[str, Any]]) -> dict[Track, str]:
-    """The names that the file gives its threads. Of several names for one thread, one that says more than `python`
-    wins."""
+    """The names that the file gives its threads; of several for one, one that says more than `python` wins."""
     names: dict[Track, str] = {}
     for item in items:
         args = item.get("args")

@@ -49,8 +49,7 @@ class TrustedExchange(Exchange):
         self.buffers = wire.Buffers(inputs=inputs, outputs=outputs)
 
     def _new_buffer(self, nbytes: int) -> tuple[SharedBuffer, wire.BufferHandle]:
-        """A buffer of at least `nbytes`. It is kept until all are renewed, because other ranks may still have it open
-        after it is outgrown."""
+        """A buffer of at least `nbytes`. It is kept until all are renewed: other ranks may still have it open."""
         size = nbytes + -nbytes % BUFFER_STEP_BYTES
         self.device.release()
         made = self.device.buffer(size, "")
@@ -177,8 +176,7 @@ class Trusted(Program):
         return self.reference.harden(data, spec.seed) if spec.hardened else data
 
     def default_device(self) -> AbstractContextManager[object]:
-        """The device on which references make tensors. Not set during timed calls, because it slows down every call of
-        torch."""
+        """The device on which references make tensors. Not set in timed calls: it slows down every call of torch."""
         return nullcontext() if self.device.id is None else torch.device(self.device.id)
 
     def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
@@ -196,8 +194,7 @@ class Trusted(Program):
         return self.exchange.next_file() if self.device.has_files else nullcontext(self.exchange.output_buffer)
 
     def take(self, source: Source, output: wire.Output) -> Any:
-        """The output as it is declared, and a copy of its bytes: at most as many as a right one may have: they take
-        the trusted rank's own memory."""
+        """The output as declared, and a copy of its bytes, at most a right one's: they take this rank's memory."""
         return output, strict_check.read(source, output, self.limit)
 
     def serve_call(self, command: wire.Serve) -> wire.Reply:

@@ -71,8 +71,7 @@ class Cell:
 
 
 class Zygote:
-    """Forks ranks. With `is_cell` it is confined and forks the ranks of all its orders itself. Otherwise it has a cell
-    for each group."""
+    """Forks ranks: with `is_cell` itself, confined, those of all its orders; otherwise by a cell for each group."""
 
     def __init__(self, control: socket.socket, is_cell: bool = False) -> None:
         self.control, self.is_cell = control, is_cell

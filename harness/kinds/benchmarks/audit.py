@@ -1,7 +1,6 @@
 """Audits problems of other benchmarks: which generic cheats pass a problem's own tolerance, and what our verdict says.
 
-A process of its own tries them (rank_audit); nothing is timed. WORDS has what a cheat's passing says of a
-problem.
+A process of its own tries them (rank_audit); nothing is timed. WORDS says what is weak where a cheat passes.
 """
 
 import json
@@ -75,8 +74,7 @@ class Audit:
 
 
 def audited(problem: Problem, limit_s: float, most_bytes: int) -> Audit:
-    """Tries the cheats on that problem, for at most `limit_s` seconds. A batch is made smaller until inputs and results
-    take at most `most_bytes`."""
+    """Tries the cheats for at most `limit_s` seconds, on a batch whose inputs and results take at most `most_bytes`."""
     began = time.monotonic()
     try:
         problem.check_runnable()

@@ -166,8 +166,7 @@ def _number(node: ast.expr, known: Mapping[str, Param]) -> Param:
 
 
 def batch_of(params: Params) -> str:
-    """The constant that says how large a problem's batch is: the first above 1 that is named so, or else the first that
-    is large; "" where there is none."""
+    """The constant for a problem's batch size: the first above 1 that is named so, else the first large one, or ""."""
     sizes = {name: value for name, value in params.items() if isinstance(value, int) and value > 1}
     large = (name for name, value in sizes.items() if value >= PARTS)
     return next((name for name in sizes if "batch" in name.lower()), next(large, ""))

@@ -254,8 +254,7 @@ def allowed(dtype: torch.dtype, by_inputs: float, by_running: float, share: floa
 
 
 def distance(one: Tensor, other: Tensor) -> float:
-    """How far apart two results are, as a part of their size; infinite where they have different shapes, or infinite
-    values in different places."""
+    """How far apart two results are, as a part of their size; infinite if their shapes or infinite values differ."""
     if one.shape != other.shape:
         return math.inf
     size = off = 0.0
@@ -312,8 +311,7 @@ def are_finite(values: Sequence[Tensor]) -> bool:
 
 
 def close(output: Any, right: Any, tolerance: Callable[[torch.dtype], float]) -> tuple[bool, str]:
-    """A benchmark's own verdict: torch.allclose with one number as rtol and atol, tensor by tensor. Returns whether it
-    passes, and what is wrong."""
+    """A benchmark's own verdict, and what is wrong: torch.allclose with one number as rtol and atol, by tensor."""
     names = tensors_of(right)
     for (name, wanted), (_, found) in zip(names, tensors_of(output), strict=False):
         if found.shape != wanted.shape:

@@ -46,8 +46,7 @@ def stand_in(expected: Any) -> Any:
 
 
 def checked(check: Callable[[], Any]) -> Verdict:
-    """The verdict of a check_implementation, which returns (right, message), or a text that is empty if the result is
-    right."""
+    """The verdict of a check_implementation: it returns (right, message), or a text, empty for a right result."""
     try:
         found = check()
     except Exception as error:  # the check was not written for such an output

@@ -36,8 +36,7 @@ def problem() -> Any:
 
 
 def sized(sizes: Mapping[str, Any], submission: Any = None) -> Any:
-    """The problem's module with its constants as a case has them. A submission's module gets the same changes where it
-    has the problem's constants."""
+    """The problem's module with a case's constants; a submission's module gets the same where it has the problem's."""
     module = problem()
     for name, value in sizes.items():
         was = getattr(module, name, value)
@@ -72,8 +71,7 @@ def built(make: Callable[..., Any], seed: int, device: torch.device) -> Any:
 
 
 def constants(model: Any) -> dict[tuple[float, int], list[Tensor]]:
-    """The parameters whose numbers are all the same, as those of a norm that are 1 and 0: by that number and how many
-    there are, in their order."""
+    """The parameters whose numbers are all the same, such as a norm's 1 and 0, in order, by that number and count."""
     found: dict[tuple[float, int], list[Tensor]] = {}
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     for one in (parameter.detach() for parameter in parameters):
@@ -286,8 +284,7 @@ class Reference(judging.JudgedReference):
 
 
 def check_memory() -> None:
-    """Raises ValueError if the problem's inputs and results do not fit this machine, as far as they are known without
-    being made."""
+    """Raises ValueError if the problem's inputs and results, as far as their sizes are known, do not fit here."""
     inputs, results = sizes()
     needed = judging.MEMORY_PARTS[0] * inputs + judging.MEMORY_PARTS[1] * results
     spare = psutil.virtual_memory().available

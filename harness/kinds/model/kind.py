@@ -62,8 +62,7 @@ class ModelSession(OpSession):
         return hardware.limit(least, self.peaks)
 
     def _time(self, case: Case) -> Bound | None:
-        """The least time in us of a generation that does not speculate: the prompt's, and that of each step, which
-        needs the one before."""
+        """The least time in us of a generation that does not speculate: the prompt's, and each step's after it."""
         if self.peaks is None or self.plan.problem.cost_of is None:
             return None
         prompt, step = hardware.limit(self.plan.problem.cost(with_new(case, 1)), self.peaks), self._step(case)
@@ -153,7 +152,6 @@ def series_of(case: Case, first: Series, whole: Series) -> tuple[Series, ...]:
 
 
 def _memory(calls: Calls) -> Series:
-    """The peak resident memory of the candidate and of the baseline so far. For CPU cores, where a single call's memory
-    cannot be measured."""
+    """Either side's peak resident memory so far: on CPU cores a single call's memory cannot be measured."""
     own, ref = (float(calls.peak_of(group)) for group in (calls.candidate, calls.baseline))
     return Series(metric=MEMORY, own=(own,), baseline=(ref,))

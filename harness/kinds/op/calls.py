@@ -94,8 +94,7 @@ class Calls(Groups):
         self.files, self.unjudged = [], []
 
     def make(self, case: Case, inputs: Sequence[wire.InputSpec], stepped: bool = False) -> None:
-        """Trusted ranks make these inputs, for stepped calls or for others. No other rank gets them before a call needs
-        them."""
+        """Trusted ranks make these inputs, for stepped calls or others. No other rank gets one before its call."""
         renew = self.plan.device != "cpu" and case.params != self.params  # so that no case keeps another's memory
         self.params = case.params
         if renew:
@@ -190,8 +189,7 @@ class Calls(Groups):
             close(files)
 
     def verify(self, *indices: int, published: bool = False) -> list[Verdicts]:
-        """The trusted ranks' verdicts on the next outputs taken, each for the input of that index; a verdict passes
-        when it does on every rank."""
+        """The verdicts on the next outputs taken, for the inputs of these indices: passed when on every rank."""
         return [
             Verdicts(
                 strict=_over_ranks([rank.verdicts.strict for rank in ranks]),
@@ -224,8 +222,7 @@ class Calls(Groups):
 
 
 def empty_samples_us(calls: Calls, clock: Clock) -> tuple[float, ...]:
-    """The times of empty calls of the baseline, made as a case's calls are: in a burst, or one by one. The first, which
-    warm up, are not among them."""
+    """The times of empty calls of the baseline, in a burst or one by one as a case's, without those that warm up."""
     times: list[list[int]]
     times, warm = [[-1] * (clocks.WARM_CALLS + EMPTY_CALLS)], clocks.WARM_CALLS
     if clock == "device" or not calls.plan.budget.burst:

@@ -66,8 +66,7 @@ def dependents(plan: OpPlan, case: Case, late: int) -> set[int]:
 
 
 def probe_s(turn: Turn) -> float:
-    """The seconds to delay a rank, from the observed time of such a call: the time that ranks claim may be too
-    short."""
+    """The seconds to delay a rank, from the observed time of such a call: ranks may claim too short a time."""
     return min(max(1e-6 * PROBE_CALLS * turn.seen_us, PROBE_S[0]), PROBE_S[1])
 
 
@@ -142,8 +141,7 @@ class Probe:
     def first_silent(
         self, late: Late, indices: Sequence[int], turn: Callable[..., object]
     ) -> tuple[Group, Held] | None:
-        """Calls of each rival on these inputs, by `turn`; the first rival of which a rank did not wait for the late
-        one."""
+        """Calls of each rival on these inputs, by `turn`; the first rival with a rank that did not wait."""
         needed_by = dependents(self.calls.plan, self.case, late.rank)
         for group, hold_s in self.hold_s.items():
             turn(group, indices, late=replace(late, hold_s=hold_s))

@@ -21,8 +21,7 @@ from harness.ranks.launch import Launch, Ranks
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The place that a session has reached: the phase, the case and its number `at`, and the number of timed inputs
-    made before it."""
+    """How far a session is: the phase, the case and its number `at`, and how many timed inputs were made before."""
 
     phase: Phase
     case: Case
@@ -80,8 +79,7 @@ class Guarded(Session):
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """Raises SubmissionFailed where a rank fails within and the submission is to blame, HarnessError where it is
-        not."""
+        """Raises SubmissionFailed where a rank fails within by the submission's fault, else HarnessError."""
         try:
             yield
         except RankFailure as failure:
@@ -108,8 +106,7 @@ class Guarded(Session):
         return op_failures.decided(failure, self.plan, f"{case.kind} {case.label}", made, may_be_its, self._control)
 
     def _check_memory(self) -> None:
-        """Raises UsageError if the reference in the submission's place runs out of memory too: then it is the machine
-        that has too little."""
+        """Raises UsageError if the reference in the submission's place runs out of memory too: the machine lacks it."""
         if self.plan.nodes == 1 and (why := self._control(self.plan.opponent)):
             raise UsageError(
                 f"{why} (with the reference as the submission, too). Next: smaller shapes need less memory"

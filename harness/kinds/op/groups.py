@@ -83,8 +83,7 @@ class Groups:
         return self.in_order(*place) if len(self.rivals) > 1 else (self.baseline, self.candidate)
 
     def baselines(self, *place: int | str) -> tuple[Group, ...]:
-        """The baseline. A rival's may have nothing done to it that is not done to the other: both, then, as `in_order`
-        has them."""
+        """The baseline; if it is a rival, both, as `in_order` has them: what is done to one is done to the other."""
         return self.in_order(*place) if len(self.rivals) > 1 else (self.baseline,)
 
     def blamed(self, group: Group, case: Case, failure: Failure) -> SubmissionFailed | OpponentFailed:
@@ -132,8 +131,7 @@ class Groups:
         return {self.candidate: "the submission", self.baseline: self.plan.baseline_name}.get(group, "trusted ranks")
 
     def freeze(self, *groups: Group) -> None:
-        """Stops the groups that are not on turn. Groups on AMD's GPUs and on several nodes are not stopped: that has
-        not been tried."""
+        """Stops groups that are not on turn. Not tried on AMD's GPUs and on several nodes: those are not stopped."""
         if self.plan.device == "cpu" or self.plan.is_stepped:
             for group in groups:
                 if group is not self.trusted:  # it judges, and makes the idle calls of two rivals

@@ -268,8 +268,7 @@ class OpKind(Kind):
 
 
 def _spread(plan: Plan) -> tuple[Warning, ...]:
-    """Warnings that the suite's shapes are split over another number of ranks than it is for, or ranks over several
-    nodes."""
+    """Warnings that shapes are split over another number of ranks than the suite's, or ranks over several nodes."""
     meant = {case.world_size for case in plan.problem.suite(plan.suite.name).benchmarks}
     found: list[Warning] = []
     if meant != {plan.world_size}:
@@ -283,8 +282,7 @@ def _spread(plan: Plan) -> tuple[Warning, ...]:
 
 @contextlib.contextmanager
 def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place: Path | None) -> Iterator[Launch]:
-    """A folder for each rank with the problem's files side by side, as GPU MODE stages them, in `place` or in a
-    temporary folder; gone afterwards."""
+    """A folder for each rank with the problem's files, as GPU MODE stages them, in `place` or a temporary folder."""
     if place is not None:
         place.mkdir()
     judges_baseline = plan.opponent is not None or CHECKERS[plan.checker].judges_baseline

@@ -1,5 +1,4 @@
-"""The device's peak rates, which bound what cases can reach: by the table, or the best that trusted ranks ever measured
-on this machine."""
+"""The device's peak rates, which bound cases: by the table, or the best that trusted ranks ever measured here."""
 
 import time
 from pathlib import Path
@@ -27,8 +26,7 @@ class CaseLimits:
         return self.peaks
 
     def doubted_by(self, failure: Outcome) -> bool:
-        """Whether a result exceeds measured peaks for the first time, so that the peaks have to be measured
-        again."""
+        """Whether a result exceeds measured peaks for the first time, so that they have to be measured again."""
         is_reason = self._may_be_low and isinstance(failure, Held) and failure.check == "roofline"
         self._may_be_low = self._may_be_low and not is_reason
         return is_reason

@@ -67,8 +67,7 @@ class TrafficCount:
         return LinkTraffic(calls=calls, own_bytes=own, baseline_bytes=baseline, least_bytes=self.least_bytes)
 
     def doubt(self, is_baseline: bool = False) -> Held | None:
-        """Holds the result if a turn of the submission, or of the opponent in the baseline's place, moved too few
-        bytes."""
+        """Holds the result if a turn of the submission, or of an opponent as the baseline, moved too few bytes."""
         turns = self.baseline if is_baseline else self.own
         if not isinstance(self.record(), LinkTraffic) or (least := self._least_part(turns)) >= LEAST_PART:
             return None

@@ -81,8 +81,7 @@ _new_group, _gather, _gather_list = dist.new_group, dist.all_gather_into_tensor,
 
 
 def gathered(output: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """dist.all_gather_into_tensor, which on CPU cores takes an output only if its first dimension holds the ranks':
-    NCCL takes any of the size."""
+    """dist.all_gather_into_tensor; on CPU cores the output's first dimension must be the ranks', on NCCL any fits."""
     if output.device.type == "cpu" and output.is_contiguous():
         output, tensor = output.view(-1), tensor.contiguous().view(-1)
     return _gather(output, tensor, *args, **kwargs)

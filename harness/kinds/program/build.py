@@ -65,8 +65,7 @@ class Workshop(Session):
         return BuiltProgram(name="reference", files=files, command=(sys.executable, REFERENCE))
 
     def side(self, role: str, submission: Submission) -> BuiltProgram:
-        """Stages a submission, and builds it unless what was built of the same sources is there. Raises
-        SubmissionFailed."""
+        """Stages a submission, and builds it unless that of the same sources is there. Raises SubmissionFailed."""
         files = self.folder / role
         kept = self.cache / "built" if role == "candidate" else None  # an opponent's cache is not held
         if needs_build(submission) and kept is not None and kept.is_dir():

@@ -24,8 +24,7 @@ IGNORED = ("__pycache__", ".git")
 
 
 def read_solver(path: Path, root: Path) -> Submission:
-    """The submission at that path. Raises UsageError where there is none, BadSubmissionError for one that cannot be
-    run."""
+    """The submission at that path. Raises UsageError where there is none, BadSubmissionError if it cannot be run."""
     name = shown_path(path, root)
     if not os.path.exists(path):
         raise UsageError(f"no submission {name}; write one, or name another (SUBMISSION=path, or the argument)")

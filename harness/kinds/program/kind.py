@@ -73,8 +73,7 @@ class ProgramSession(Workshop):
             raise SubmissionFailed(failed["candidate"])
 
     def _roles(self, case: Case, number: int) -> tuple[str, ...]:
-        """Candidate and baseline, in the order of that pair of runs. Against an opponent the secret decides it, so that
-        no program can tell its role."""
+        """The roles in the order of that pair of runs, which with an opponent the secret decides: none can tell its."""
         roles = ("candidate", "baseline")
         flips = self.plan.opponent is not None and self.plan.seed("order", case.label, number) % 2
         return roles[::-1] if flips else roles

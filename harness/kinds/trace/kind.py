@@ -102,8 +102,7 @@ class TraceKind(BenchmarkKind):
         )
 
     def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """A Solution's file, or a Python file that defines run. Raises BadSubmissionError for one of another definition
-        or language."""
+        """A Solution's file, or a Python file that defines run. BadSubmissionError: another definition or language."""
         if path is None or path.suffix != ".json":
             return super().submission(path, problem, checkout)
         assert isinstance(problem, TraceProblem)

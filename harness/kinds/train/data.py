@@ -19,8 +19,7 @@ AIM = 4  # a target that is not declared is what the reference reaches in a four
 
 
 def with_text(setting: Setting, text: TokenFolder, target: float | None, rules: Rules) -> Setting:
-    """The setting whose cases train on that text to `target`; None: they have none yet. Raises UsageError for too
-    little text."""
+    """The setting whose cases train on that text to `target`, if there is one yet. UsageError for too little text."""
 
     def moved(case: Case) -> Case:
         form = rules.text[str(case.params["size"])]

@@ -97,8 +97,7 @@ class QualityTrusted(Trusted):
 
     @torch.no_grad()
     def quality(self, data: Any, weights: dict[str, Tensor]) -> float | None:
-        """The quality that the problem derives from the mean loss over the held-out data; None where that is not
-        finite."""
+        """The quality that the problem derives from the mean loss over the held-out data; None if not finite."""
         device = next(iter(weights.values())).device
         own = self.held_out[self.order.rank :: self.order.world_size]
         total = torch.zeros(2, dtype=torch.float64, device=device)

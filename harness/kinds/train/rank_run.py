@@ -101,8 +101,7 @@ class TrainLog:
     _own_run: "_TrainThread" = field(repr=False)
 
     def evaluate(self, weights: dict[str, torch.Tensor], samples: int) -> None:
-        """Has trusted ranks evaluate rank 0's weights, after so many sequences of all ranks; every rank calls it.
-        Returns if training is to go on."""
+        """Has trusted ranks evaluate rank 0's weights after so many sequences; all ranks call it. Returns to go on."""
         self._own_run.hand_over(weights, samples)
 
     def loading(self) -> contextlib.AbstractContextManager[None]:

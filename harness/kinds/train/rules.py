@@ -24,8 +24,7 @@ Hyperparameters = dict[str, int | float]
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """The allowed values of a hyperparameter: one of `values`, or anything from `least` to `most`; `whole`: whole
-    numbers alone."""
+    """The allowed values of a hyperparameter: one of `values`, or from `least` to `most`, `whole` numbers or any."""
 
     values: tuple[int, ...] = ()
     least: float = 0.0

@@ -28,8 +28,7 @@ LEAST_PART = 0.25  # of the time that a period typically takes
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """Rank 0's claims: after how many sequences of all ranks it has weights evaluated, its seconds of loading, and
-    whether it has returned."""
+    """Rank 0's claims: the sequences of all ranks so far, its seconds of loading, and whether it has returned."""
 
     samples: int
     loading_s: float
@@ -38,8 +37,7 @@ class Claims:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Weights after `samples` sequences, which were handed out, and `seconds` of training; `quality` is None where it
-    is not finite."""
+    """Weights after `samples` sequences that were handed out, and `seconds`; `quality` is None if it is not finite."""
 
     samples: int
     seconds: float

@@ -142,8 +142,7 @@ class VendorSession(Session):
         return run
 
     def _failure(self, rank: int, run: Path, ended: Ended) -> Failure | None:
-        """The submission's failure in a rank's process. Raises HarnessError for what is the tool's or the machine's
-        fault."""
+        """The submission's failure in a rank's process. Raises HarnessError for the tool's or the machine's."""
         plan, printed = self.plan, ended.stdout + ended.stderr
         if ended.code is None:
             limit_s = plan.suite.benchmark_timeout_s
