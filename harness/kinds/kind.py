@@ -30,7 +30,6 @@ from harness.core.records import (
 )
 from harness.machine import host
 from harness.machine.gpus import gpu_names
-from harness.problems import shape_file
 from harness.problems.problem import Problem, Suite
 from harness.problems.submission import read_submission
 
@@ -280,8 +279,8 @@ class Kind:
         return False
 
     def read(self, place: Path, checkout: Checkout) -> Problem:
-        """The problem in that folder, for use in that checkout. Raises BadFileError, with the place of the mistake."""
-        return shape_file.find(place.name, checkout)
+        """The claimed problem, for use in that checkout. Raises BadFileError, with the place of the mistake."""
+        raise NotImplementedError
 
     def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
         """The submission at that path, or the problem's default one. Raises UsageError where there is none,

@@ -10,6 +10,7 @@ text blocks it; a timeout ends all its processes; and what passes has passed in 
 """
 
 import contextlib
+import functools
 import os
 import shutil
 import time
@@ -18,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.core.metrics import THEIRS
 from harness.core.records import (
@@ -39,16 +39,15 @@ from harness.core.records import (
 )
 from harness.core.summary import Summary
 from harness.core.words import TAIL_CHARS, cut_line
-from harness.gpumode.folder import TaskProblem, cases_text, read
+from harness.gpumode.folder import TaskProblem, cases_text
 from harness.gpumode.result_lines import number, parse, profile_text
 from harness.kinds import staging
 from harness.kinds.external.programs import LANGUAGES, EvaluatorProgram
 from harness.kinds.external.validation import validated
 from harness.kinds.gpu_only import refuse_gpu_only
-from harness.kinds.kind import Kind, Order, Phase, Plan, Progress, Session, SubmissionFailed
+from harness.kinds.kind import Kind, Order, Phase, Plan, Progress, SubmissionFailed
 from harness.kinds.phases import conditions, planned
 from harness.machine import host
-from harness.problems.problem import Problem
 from harness.process import compile_cache, cuda_shim_site
 from harness.process.child import end_text, run_child
 
@@ -110,7 +109,7 @@ def check_codes(ran: EvaluatorRun, mode: EvalMode, name: str) -> None:
         raise UsageError(f"{name}: its eval.py does not know the mode {mode} (exit 2): {said}")
 
 
-class ExternalSession(Session):
+class ExternalSession(staging.StagedSession):
     """The runs of eval.py. A phase of ours is one run or several, made when the first of its cases is asked for."""
 
     plan: ExternalPlan
@@ -122,13 +121,6 @@ class ExternalSession(Session):
         self.at = 0
         self.logged: dict[str, str] = {}  # the log of each phase's last run, by the phase's name
         self.program: EvaluatorProgram
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """With a staged folder, in which eval.py is run; gone when the `with` ends."""
-        with staging.workplace(self.plan) as (self.folder, cache):
-            self.environ = self._environ(self.folder, cache)
-            yield
 
     def prepare(self) -> None:
         """Compiles the program, or what the submission compiles at its import."""
@@ -263,8 +255,7 @@ class ExternalSession(Session):
         return self.folder / "staged"
 
     def _files(self) -> dict[str, bytes]:
-        problem = self.plan.task_problem
-        return problem.staged() | staging.files_of(problem, self.plan.submission)
+        return staging.files_of(self.plan.problem, self.plan.submission)
 
     def _stage(self, files: Mapping[str, bytes]) -> None:
         for name, data in files.items():
@@ -277,16 +268,17 @@ class ExternalSession(Session):
             path.write_bytes(data)
             path.chmod(0o755)  # it may be a program
 
-    def _environ(self, folder: Path, cache: Path) -> dict[str, str]:
-        """The user's, without what a submission has no business to know."""
+    @functools.cached_property
+    def environ(self) -> dict[str, str]:
+        """The user's variables, without what a submission has no business to know."""
         order = self.plan
-        environ = staging.environ_of(cache)
+        environ = staging.environ_of(self.cache)
         if order.evaluator_seed is not None:
             environ["POPCORN_SEED"] = str(order.evaluator_seed)
         if order.task_problem.task.multi_gpu:
             environ["POPCORN_GPUS"] = str(host.gpus().count or order.world_size)
         if order.cuda_is_cpu:
-            hook = folder / "hook"
+            hook = self.folder / "hook"
             hook.mkdir()
             shutil.copy(cuda_shim_site.__file__, hook / "sitecustomize.py")
             environ[cuda_shim_site.VARIABLE] = str(cuda_shim_site.SHIM)
@@ -304,9 +296,6 @@ class ExternalKind(Kind):
     """A problem folder's own eval.py, asked for by `--eval theirs`; no folder is of this kind by itself."""
 
     session_type = ExternalSession
-
-    def read(self, place: Path, checkout: Checkout) -> Problem:
-        return read(place, checkout)
 
     def plan(self, order: Order) -> Plan:
         """The runs of eval.py that make up the mode. Raises UsageError for a problem without an eval.py."""

@@ -82,8 +82,7 @@ class OpSession(Launching):
             self.count_s("end", time.monotonic() - began)
 
     def files(self, role: wire.Role) -> dict[str, bytes]:
-        problem, entry = self.plan.problem, _entry(self.plan, role)
-        return problem.staged() | (staging.files_of(problem, entry) if entry else {})
+        return staging.files_of(self.plan.problem, _entry(self.plan, role))
 
     # ---- before the first case
 

@@ -8,7 +8,6 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from harness.core.files import write_files
 from harness.core.records import Crashed, Submission
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
-from harness.kinds.kind import Plan, Session, SubmissionFailed
+from harness.kinds.kind import Plan, SubmissionFailed
 from harness.kinds.program.files import BUILD, command_of, needs_build, write_solver
 from harness.process import answers
 from harness.process.compile_cache import COMPILE_S
@@ -48,16 +47,10 @@ class BuiltProgram:
     command: tuple[str, ...]
 
 
-class Workshop(Session):
-    """A session with a folder in which programs are built and run. `logs` has the output of builds."""
+class Workshop(staging.StagedSession):
+    """A session in whose folder programs are built and run. `logs` has the output of builds."""
 
     plan: ProgramPlan
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """With the folder, gone when the `with` ends."""
-        with staging.workplace(self.plan) as (self.folder, self.cache):
-            yield
 
     def reference(self) -> BuiltProgram:
         files = self.folder / "reference"

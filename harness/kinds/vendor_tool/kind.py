@@ -4,10 +4,8 @@ A tool does not work inside the sandbox, and it changes how kernels run. So such
 and no trusted process judges it (harness/kinds/vendor_tool/rank.py).
 """
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +29,7 @@ from harness.core.records import (
 )
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
-from harness.kinds.kind import Kind, Order, Plan, Progress, Session, SubmissionFailed
+from harness.kinds.kind import Kind, Order, Plan, Progress, SubmissionFailed
 from harness.kinds.phases import planned
 from harness.process import profilers
 from harness.process.child import Ended, end_text, run_child
@@ -50,7 +48,7 @@ class VendorPlan(Plan):
     program: str
 
 
-class VendorSession(Session):
+class VendorSession(staging.StagedSession):
     """The profiled processes, new ones for each case."""
 
     plan: VendorPlan
@@ -60,13 +58,6 @@ class VendorSession(Session):
         self.tool: Tool = TOOLS[plan.tool]
         self.cases = 0
         self.found = Profile(ranks=(), trace_json="")
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """With a folder for each rank, gone when the `with` ends."""
-        with staging.workplace(self.plan) as (self.folder, cache):
-            self.environ = staging.environ_of(cache) | {"PYTHONPATH": str(ROOT)}
-            yield
 
     def check(self, case: Case) -> None:
         """Profiles the case on all ranks at once."""
@@ -114,10 +105,11 @@ class VendorSession(Session):
         runs = [self._stage(case, rank, top, port, counts) for rank in range(self.plan.world_size)]
         inner = [sys.executable, "-P", "-m", "harness.kinds.vendor_tool.rank", profilers.JOB]
         plan, limit_s = self.plan, self.plan.suite.benchmark_timeout_s
+        environ = staging.environ_of(self.cache) | {"PYTHONPATH": str(ROOT)}
 
         def ended(run: Path) -> Ended:
             under = self.tool.command(plan.program, run / REPORT, inner, plan.launch_count)
-            return run_child(inner if counts else under, run / WORK, self.environ, limit_s)
+            return run_child(inner if counts else under, run / WORK, environ, limit_s)
 
         with ThreadPoolExecutor(len(runs)) as pool:
             return runs, list(pool.map(ended, runs))
@@ -125,7 +117,7 @@ class VendorSession(Session):
     def _stage(self, case: Case, rank: int, top: Path, port: int, counts: bool) -> Path:
         plan, run = self.plan, top / str(rank)
         (run / REPORT).mkdir(parents=True)
-        write_files(run / WORK, plan.problem.staged() | staging.files_of(plan.problem, plan.submission))
+        write_files(run / WORK, staging.files_of(plan.problem, plan.submission))
         job = ProfilerJob(
             rank=rank,
             world_size=plan.world_size,
