@@ -63,7 +63,8 @@ class LocalEngine(JobFolders):
         child = self._children.get(ticket.id)
         if child is None:
             return self._from_before(ticket)
-        if child.end is None and _has_ended(child.process):
+        # It is not waited for yet, so that its number stays its own.
+        if child.end is None and os.waitid(os.P_PID, child.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             child = self._ended(ticket, base.Exited(code=_reaped(child.process)))
         elif child.end is None and time.monotonic() > child.deadline_s:
             _end(child.process)
@@ -117,11 +118,6 @@ class LocalEngine(JobFolders):
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------
-def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
-    """Whether it has; it is not waited for yet, so that its number stays its own."""
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
 def _reaped(process: "subprocess.Popen[bytes]") -> int:
     """The exit code of a process that has ended, after what is left of its group was killed."""
     end_group(process.pid)

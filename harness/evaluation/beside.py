@@ -6,7 +6,6 @@ differ by is known better than by two evaluations, and orders the two on the boa
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.board import leaderboard, places, runs
@@ -78,7 +77,11 @@ def met(meeting: Contenders, board: Board, shown: Shown, checkout: Checkout, unt
             raise TimeIsUp(f"the two are not in order after {MOST_S:.0f} s")
         return launches(number, one, opponent)
 
-    found = settle.settled(before, rounds, usual(meeting.setting.device).head_to_head, meet, _suffices(until))
+    def suffices(found: Fit) -> bool:
+        apart = abs(found.logs[1] - found.logs[0])
+        return apart > found.half or (until is not None and apart + found.half < math.log1p(until))
+
+    found = settle.settled(before, rounds, usual(meeting.setting.device).head_to_head, meet, suffices)
     if found.ended is not None and not isinstance(found.ended, TimeIsUp):
         raise found.ended
     kept = leaderboard.change(checkout.leaderboard, lambda now: settle.applied(now, settle.settlement(meeting, found)))
@@ -96,11 +99,3 @@ def met(meeting: Contenders, board: Board, shown: Shown, checkout: Checkout, unt
 
 class TimeIsUp(HarnessError):
     """The time for launches head to head is over; those made so far decide."""
-
-
-def _suffices(until: float | None) -> Callable[[Fit], bool]:
-    def enough(found: Fit) -> bool:
-        apart = abs(found.logs[1] - found.logs[0])
-        return apart > found.half or (until is not None and apart + found.half < math.log1p(until))
-
-    return enough

@@ -82,7 +82,7 @@ def _shape(problem: Problem, case: Case, peaks: Peaks) -> Shape:
     limit = hardware.limit(cost, peaks)
     if limit is None:
         raise UsageError(f"{problem.name}: {case.label}: nothing that cost() counts has a rate here; name --hardware")
-    ratio = None
+    ratio = 0.0
     if case.published_us is not None and problem.published is not None:
         ratio = case.published_us / hardware.bound(cost, hardware.peaks(problem.published.gpu))[0]
     return Shape(
@@ -97,15 +97,9 @@ def _shape(problem: Problem, case: Case, peaks: Peaks) -> Shape:
         bound_by=limit.by,
         flop_per_byte=cost.flops / cost.hbm_bytes if cost.hbm_bytes else None,
         published_us=case.published_us,
-        published_ratio=ratio,
-        note=_note(ratio),
+        published_ratio=ratio or None,
+        note=f"not a limit: {ratio:.2f} times ours, so a fraction of it can pass 1" if ratio > NO_BOUND else "",
     )
-
-
-def _note(ratio: float | None) -> str:
-    if ratio is None:
-        return ""
-    return f"not a limit: {ratio:.2f} times ours, so a fraction of it can pass 1" if ratio > NO_BOUND else ""
 
 
 def peaks_of(name: str | None, measured: Peaks | None = None, names: Sequence[str] | None = None) -> tuple[str, Peaks]:

@@ -232,7 +232,9 @@ def _counted(trace: RankTrace) -> tuple[Literal["device", "host"], list[TraceEve
     """The kernels or operators that did the work of a call, and when."""
     device = [event for event in trace.events if event.category in DEVICE_WORK and event.phase == "X"]
     host = [event for event in trace.events if event.category in HOST_WORK and event.phase == "X"]
-    return ("device", device, _whole(device)) if device else ("host", host, _self_pieces(host, trace.call))
+    if device:
+        return "device", device, [_Piece(event.start_ns, event.end_ns, event.name) for event in device]
+    return "host", host, _self_pieces(host, trace.call)
 
 
 def _total_ns(pieces: Iterable[_Piece]) -> Counter[str]:
@@ -240,10 +242,6 @@ def _total_ns(pieces: Iterable[_Piece]) -> Counter[str]:
     for piece in pieces:
         total_ns[piece.name] += piece.end_ns - piece.start_ns
     return total_ns
-
-
-def _whole(events: Iterable[TraceEvent]) -> list[_Piece]:
-    return [_Piece(event.start_ns, event.end_ns, event.name) for event in events]
 
 
 def _self_pieces(spans: Iterable[TraceEvent], call: TraceEvent) -> list[_Piece]:

@@ -179,7 +179,7 @@ class Trusted(Program):
         """The device on which references make tensors. Not set in timed calls: it slows down every call of torch."""
         return nullcontext() if self.device.id is None else torch.device(self.device.id)
 
-    def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
+    def take_outputs(self, command: wire.TakeOutputs) -> None:
         taken = []  # kept until all are taken, so that it takes as long whether they are judged or not
         for output in command.outputs:
             with self.source() as source:
@@ -187,7 +187,6 @@ class Trusted(Program):
         if command.judged:
             self.taken += taken
             self.returned = _again(taken[-1][1]) if self.device.has_files else None  # by an idle call
-        return wire.Done()
 
     def source(self) -> AbstractContextManager[SharedBuffer]:
         """The memory or file that holds the next output."""
@@ -197,7 +196,7 @@ class Trusted(Program):
         """The output as declared, and a copy of its bytes, at most a right one's: they take this rank's memory."""
         return output, strict_check.read(source, output, self.limit)
 
-    def serve_call(self, command: wire.Serve) -> wire.Reply:
+    def serve_call(self, command: wire.Serve) -> None:
         """Queues the steps around a call. Whatever may wait for the device is done first: behind the words of a step,
         the device waits for the parent."""
         device, exchange = self.device, self.exchange
@@ -214,7 +213,6 @@ class Trusted(Program):
             device.between(0, functools.partial(self.put, parts), command.epoch)
         if command.take is not None:
             device.between(1, taken.copy, command.epoch)
-        return wire.Done()
 
     def room(self, nbytes: int, judged: bool) -> Tensor:
         """Memory for an output that stays until it is judged, or for one that is overwritten by the next. It is made

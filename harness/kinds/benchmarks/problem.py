@@ -200,14 +200,9 @@ def suites_of(
         suite("cpu", "The published shapes, with the time that CPU cores take.", *at_leisure, on_cpu or cases),
     ]
     if batch:
-        fewer = [params | {batch: max(1, _number_of(params[batch]) // PARTS)} for params in cases]
+        fewer = [params | {batch: max(1, int(params[batch]) // PARTS)} for params in cases]  # type: ignore[arg-type]
         found.append(suite(SMALL, f"The published shapes with a {PARTS}th of {batch}.", *at_leisure, fewer))
     return {one.name: one for one in found}
-
-
-def _number_of(value: Param) -> int:
-    assert isinstance(value, int)
-    return value
 
 
 def check_defines(submission: Submission, problem: BenchmarkProblem) -> None:

@@ -144,11 +144,6 @@ class Groups:
             return max(group.resident_bytes())
         return max(told.peak_bytes for told in group.ask(wire.Do(what="tell_memory"), wire.MemoryTold, self.deadline))
 
-    def peaks_of_all(self) -> dict[str, int]:
-        """The most memory, in bytes, that a rank of each group has had so far, by the group's name."""
-        groups = {"trusted": self.trusted, "baseline": self.baseline, "candidate": self.candidate}
-        return {name: self.peak_of(group) for name, group in groups.items()}
-
     def memory_of(self, group: Group) -> int:
         """The device memory, in bytes, that a rank of the group had at most during its last watched call; 0 on CPUs."""
         return max(told.call_bytes for told in group.ask(wire.Do(what="tell_memory"), wire.MemoryTold, self.deadline))

@@ -137,7 +137,8 @@ class OpSession(Launching):
             calls = self.calls
             for group in calls.in_order("close", self.checked):
                 group.ask(wire.Do(what="close_group"), wire.Done, calls.deadline)
-            self.peak_memory_bytes = calls.peaks_of_all()
+            groups = (calls.trusted, calls.baseline, calls.candidate)
+            self.peak_memory_bytes = {group.role: calls.peak_of(group) for group in groups}
             calls.freeze(calls.baseline, calls.candidate)  # the answer says whether one ran when it was frozen before
             self.ranks.check_frozen(calls.deadline)
 

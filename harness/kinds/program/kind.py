@@ -105,7 +105,9 @@ class ProgramSession(Workshop):
                     continue
                 if role == "candidate":
                     raise SubmissionFailed(failed)
-                self._baseline_failed(case, failed)
+                if self.plan.opponent is not None:
+                    raise OpponentFailed(f"{case.kind} {case.label}", failed)
+                self.note(case, f"the reference has none that is right: {failed.message}")
         return self._measured(case, found["candidate"], found["baseline"])
 
     def bound(self, case: Case) -> Bound | None:
@@ -165,12 +167,6 @@ class ProgramSession(Workshop):
         if role == "candidate" and found.note:
             self.note(case, found.note)
         return found
-
-    def _baseline_failed(self, case: Case, failed: Wrong) -> None:
-        """Raises for an opponent, and notes of the reference, that it has no answer."""
-        if self.plan.opponent is not None:
-            raise OpponentFailed(f"{case.kind} {case.label}", failed)
-        self.note(case, f"the reference has none that is right: {failed.message}")
 
     def _measured(self, case: Case, own: list[Judged], other: list[Judged]) -> Measured:
         instance, limit_s = self._loaded(case), _limit_s(case)
