@@ -16,9 +16,7 @@ says by how much. A score that is relative to others' results says nothing of th
 ratios to the reference (llama's) have to reproduce by the same rule, since they rank and have further factors than the
 speedup. Of a solver, the speedup is the ratio of costs; its launches differ by their seeds too.
 
-How often it errs (200,000 simulated entries, N = 5): of honest ones whose launches spread by 2, 5, 10 % it holds 0.6,
-2.1, 2.2 %; of entries that claim 30 % too much 100, 92, 41 %; twice too much 100, 100, 99 %. These are rates of one
-decision; points are a second one.
+docs/statistics.md says how often the rule errs.
 
 A launch that does not pass, or is held by a check itself, holds the entry at once. One exception: some checks (those of
 BY_CHANCE) hold an honest launch now and then on a busy machine. They compare times, or tell of a broken judge, which
