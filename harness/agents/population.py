@@ -1,12 +1,15 @@
 """A population judged in stages: what is unreadable or a copy is never run, what is wrong never timed for long.
 
-The order: parse; copies by normalised source; `check` on CPU ranks, if asked for; `screen`, the suite's tests and the
-quick shapes; `full`, for the best part of those that pass (successive halving). With `keep` 1 every candidate that
-passes gets the full suite, and none is screened.
+The order: parse; copies by normalised source; `check` on CPU ranks, if asked for; `test`, the suite's tests, of several
+candidates side by side; `screen`, the tests and the quick shapes; `full`, for the best part of those that pass
+(successive halving). With `keep` 1 every candidate that passes gets the full suite, and none is screened. Nothing is
+timed before all candidates were tested.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,6 +19,9 @@ from harness.agents.judge import Stage
 from harness.agents.result import Result
 from harness.core.records import Submission
 from harness.core.words import percent_text
+
+# What a candidate may fail by because of those beside it: it is judged alone then.
+BESIDE = re.compile("memory|CUDA|HIP|not on turn|do not stop")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +54,13 @@ class Hands(Protocol):
 class Cascade:
     """The stages of a population. `keep`: the fraction of the candidates that pass the quick shapes and get the full
     suite, at least `least` of them. `has_screen`: there are quick shapes beside the suite. `has_check`: CPU ranks come
-    first."""
+    first. `has_test`: candidates are tested side by side before any is timed."""
 
     keep: float = 0.25
     least: int = 4
     has_screen: bool = True
     has_check: bool = False
+    has_test: bool = False
 
     @property
     def first(self) -> Stage:
@@ -62,10 +69,15 @@ class Cascade:
 
 
 def judged(
-    candidates: Sequence[Candidate], hands: Hands, cascade: Cascade, journal: Journal, refuse: Callable[..., Result]
+    candidates: Sequence[Candidate],
+    hands_of: Callable[[Stage], AbstractContextManager[Hands]],
+    cascade: Cascade,
+    journal: Journal,
+    refuse: Callable[..., Result],
 ) -> Iterator[Result]:
-    """The results that the journal has not yet, as they come; each is in the journal before it is handed out. `refuse`
-    is made.refused for these candidates: the result of one that cannot be read."""
+    """The results that the journal has not yet, as they come; each is in the journal before it is handed out.
+    `hands_of` has who carries out a stage. `refuse` is made.refused for these candidates: the result of one that cannot
+    be read."""
     first_of = firsts(candidates)
     copies: dict[str, list[Candidate]] = {}
     for one in candidates:
@@ -92,16 +104,16 @@ def judged(
         elif one.id in journal.results:  # a kill may have come between it and its copies
             yield from settled(journal.results[one.id])
     left = [one for one in originals.values() if one.why is None and one.id not in journal.results]
-    if cascade.has_check:
-        passed = []
-        for done in hands.run([_task(one, "check") for one in left if one.id not in journal.screened]):
-            if done.result.verdict == "pass":
-                passed.append(done.id)
-            else:
+    before: list[tuple[Stage, bool]] = [("check", cascade.has_check), ("test", cascade.has_test)]
+    for stage in (stage for stage, is_asked in before if is_asked):
+        failed = set()
+        for done in _run(hands_of, stage, [one for one in left if one.id not in journal.screened]):
+            if done.result.verdict != "pass" and not (stage == "test" and _may_be_others(done.result)):
+                failed.add(done.id)
                 yield from settled(_named(done))
-        left = [one for one in left if one.id in passed or one.id in journal.screened]
+        left = [one for one in left if one.id not in failed]
     if cascade.first == "screen":
-        for done in hands.run([_task(one, "screen") for one in left if one.id not in journal.screened]):
+        for done in _run(hands_of, "screen", [one for one in left if one.id not in journal.screened]):
             if done.result.verdict == "pass" and done.result.figures is not None:
                 journal.add_screened(_named(done))
             else:
@@ -113,7 +125,7 @@ def judged(
             if result.id not in best and result.id in originals:
                 yield from settled(_left_out(result, cascade))
         left = [one for one in left if one.id in best]
-    for done in hands.run([_task(one, "full") for one in left if one.id not in journal.results]):
+    for done in _run(hands_of, "full", [one for one in left if one.id not in journal.results]):
         yield from settled(_named(done))
 
 
@@ -124,8 +136,19 @@ def survivors(screened: Sequence[Result], cascade: Cascade) -> set[str]:
     return {one.id for one in ordered[:count]}
 
 
-def _task(one: Candidate, stage: Stage) -> Trial:
-    return Trial(id=one.id, stage=stage, submission=one.submission)
+def _run(
+    hands_of: Callable[[Stage], AbstractContextManager[Hands]], stage: Stage, candidates: Sequence[Candidate]
+) -> Iterator[TrialDone]:
+    """That stage of these candidates."""
+    if candidates:
+        with hands_of(stage) as hands:
+            yield from hands.run([Trial(id=one.id, stage=stage, submission=one.submission) for one in candidates])
+
+
+def _may_be_others(result: Result) -> bool:
+    """Whether a candidate may have failed because of others that ran beside it."""
+    said = result.evidence.message if result.evidence else ""
+    return result.verdict in ("held", "error") or BESIDE.search(said) is not None
 
 
 def _named(done: TrialDone) -> Result:

@@ -56,6 +56,7 @@ class EvalManyOrder(result_files.WithJson, options.Rewarded, options.Sandboxed, 
     check: bool = option(False, "test candidates on CPU ranks before they get to a GPU", "--check-on-cpu")
     patient: bool = option(False, "let candidates hang for as long as `eval` does, not 50 times the reference")
     jobs: int | None = option(None, "judge on N GPUs side by side (default: all)")
+    lanes: int | None = option(None, "test N candidates side by side (default: 4 where there are 32 or more)")
     quiet: bool = options.quiet("the summary")
 
 

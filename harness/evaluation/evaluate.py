@@ -45,9 +45,10 @@ def evaluate(
             results = [CaseResult(case=cases[0], outcome=failed.outcome)]
         else:
             results = list(_results(session))
-        if plan.launches > 1:
+        is_right = not any(isinstance(one.outcome, get_args(Failure)) for one in results)
+        if is_right and plan.launches > 1:
             results = launched(session, results)
-        if plan.has_controls:
+        if is_right and plan.has_controls:
             results = controlled(session, results, controls)
     results = [replace(result, logs=session.logs_of(result.case)) for result in results]
     results += [CaseResult(case=case, outcome=NotRun()) for case in cases[len(results) :]]

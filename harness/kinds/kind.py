@@ -69,7 +69,7 @@ class Setting:
     launches: int = 1  # of a ranked evaluation
     fresh_caches: bool = False  # nothing that earlier evaluations compiled is seen: no file can know that it ran before
     import_s: float | None = None  # for ranks to import a submission, where that is less than usual
-    idle_s: float | None = None  # after which a submission that does nothing at all is given up, on CPU cores
+    idle_s: float | None = None  # after which a submission whose processes only sleep is given up
 
 
 @dataclass(frozen=True, kw_only=True)

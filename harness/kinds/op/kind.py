@@ -97,7 +97,7 @@ class OpSession(Launching):
         with self._timed("reference", START_S):  # before anything untrusted runs: peaks are kept, for everybody
             trusted = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0]
             self.device_model = trusted.device
-            if self.stepping is not None:
+            if self.stepping is not None and self.plan.mode != "test":
                 self.empty_call_samples_us["device"] = self.stepping.measure_empty()
             if self.plan.problem.cost_of is not None:
                 self.limits = CaseLimits(self.plan, self.device_model, self.watch.load_per_core)
@@ -121,9 +121,10 @@ class OpSession(Launching):
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
             calls.open(*groups)
         calls.freeze(calls.baseline, calls.candidate)
-        with self._timed("clock", START_S):
-            for clock in self.plan.clocks[1:] if self.stepping else self.plan.clocks:
-                self.empty_call_samples_us[clock] = empty_samples_us(calls, clock)
+        if self.plan.mode != "test":  # beside which others may run, while nothing is timed
+            with self._timed("clock", START_S):
+                for clock in self.plan.clocks[1:] if self.stepping else self.plan.clocks:
+                    self.empty_call_samples_us[clock] = empty_samples_us(calls, clock)
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
@@ -300,7 +301,6 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place:
             judges=plan.hidden,
             judge=CHECKERS[plan.problem.checker].trusted,
             judged=("candidate", "baseline") if judges_baseline else ("candidate",),
-            idle_s=plan.idle_s if plan.device == "cpu" else None,
         )
         for cache in launch.caches.values():
             held.enter_context(compile_cache.held(cache))
