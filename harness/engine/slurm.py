@@ -224,12 +224,7 @@ class SlurmEngine(JobFolders):
         """The command's output. Raises EngineError where it fails or does not come to an end."""
         try:
             ran = subprocess.run(
-                [command, *arguments],
-                input=stdin,
-                capture_output=True,
-                text=True,
-                timeout=COMMAND_S,
-                check=False,
+                [command, *arguments], input=stdin, capture_output=True, text=True, timeout=COMMAND_S, check=False
             )
         except FileNotFoundError:
             raise EngineError(

@@ -61,12 +61,7 @@ Row = Rejudged | Left
 
 # ---- again -----------------------------------------------------------------------------------------------------------
 def rejudged(
-    one: Judged,
-    setting: Setting,
-    rerun: bool,
-    checkout: Checkout,
-    progress: Progress,
-    noise: LaunchNoise | None = None,
+    one: Judged, setting: Setting, rerun: bool, checkout: Checkout, progress: Progress, noise: LaunchNoise | None = None
 ) -> Row:
     """Judges the entry again: from its report where that suffices, else, or with `rerun`, by running it again. `noise`
     is what launches differ by; the usual where it is None."""

@@ -76,10 +76,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
     if asked.timeout_s is not None:
         check_seconds("--timeout", asked.timeout_s)
         suite = replace(
-            suite,
-            test_timeout_s=asked.timeout_s,
-            benchmark_timeout_s=asked.timeout_s,
-            ranked_timeout_s=asked.timeout_s,
+            suite, test_timeout_s=asked.timeout_s, benchmark_timeout_s=asked.timeout_s, ranked_timeout_s=asked.timeout_s
         )
     if asked.seconds is not None:
         check_seconds("--seconds", asked.seconds)

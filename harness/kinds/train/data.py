@@ -34,8 +34,7 @@ def with_text(setting: Setting, text: TokenFolder, target: float | None, rules: 
         benchmarks=tuple(map(moved, setting.suite.benchmarks)),
     )
     note = Warning(
-        code="own_data",
-        values={"folder": str(text.folder), "tokens": text.tokens, "sha256": text.sha256[:16]},
+        code="own_data", values={"folder": str(text.folder), "tokens": text.tokens, "sha256": text.sha256[:16]}
     )
     return replace(setting, suite=suite, notes=(*setting.notes, note))
 
