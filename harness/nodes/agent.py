@@ -11,7 +11,6 @@ import os
 import socket
 import tarfile
 import tempfile
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -117,10 +116,6 @@ class Agent(Relay):
             if packet[:1] and packet[0] >> 4 == IPV4 and not self.hub.is_full:
                 self.hub.send(FrameKind.PACKET, number, packet)
 
-    def end(self) -> None:
-        self.zygotes.end(lambda: True, lambda: time.sleep(0.01))
-        self.zygotes.close()
-
 
 def has_own_network(confined: bool, device: str) -> bool:
     """Whether ranks have no network but their group's; see Sandbox.enter."""
@@ -145,7 +140,7 @@ def serve(sock: socket.socket, node: int, master: str) -> None:
     except (EOFError, BrokenPipeError, ConnectionResetError):
         raise HarnessError("the process that ranks are forked from ended; is the machine out of memory?") from None
     finally:
-        agent.end()
+        agent.zygotes.stop()
         sock.close()
         sandbox.hide(False)
         remove(folder)

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import get_args
 
 from harness.core.checkout import ROOT
@@ -40,17 +39,15 @@ GOODBYE_S = 6.0  # for the zygotes to kill everything and go
 
 class Zygotes:
     """`controls` has the socket that each group's orders go to, `processes` those zygotes that have been started; what
-    these print is in `log`, unless they were started with another one. Leaving the context ends them."""
+    these print is in `log`, unless they were started with another one."""
 
     def __init__(self) -> None:
         self.controls: dict[wire.GroupName, socket.socket] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
         self.log = LogPipe()
 
-    def __enter__(self) -> "Zygotes":
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def stop(self) -> None:
+        """Ends them and closes what is theirs, where nobody reads from their ranks meanwhile."""
         self.end(lambda: True, lambda: time.sleep(0.01))
         self.close()
 

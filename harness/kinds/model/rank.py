@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from harness.core.records import Verdict, Verdicts
-from harness.judging.correctness import Expected, limit, strict
+from harness.judging.correctness import Expected, failed, limit, strict
 from harness.ranks import payload, strict_check, wire
 from harness.ranks.trusted import Trusted
 
@@ -52,7 +52,7 @@ def judged(output: Tensor, shape: tuple[int, ...], exact: Callable[[], tuple[Exp
     """Judges logits [B, N, V]. `exact` computes the expected logits of an output of the right shape: the exact ones
     first, then whatever else the output must be near to, each with a name."""
     if tuple(output.shape) != shape:
-        return Verdict(passed=False, message=f"the logits' shape is {list(output.shape)}; expected {list(shape)}")
+        return failed(f"the logits' shape is {list(output.shape)}; expected {list(shape)}")
     expected = exact()
     for one in expected:
         found = strict(output, one)
@@ -72,9 +72,8 @@ def greedy(output_BNV: Tensor, expected: Expected) -> Verdict:
     if not bool(far_BN.any()):
         return Verdict(passed=True)
     sequence, step = far_BN.nonzero()[0].tolist()
-    return Verdict(
-        passed=False,
-        message=f"step {step} of sequence {sequence}: token {int(token_BN1[sequence, step])} has the largest logit, "
+    return failed(
+        f"step {step} of sequence {sequence}: token {int(token_BN1[sequence, step])} has the largest logit, "
         f"and it is {float(behind_BN[sequence, step]):.3g} below the right token's, where rounding explains "
         f"{float(allowed_BN[sequence, step]):.3g}",
     )

@@ -9,7 +9,6 @@ import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from harness.core.errors import UsageError
 from harness.core.files import remove
@@ -19,7 +18,7 @@ from harness.kinds.op.plan import OpPlan
 from harness.ranks.zygotes import Zygotes
 
 
-class OpPool:
+class OpPool(contextlib.AbstractContextManager["OpPool"]):
     """A context that keeps zygotes; leaving it ends them. It serves one evaluation at a time."""
 
     def __init__(self) -> None:
@@ -27,10 +26,7 @@ class OpPool:
         self._folder: Path | None = None
         self._threads = 0
 
-    def __enter__(self) -> "OpPool":
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end()
 
     @contextlib.contextmanager
@@ -53,7 +49,7 @@ class OpPool:
         zygotes, folder = self._zygotes, self._folder
         self._zygotes = self._folder = None
         if zygotes is not None and zygotes.is_open:
-            zygotes.__exit__(None, None, None)
+            zygotes.stop()
         if folder is not None:
             remove(folder)
 
