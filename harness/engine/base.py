@@ -4,8 +4,7 @@ A job is a command that leaves a JSON object in RESULT and may write a line to E
 folder of its own, which is wherever the engine puts it; FOLDER stands for it in the command. What else the command
 names must be readable where the engine runs it.
 
-An engine does not decide what runs when: it says how many jobs it takes at a time, and which is next is the queue's
-business.
+An engine does not decide what runs when: it says how many jobs it takes at a time; which is next is the queue's to say.
 """
 
 import re
@@ -131,8 +130,7 @@ class Engine(Protocol):
         is taken, UnavailableError if no job can be submitted now, and OSError if this one cannot be started."""
 
     def poll(self, ticket: Ticket) -> State:
-        """How the job stands. Does not wait, except for processes that it ends at a deadline. Raises OSError if that
-        cannot be found out now."""
+        """How the job stands. Waits only for processes that it ends at a deadline. OSError if it is not known now."""
 
     def cancel(self, ticket: Ticket) -> None:
         """Ends the job with all its processes; `poll` tells when they are gone, which may be later. Nothing happens if

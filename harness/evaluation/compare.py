@@ -81,8 +81,7 @@ class Ratio:
 
 
 def paired(a_us: Sequence[float], b_us: Sequence[float], size: int) -> Difference:
-    """The difference by samples that were taken in turn on the same inputs, in blocks of `size`; a last block that is
-    shorter is left out, unless there is no other."""
+    """The difference by samples in turn on the same inputs, in blocks of `size`, not a shorter last one of several."""
     logs = [math.log(a) - math.log(b) for a, b in zip(a_us, b_us, strict=True)]
     return _of_blocks(_blocks(logs, size))
 

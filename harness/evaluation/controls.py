@@ -59,8 +59,7 @@ def _key(case: Case) -> tuple[str, int]:
 
 
 def controlled(session: Session, results: Sequence[CaseResult], controls: Controls | None = None) -> list[CaseResult]:
-    """The results; held where the reference was slower beside the submission in every pair of launches. `controls` are
-    those of earlier evaluations on the same pool."""
+    """The results; held where the reference was slower beside the submission in all pairs. `controls`: the pool's."""
     benchmarks = [(at, one.outcome) for at, one in enumerate(results) if one.case.kind == "benchmark"]
     measured = [(at, outcome) for at, outcome in benchmarks if isinstance(outcome, Measured)]
     if not measured or len(measured) < len(benchmarks):

@@ -163,8 +163,7 @@ def share(look: int) -> float:
 def fit(tally: RoundsTally, usual: LaunchNoise, part: float = 1.0) -> Fit:
     """Log-speeds by complete rounds, two at least; `part` of the 5 % is what the intervals may miss.
 
-    The squared residuals of complete rounds are the squared logs without the squared differences of the log-speeds,
-    once a round (Pythagoras).
+    The squared residuals of rounds are the squared logs less the squared differences of log-speeds, once a round.
     """
     count, rounds = len(tally.logs), tally.rounds
     assert rounds >= 2, "one round does not show what launches differ by"
@@ -317,8 +316,7 @@ def check_class(one: Entry, gpus: tuple[str, ...] | None = None) -> None:
 def contenders(
     board: Board, group: Group, top: int, problem: str | None, seconds: float | None, checkout: Checkout
 ) -> Contenders:
-    """The leading `top` entries of the group that can be run: a source each, judged under today's problem. Raises
-    UsageError where fewer than two are left."""
+    """The leading `top` entries that can be run: a source each, under today's problem. UsageError for less than two."""
     entries: list[Entry] = []
     sources: list[Submission] = []
     left_out = []

@@ -251,8 +251,7 @@ class Ready:
 
 
 def prepared(one: Judged, problem: str | None, seconds: float | None, confined: bool, checkout: Checkout) -> Ready:
-    """What the entry's launches need. Raises UsageError where this machine or checkout cannot run them, SourceError
-    where the source is not kept."""
+    """What the entry's launches need. Raises UsageError if they cannot run here, SourceError without the source."""
     check_machine(one)
     setting = replace(setting_for(one, problem, seconds, checkout), confined=confined)
     version = judgements.problem_version(setting.problem, setting.suite, setting.device)

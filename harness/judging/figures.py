@@ -166,8 +166,7 @@ def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual:
 
 
 def _drawn(results: Sequence[CaseResult]) -> tuple[float, float] | tuple[None, None]:
-    """The geometric mean ratio of drawn cases, and of the benchmarks near which they were drawn; None where there are
-    none, or one has no ratio."""
+    """The geometric mean ratios of drawn cases and of the benchmarks near them; None without any, or one's ratio."""
     benchmarks = [one for one in results if one.case.kind == "benchmark"]
     drawn = [one for one in results if one.case.near is not None and one.case.near < len(benchmarks)]
     both = [*drawn, *(benchmarks[one.case.near or 0] for one in drawn)]

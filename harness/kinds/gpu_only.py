@@ -43,8 +43,7 @@ CUDA = GpuCode(
 
 
 def refuse_gpu_only(submission: Submission, text: str, message: str) -> None:
-    """Raises UsageError where the submission failed on CPU cores because it has code that only a GPU runs. `text` has
-    the tracebacks, `message` is the exception."""
+    """Raises UsageError if the submission failed on CPU cores, with these tracebacks (`text`), for a GPU's code."""
     last = [frames[-1] for block in text.split(START)[1:] if (frames := FRAME.findall(block))]
     for part in _parts(submission):
         if any(file.endswith(part.file) and (not part.functions or name in part.functions) for file, name in last):

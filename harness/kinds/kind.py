@@ -153,8 +153,7 @@ class OpponentFailed(HarnessError):
 
 
 class SubmissionFailed(Exception):
-    """The submission failed in a case, with these verdicts where outputs were judged. NotRun: an earlier failure of the
-    phase kept the session from running the case."""
+    """The submission failed in a case, with these verdicts of its outputs. NotRun: after a failure of the phase."""
 
     def __init__(self, outcome: Failure | NotRun, verdicts: Verdicts | None = None) -> None:
         super().__init__(outcome)
@@ -241,8 +240,7 @@ class Session:
         return ()
 
     def completed(self, report: EvalReport) -> EvalReport:
-        """The report with what it needs beside the cases, once the session is closed: seconds of phases, this machine,
-        logs, and the session's own warnings."""
+        """The report with what it needs beside the cases, once the session is closed: seconds, machine, logs, notes."""
         plan = self.plan
         model = self.device_model or ((gpu_names() or ("",))[0] if plan.device != "cpu" else "")
         return replace(
@@ -283,8 +281,7 @@ class Kind:
         raise NotImplementedError
 
     def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """The submission at that path, or the problem's default one. Raises UsageError where there is none,
-        BadSubmissionError for what cannot be one."""
+        """The submission at that path, or the default one. Raises UsageError without one, BadSubmissionError if bad."""
         return read_submission(path or problem.default_submission(), checkout.root, problem.lang)
 
     def plan(self, order: Order) -> Plan:

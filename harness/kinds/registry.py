@@ -99,8 +99,7 @@ def _recalled(name: str, checkout: Checkout) -> Problem | None:
 
 
 def named(name: str, checkout: Checkout, folder: Problem | None = None) -> Problem:
-    """The checkout's problem of that name, or of that name at GPU MODE; or else `folder`, or else the folder of that
-    name, see `find`. Raises what `find` does."""
+    """The checkout's problem of that name, here or at GPU MODE, else `folder`, else as `find` has it, which raises."""
     try:
         return checked(find_named(name, checkout))
     except UsageError:

@@ -134,8 +134,7 @@ def with_benchmark(suite: Suite, number: int, evaluator: Evaluator) -> Suite:
 
 
 def named(asked: Asked, checkout: Checkout) -> tuple[Problem, Path | None, tuple[Warning, ...]]:
-    """The problem that is meant, its file (None: its default), and notes for the report; UsageError where there is no
-    such problem, or a file alone does not name one."""
+    """The problem that is meant, its file (None: its default), and notes for the report; UsageError if it is none."""
     if asked.file is None and asked.problem.endswith(".py") and not registry.is_problem(Path(asked.problem)):
         file = Path(asked.problem)
         problem, notes = _named_by(file, checkout)

@@ -24,9 +24,8 @@ SUBMITTED = "submission.py"
 
 
 class Untrusted(Program):
-    """Runs a submission, or the reference if none is staged, and nothing else: the submission that is evaluated and
-    whatever it is held against are in processes that differ in nothing but their kernel. A rank that also judged would
-    have warmer connections and a larger heap."""
+    """Runs a submission, or the reference if none is staged, and nothing else: both sides' processes differ in nothing
+    but their kernel. A rank that also judged would have warmer connections and a larger heap."""
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         self.judged = order.judged

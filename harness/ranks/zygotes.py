@@ -52,8 +52,7 @@ class Zygotes:
         self.close()
 
     def start(self, folder: Path, threads: int, nodes: Sequence[socket.socket] = (), log: int | None = None) -> None:
-        """Starts them; they remove `folder` at their end. Where ranks run on nodes, the process that has those nodes'
-        agents start them takes their place."""
+        """Starts them; they remove `folder` at their end. Where ranks run on nodes, the hub takes their place."""
         log = self.log.write_fd if log is None else log
         for groups in (GROUPS,) if nodes else (GROUPS[1:], GROUPS[:1]):
             control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,11 +1,10 @@
 """Tries generic cheats on a problem of another benchmark: `python -m harness.kinds.benchmarks.rank_audit ORDER`.
 
 Runs in a folder with the problem's staged files. ORDER is JSON: `world_size`, `params` of the case, `seed` of the
-published input, `batch`: the constant that is halved while inputs and results take more than `most_bytes`, and
-a call of the reference more than `most_seconds`. Writes a JSON
-object to POPCORN_FD: `params` as they were at last, and `cheats`: by name, whether its result passes the benchmark's
-own tolerance (`own`) and our strict verdict (`strict`), which judges a hardened input too; null where it has no result.
-Nothing is timed.
+published input, `batch`: the constant that is halved while inputs and results take more than `most_bytes`, and a call
+of the reference more than `most_seconds`. Writes a JSON object to POPCORN_FD: `params` at last, and `cheats`: by name,
+whether its result passes the benchmark's own tolerance (`own`) and our strict verdict (`strict`), which judges a
+hardened input too; null where it has no result. Nothing is timed.
 """
 
 import importlib

@@ -90,8 +90,7 @@ class ExternalPlan(Plan):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluatorRun:
-    """One run of eval.py, or of the program `name`. `code` is None where its time was up. `told` are its result lines,
-    the last of a key."""
+    """One run of eval.py or the program `name`. `code` is None if its time was up. `told`: the last line of a key."""
 
     code: int | None
     told: dict[str, str]
@@ -165,8 +164,7 @@ class ExternalSession(staging.StagedSession):
         yield
 
     def _runs(self, mode: EvalMode, phase: Phase) -> list[tuple[str, tuple[Params, ...]]]:
-        """The runs of eval.py in a mode: what each is called among the logs, and its cases. KernelBot's runner starts
-        it anew for each shape that is profiled."""
+        """The runs of eval.py in a mode: each one's name among the logs, and cases. Each profiled shape has its own."""
         cases = self._placed(phase)
         if mode == "profile":
             return [(f"profile {index}", (case,)) for index, case in enumerate(cases)]

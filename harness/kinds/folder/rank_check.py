@@ -29,8 +29,7 @@ def generated(generate_input: Callable[..., Any], params: Params, rank: int, wor
 
 
 def unlike(output: Output, value: Any, expected: Any) -> str:
-    """In what a result is not of the make of `expected`; empty where it is. `output` is what the result declares of
-    itself, `value` is the result as read."""
+    """In what a result, declared as `output` and read as `value`, is not of the make of `expected`; empty if it is."""
     return _wrong(output, expected, "the result") or _not_finite(value, expected, "the result")
 
 

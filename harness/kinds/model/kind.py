@@ -2,8 +2,7 @@
 
 An op problem whose call is a generation (its adapter says how), with parameters `batch`, `prompt` and `new`. A case is
 measured in two lengths: one new token, which is the time to first token, and all of them. Neither can be made to look
-better by the other: the rate is of the whole generation, prompt included. A generation may speculate: what counts are
-the logits that it ends with.
+better by the other: the rate is of the whole generation. It may speculate: the logits that it ends with count.
 """
 
 from dataclasses import replace

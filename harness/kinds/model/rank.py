@@ -23,8 +23,7 @@ from harness.ranks.trusted import Trusted
 
 
 class LogitsTrusted(Trusted):
-    """Judges an output by the problem's exact_kernel(data, output), because the right logits depend on the tokens
-    before them, and so on the output itself."""
+    """Judges an output by the problem's exact_kernel(data, output): right logits depend on the tokens before them."""
 
     def right_result(self, data: Any) -> Any:
         return data  # what is right is found with the output

@@ -1,7 +1,6 @@
 """Calls of the three groups of ranks, as the parent commands them: inputs made, handed out, called on, outputs judged.
 
-kinds.op.groups has what is done with the groups themselves. Inputs come from trusted ranks, and outputs go back to them
-as bytes; the parent sees neither.
+Inputs come from trusted ranks, and outputs go back to them as bytes; the parent sees neither.
 """
 
 import time

@@ -144,8 +144,7 @@ class OpSession(Launching):
             self.ranks.check_frozen(calls.deadline)
 
     def checked_case(self, case: Case) -> Verdicts | None:
-        """A submission gets a new process group, and so does the reference where the case will be timed: connections
-        that have carried much are faster than new ones."""
+        """Submission and, where it will be timed, reference get a new process group: old connections are faster."""
         calls = self.calls
         calls.open(*(calls.both if case.is_timed else calls.in_order)("open", calls.at))
         return op_check.check(calls, case, probe_all=self.checked == 1)

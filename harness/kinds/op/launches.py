@@ -90,8 +90,7 @@ class Launching(Guarded):
         return replace(measured, series=(ranked, *measured.series[1:]))
 
     def again(self, is_control: bool = False) -> None:
-        """Fresh processes in fresh folders. The groups change the order in which they start, import and meet; two files
-        that meet change roles."""
+        """Fresh processes in fresh folders. Groups change the order of starts and imports; files that meet, roles."""
         self.number += 1
         self.plan = replace(self.plan, is_control=is_control)
         if self.plan.opponent is not None:

@@ -33,8 +33,7 @@ class CaseLimits:
 
 
 def known(plan: OpPlan, device_model: str, load_per_core: float) -> Peaks | None:
-    """The rates by the table, or as they were measured on this machine before; None where they are to be measured
-    (again). `load_per_core` is of other work, now."""
+    """The rates by the table, or as measured here before; None if they are due. `load_per_core` is of other work."""
     listed = hardware.match(device_model)
     measures = any(phase.then == "measure" for phase in plan.phases)
     if listed is None and not peaks_cache.is_due(file := _file(plan, device_model), load_per_core, measures):

@@ -33,8 +33,7 @@ class Stepping:
         self.waits: set[Group] = set()  # whose calls of this case wait for their device, and are not queued ahead
 
     def measure_empty(self) -> tuple[float, ...]:
-        """Makes empty calls on the baseline's ranks; the first one is not counted. Returns by how much they differ
-        (us), which is what the clock resolves."""
+        """Makes empty calls on the baseline's ranks. Returns by how much those after the first differ (us)."""
         count = EMPTY_CALLS + 1
         for group in self.calls.baselines("empty"):
             empty = self.turn(group, [-1] * count, ["nothing"] * count)[1:]

@@ -1,8 +1,7 @@
 """Did data pass between GPUs in the timed calls? What NVLinks carried, against the least that a right result needs.
 
 The probe shows that a rank waits for the others, not that it uses what they sent. The counters are the GPUs' own: a
-submission cannot set them back. It can raise them by sending what nobody needs, which costs it the time that it wanted
-to save.
+submission cannot set them back. To raise them by sending what nobody needs costs the time that it wanted to save.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """Training on a user's own text: the suite's cases with it, and what trusted ranks are told of it.
 
-The text's sha256 (`data`) and `vocabulary` are parameters that such cases have beside the problem's own. Where its
-files are, only trusted ranks learn.
+Such cases have the text's sha256 (`data`) and `vocabulary` as parameters. Only trusted ranks learn where its files are.
 """
 
 import dataclasses

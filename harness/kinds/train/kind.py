@@ -1,8 +1,7 @@
 """Training runs: a submission trains a model to a quality on held-out data, and the time that it takes counts.
 
 Ranks, clocks and sandbox are those of operators (kinds.op): a run is a row of calls, each of which trains on to the
-next evaluation (kinds.train.rank_run). The reference runs on the same data, with the same seeds, in turn. No run is
-left out.
+next evaluation (kinds.train.rank_run). The reference runs on the same data and seeds, in turn. All runs count.
 """
 
 import json

@@ -1,5 +1,4 @@
-"""The trusted ranks' program for training runs: they make what a run begins with, hand out its data period by period,
-and evaluate its weights.
+"""The trusted ranks' program for training runs: they make its start and its data, period by period, and evaluate it.
 
 The held-out data is made here, from the run's hidden seed, and never leaves these ranks. Weights are rank 0's; all
 trusted ranks get them and evaluate a part of the data each.

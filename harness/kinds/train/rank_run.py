@@ -1,5 +1,4 @@
-"""The candidate's and the baseline's side of a training run: train() as a kernel whose every call trains on to the next
-evaluation.
+"""A training run in its rank, on either side: train() as a kernel whose every call trains on to the next evaluation.
 
 A run is a row of calls, one for each period between two evaluations. The first input has what the run begins with, and
 every input has the sequences of its period, which nobody had before. The first call gives train() a thread of its own;

@@ -1,7 +1,6 @@
 """A training problem's rules.yaml: which hyperparameters are free in which ranges, and the reference's convergence.
 
-Reads a submission's HYPERPARAMETERS out of its text, so that nothing of it runs before they are checked, and ranks are
-told what was checked.
+Reads a submission's HYPERPARAMETERS out of its text: nothing of it runs before they are checked.
 """
 
 import ast

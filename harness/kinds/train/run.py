@@ -2,8 +2,7 @@
 
 The sequences of each period between two evaluations are handed out when it begins, so that no run can have read more or
 fewer than it is evaluated after. The clock runs from when the group is let into a call until its weights are here and
-cannot be changed any more. Evaluations, and handing out data, are between calls; on CPUs, where the group is frozen
-then, the clock stands.
+cannot be changed any more. Between calls data is handed out and weights are evaluated; on CPUs the clock stands then.
 """
 
 import io
