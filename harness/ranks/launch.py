@@ -85,7 +85,6 @@ class Launch:
         return self.world_size // max(1, len(self.nodes))
 
     def workdir(self, role: wire.Role, rank: int) -> Path:
-        """The folder that a rank starts in, its own."""
         return self.folder / self.names[role] / str(rank)
 
     def workdirs(self, role: wire.Role) -> list[Path]:
@@ -177,7 +176,6 @@ class Ranks:
         return [rank for role in ROLES for rank in self.ranks[role]]
 
     def pids(self) -> list[int]:
-        """The process ids of the zygotes and of every rank."""
         return [*(process.pid for process in self.zygotes.processes), *self.by_pid]
 
     def logs(self) -> dict[str, str]:

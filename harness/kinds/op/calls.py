@@ -46,28 +46,23 @@ class Calls(Groups):
         clock: Clock,
         keys: Sequence[int] = (),
         late: Late | None = None,
-        again: bool = False,
         idle: bool = False,
     ) -> list[list[wire.CallSample]]:
-        """Calls on loaded inputs (-1: empty calls), by call and rank; `again`: on the input of the call before."""
+        """Calls on loaded inputs (-1: empty calls), by call and rank."""
         for other in (self.baseline, self.candidate):
             if other is not group:
                 self.freeze(other)
         lead_s = clocks.LEAD_S if clock == "device" else 0.0
         gates = None
         if self.has_files and len(indices) == 1:
-            gates = Gates() if again or indices[0] < 0 else self._gates(self.loaded[indices[0]], idle)
-            indices = [min(0, indices[0])]
+            [index] = indices
+            gates, indices = Gates(), [min(0, index)]
+            if index >= 0:
+                inputs = [files[self.loaded[index]] for files in self.files]
+                limit = max(rank.output_limit for rank in self.made)
+                gates = Gates(files=inputs, output_limit=limit, idle=idle)
         with self.phase.spent_on(f"calls of {self.name_of(group)}"):
             return group.call(indices, clock, self.deadline, lead_s, keys, gates, late)
-
-    def _gates(self, index: int, idle: bool) -> Gates:
-        """The files that ranks get of that input when all have arrived."""
-        return Gates(
-            files=[files[index] for files in self.files],
-            output_limit=max(rank.output_limit for rank in self.made),
-            idle=idle,
-        )
 
     def room(self) -> int:
         """The number of inputs like those just made, with their outputs, that memory has room for."""

@@ -150,7 +150,6 @@ class OpSession(Launching):
         return op_check.check(calls, case, probe_all=self.checked == 1)
 
     def measured_case(self, case: Case) -> Measured:
-        """Samples of every clock, every output verified."""
         return self.sampled(case)
 
     def measure_again(self, case: Case) -> Measured:

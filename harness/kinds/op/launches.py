@@ -43,7 +43,6 @@ class Launching(Guarded):
         raise NotImplementedError
 
     def start(self, zygotes: Zygotes | None) -> None:
-        """Starts the groups of a launch."""
         self.ranks = self.launched.enter_context(Ranks(self.launch, zygotes))
         self.calls = Calls(self.plan, self.ranks)
         self.calls.links = self.watch.links

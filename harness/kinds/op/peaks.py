@@ -21,9 +21,8 @@ class CaseLimits:
         self.peaks: Peaks | None = known(plan, self._model, load_per_core)
         self._may_be_low = hardware.match(self._model) is None
 
-    def measure(self, calls: Calls) -> Peaks:
+    def measure(self, calls: Calls) -> None:
         self.peaks = measured(calls, self._model, self._load_per_core)
-        return self.peaks
 
     def doubted_by(self, failure: Outcome) -> bool:
         """Whether a result exceeds measured peaks for the first time, so that they have to be measured again."""

@@ -239,5 +239,4 @@ def _times(runs: list[TrainingRun]) -> tuple[float, ...]:
 
 
 def _samples(runs: list[TrainingRun]) -> tuple[float, ...]:
-    """The sequences that each run needed to its target."""
     return tuple(float(run.samples) for run in runs)

@@ -109,15 +109,6 @@ def check_cases(problem: Problem, cases: Iterable[Case], rules: Rules) -> None:
             )
 
 
-def reference_source(problem: Problem) -> str:
-    """The reference's train.py. Raises BadFileError where there is none."""
-    path = problem.folder / "train.py"
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise BadFileError(f"{shown(path, problem.root)}: cannot be read: {error}") from None
-
-
 def hyperparameters(source: str, name: str, rules: Rules, defaults: Mapping[str, int | float]) -> Hyperparameters:
     """The hyperparameters that a submission names, and `defaults` for the rest. `name` is the file's. Raises
     BadSubmissionError, with the place, for one that is unknown or out of range."""
@@ -143,9 +134,12 @@ def hyperparameters(source: str, name: str, rules: Rules, defaults: Mapping[str,
 
 def reference_hyperparameters(problem: Problem, rules: Rules) -> Hyperparameters:
     """The reference's, which names all of them. Raises BadFileError where it does not."""
-    where = shown(problem.folder / "train.py", problem.root)
+    path = problem.folder / "train.py"
+    where = shown(path, problem.root)
     try:
-        found = hyperparameters(reference_source(problem), where, rules, {})
+        found = hyperparameters(path.read_text(encoding="utf-8"), where, rules, {})
+    except (OSError, ValueError) as error:
+        raise BadFileError(f"{where}: cannot be read: {error}") from None
     except (BadSubmissionError, SyntaxError) as error:
         raise BadFileError(f"{where}: {error}") from None
     if lacking := rules.hyperparameters.keys() - found.keys():
