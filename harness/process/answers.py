@@ -21,7 +21,7 @@ from harness.core.decode import encode, part
 from harness.core.errors import HarnessError
 from harness.core.processes import descendants, end_tree
 from harness.process import cgroup, usage
-from harness.process.child import has_ended, read_pipes, signal_name
+from harness.process.child import end_text, has_ended, read_pipes
 from harness.process.confined import STARTED, ConfinedOrder
 
 POLL_S = 0.05
@@ -155,9 +155,7 @@ def _ending(said: str) -> str:
     if not said.isdigit():
         return said
     code = os.waitstatus_to_exitcode(int(said))
-    if code == 0:
-        return ""
-    return f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+    return end_text(code) if code else ""
 
 
 @dataclass
