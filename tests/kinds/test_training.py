@@ -77,7 +77,7 @@ class OneRank:
 
     def __init__(self, kernel: Callable[[Any], Any], reference: ModuleType, params: dict[str, Any]) -> None:
         self.kernel, self.reference, self.params = kernel, reference, params
-        self.candidate = SimpleNamespace(opened_ns=0, sealed_ns=lambda: self.sealed_ns)
+        self.candidate = SimpleNamespace()
 
     def make(self, case: Any, inputs: list[wire.InputSpec]) -> None:
         [spec] = inputs
@@ -93,15 +93,14 @@ class OneRank:
     def load(self, group: Any, indices: list[int]) -> None: ...
     def take(self, group: Any, called: Any) -> None: ...
     def rest(self, group: Any) -> None: ...
+    def stop(self, group: Any) -> None: ...
     def regain(self, group: Any) -> None: ...
 
     def blamed(self, group: Any, case: Any, failure: Wrong | Held) -> SubmissionFailed:
         return SubmissionFailed(failure)
 
     def call(self, group: Any, indices: list[int], clock: str) -> list[Any]:
-        group.opened_ns = time.monotonic_ns()
         self.output = self.kernel(self.given)
-        self.sealed_ns = time.monotonic_ns()
         weights = self.output["weights"]
         self.weights = {name: copy.deepcopy(value) for name, value in weights.items()}
         nowhere: Any = SimpleNamespace(write=lambda *_: None, place=lambda _: None)
@@ -235,6 +234,31 @@ def test_how_a_run_ended_that_did_not_converge(runs: Any, source: str, words: st
     assert isinstance(found, TrainingRun), found
     assert not found.has_converged
     assert words in found.ending
+
+
+def test_a_run_that_returns_within_a_period_has_not_reached_the_target(runs: Any) -> None:
+    """Else whoever guesses its own quality would end sooner than who has it evaluated."""
+    found = one_run(runs("def train(config, data, seed, target, log): return config['start']", target=1e6))
+    assert isinstance(found, TrainingRun)
+    assert found.ending.startswith("returned early: ")
+
+
+@pytest.mark.parametrize("loading_s", [-1.7e308, 1e308])
+def test_a_claim_of_loading_that_no_run_can_have_is_wrong(runs: Any, loading_s: float) -> None:
+    found = one_run(runs(LOOP.format(each=f"data._counts.loading_s = {loading_s}", every=128)))
+    assert isinstance(found, Wrong), found
+    assert "cannot be read: $.loading_s: expected seconds" in found.message
+
+
+def test_the_clock_runs_until_a_group_has_stopped_and_from_when_it_goes_on(runs: Any, monkeypatch: Any) -> None:
+    """What is owed of a period could be trained on then."""
+    made = runs(LOOP.format(each="pass", every=128))
+    call = made.calls.call
+    monkeypatch.setattr(made.calls, "call", lambda *given: (time.sleep(0.02), call(*given), time.sleep(0.01))[1])
+    monkeypatch.setattr(made.calls, "stop", lambda group: time.sleep(0.02))
+    found = one_run(made)
+    assert isinstance(found, TrainingRun)
+    assert found.seconds > 8 * 0.05
 
 
 @pytest.mark.parametrize(

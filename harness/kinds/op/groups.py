@@ -173,3 +173,8 @@ class Groups:
                 self.trusted.ask(wire.Yield(), wire.Done, self.deadline)
             self.rested.append(group)
         self.freeze(group)
+
+    def stop(self, group: Group) -> None:
+        """Ends the group's turn as `rest` does, and returns when all of its processes have stopped."""
+        self.rest(group)
+        group.processes.wait_frozen(self.deadline)
