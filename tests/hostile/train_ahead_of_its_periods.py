@@ -8,6 +8,7 @@ devices: cpu
 
 import gc
 import time
+from functools import partial
 
 import model
 import torch
@@ -45,7 +46,7 @@ def train(config, data, seed, target, log):
         optimizer.zero_grad()
 
     for done in range(batch, config["samples"] + 1, batch):
-        owed.append(lambda done=done, part=data.batch(batch): step(done, *part))
+        owed.append(partial(step, done, *data.batch(batch)))
         if done % every == 0:
             if done == every:  # else its first weights would be those that it began with
                 owed.pop(0)()

@@ -20,6 +20,7 @@ from typing import cast
 from harness.core.checkout import Checkout
 from harness.core.curve import Curve
 from harness.core.errors import HarnessError, UsageError
+from harness.core.files import remove
 from harness.core.metrics import COST, GAP
 from harness.core.records import (
     Bound,
@@ -199,8 +200,8 @@ class ProgramSession(Session):
         try:
             ran = self.workshop.run(command, place, wall_s, {SEED_VARIABLE: str(seed)}, (given,), limit_s)
         finally:
-            shutil.rmtree(given, ignore_errors=True)
-            shutil.rmtree(place, ignore_errors=True)
+            remove(given)
+            remove(place)
         if ran.stderr:
             self.logs[_log_name(role, case)] = ran.stderr
         self.peak_bytes[role] = max(self.peak_bytes.get(role, 0), ran.peak_bytes)
