@@ -30,7 +30,7 @@ from harness.evaluation import compare
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
-from harness.kinds.kind import Order, Progress, SubmissionFailed
+from harness.kinds.kind import OpponentFailed, Order, Progress, SubmissionFailed
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.kinds.train import rank as quality_trusted
@@ -397,6 +397,34 @@ def test_one_run_that_does_not_converge_is_the_slowest_and_two_have_no_score() -
     wrong = judged([run_of(2.0), failed, failed, run_of(3.0), run_of(1.0)])
     assert isinstance(wrong, Wrong)
     assert "2 of 5 runs did not converge; the last returned early: 99" in wrong.message
+
+
+def test_head_to_head_an_opponent_is_judged_as_the_submission_is() -> None:
+    """Runs that return early count as the slowest, and are short: of an opponent nobody would look at, all could."""
+    session = session_of(convergence=(1024, 1280, 1024))
+    case = session.plan.suite.benchmarks[0]
+    session.plan = dataclasses.replace(session.plan, opponent=session.plan.submission)
+    right, early = [run_of(9.0)] * 3, [run_of(0.1, ending="returned early: 99")] * 3
+    fewer = [run_of(1.0, samples) for samples in (512, 512, 256)]
+    for bad, words in ((early, "3 of 3 runs did not converge"), (fewer, "needed 427 sequences on average")):
+        with pytest.raises(OpponentFailed, match=words):
+            session._judged(case, {"candidate": right, "baseline": bad})
+        with pytest.raises(SubmissionFailed, match=words):
+            session._judged(case, {"candidate": bad, "baseline": right})
+    assert isinstance(outcome_of(session._judged, case, {"candidate": right, "baseline": right}), Measured)
+
+
+def test_who_begins_head_to_head_is_drawn_and_changes_from_run_to_run() -> None:
+    """A file could tell its role from how long it was stopped between two runs."""
+    session = session_of()
+    session.calls = SimpleNamespace(at=0)  # type: ignore[assignment]
+    assert [session._in_turn(number)[0] for number in range(4)] == ["candidate", "baseline"] * 2
+    session.plan = dataclasses.replace(session.plan, opponent=session.plan.submission)
+    begun = set()
+    for secret in range(32):
+        session.plan = dataclasses.replace(session.plan, secret=secret)
+        begun.add(tuple(session._in_turn(number)[0] for number in range(3)))
+    assert begun == {("candidate", "baseline", "candidate"), ("baseline", "candidate", "baseline")}
 
 
 def test_convergence_that_chance_does_not_explain_is_held() -> None:

@@ -189,6 +189,8 @@ class ProgramSession(Session):
         self.runs += 1
         place = Path(tempfile.mkdtemp(prefix="run-", dir=self.folder))
         shutil.copytree(side.files, place / "work", symlinks=True)
+        for path in (place / "work").rglob("*"):  # what was built long ago would tell the candidate its role
+            os.utime(path, follow_symlinks=False)
         given = Path(tempfile.mkdtemp(prefix="given-", dir=self.folder))
         given.chmod(0o755)
         path = given / "instance.json"
