@@ -41,6 +41,13 @@ A2A = {  # by hidden_dim: piece, rows, warps and programs a multiprocessor
     4096: [(2048, 2, 4, 6), (2048, 4, 4, 6), (4096, 4, 8, 3), (1024, 4, 2, 10)],
     2880: [(1536, 1, 4, 6), (1536, 2, 4, 6), (2880, 2, 8, 3), (960, 2, 4, 6)],
 }
+MOE = {  # by hidden_dim: splits of an expert; tokens, block and stages; warps and programs a multiprocessor
+    7168: ((8, 4, 14), ((16, 64, 4), (16, 64, 3), (16, 128, 3), (32, 64, 4)), ((2, 8), (4, 4), (2, 6))),
+    4096: ((8, 4, 16), ((16, 64, 4), (16, 64, 3), (16, 128, 3), (32, 64, 4)), ((2, 8), (4, 4))),
+    2880: ((5, 9, 3), ((16, 64, 4), (16, 64, 3), (32, 64, 4)), ((2, 8), (4, 4))),
+    2048: ((4, 8, 2), ((16, 64, 4), (16, 64, 3), (16, 128, 3)), ((2, 8), (4, 4))),
+    6144: ((32, 16, 8), ((16, 64, 4), (16, 64, 3), (16, 128, 3)), ((2, 6), (4, 4))),
+}
 A2A_SMALL = list(itertools.product((2048, 1024, 3072, 6144), (1,), (4, 8), (2, 4)))
 
 
@@ -62,6 +69,13 @@ def candidates(
     if problem == "a2a":
         rest = [tuning.Row(chip, shape, *cut, "") for cut in A2A.get(shape[0], A2A_SMALL)]
         return rows + [row for row in rest if row[2:-1] not in [one[2:-1] for one in rows]]
+    if problem == "moe":
+        rest = [
+            tuning.Row(chip, shape, split, *block, asks, *room, "")
+            for split, block, room in likeliest(*MOE[shape[0]])
+            for asks in (True, False)
+        ]
+        return rows + [row for row in rest if row[2:-1] not in [one[2:-1] for one in rows]][:at_most]
     plain = [row for row in rows if row.kernel == "plain"]
     make = of_gemm_rs if problem == "gemm_rs" else of_ag_gemm
     rest = make(tuning.Row, chip, shape, ranks, at_most, plain)

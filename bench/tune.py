@@ -1,6 +1,6 @@
 """Finds a submission's blocks on the GPUs at hand: measures many rows of its tuning table for each shape.
 
-    python3 bench/tune.py gemm_rs ag_gemm a2a --ranks 4         official shapes, prints the best rows
+    python3 bench/tune.py gemm_rs ag_gemm a2a moe --ranks 4     official shapes, prints the best rows
     python3 bench/tune.py ag_gemm --ranks 4 --write             ... and writes them into submissions/ag_gemm/tuning.py
     python3 bench/tune.py gemm_rs --ranks 4 --shapes 0 3 --at-most 24
     python3 bench/tune.py gemm_rs --ranks 4 --shape 64 1024 16384 --write       a shape of one's own
@@ -40,7 +40,8 @@ from figures import Figures, add_data_argument, need_gpus
 from torch.multiprocessing.spawn import spawn
 
 ROOT = Path(__file__).resolve().parent.parent
-PROBLEMS = ("gemm_rs", "ag_gemm", "a2a")
+EXPERTS = ("a2a", "moe")  # problems whose ranks hold experts
+PROBLEMS = ("gemm_rs", "ag_gemm", *EXPERTS)
 KERNELS = ("plain", "engine", "warps")  # of the tables of gemm_rs and ag_gemm
 START_S, ROW_S = 120, 15  # for ranks to come together, and to measure a row; a kernel that never ends is killed then
 PARTS = 8  # of a shape's rows that are compiled at the same time
@@ -54,7 +55,7 @@ FOUND = "{us:.1f} us, best of {count}, {ranks}x {gpu}, {day}"
 
 def load(problem: str) -> tuple[ModuleType, ModuleType]:
     """The problem's submission and tuning modules, in place of another problem's."""
-    for name in ("submission", "tuning", "hopper", "task", "reference", "params", "utils"):
+    for name in ("submission", "tuning", "hopper", "grouped", "task", "reference", "params", "utils"):
         sys.modules.pop(name, None)
     for folder in (f"submissions/{problem}", "submissions", "reference/common", f"reference/{problem}"):
         sys.path.insert(0, str(ROOT / folder))
@@ -80,9 +81,10 @@ def cases_of(problem: str, world_size: int) -> list[Case]:
 
 
 def case_of(problem: str, params: Mapping[str, Any], world_size: int) -> Case:
-    if problem == "a2a":
-        experts, top_k, hidden, capacity = params.values()
-        return Case((hidden, capacity, world_size), (world_size, experts, top_k, hidden, capacity), params)
+    if problem in EXPERTS:
+        sizes = [params[name] for name in ("num_experts", "experts_per_token", "hidden_dim", "max_num_tokens")]
+        more = [importlib.import_module("params").INTERMEDIATE_DIM] if problem == "moe" else []
+        return Case((*sizes[2:], world_size), (world_size, *sizes, *more), params)
     m, n, k, bias = params.values()
     shape = (m, n // world_size, k) if problem == "ag_gemm" else (m, n, k // world_size)
     return Case(shape, (world_size, *shape, bias), params)
@@ -138,7 +140,7 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
         with device:
             data = reference.generate_input(rank=rank, world_size=world_size, seed=7, **case.params)
             expected = reference.exact_kernel(data)
-        operands = data[:2] if problem == "a2a" else data
+        operands = data[:2] if problem in EXPERTS else data
         tried = []
         for row in (tuning.Row(*fields) for fields in rows):
             plan = plan_of(submission, row, chip, case)
@@ -283,7 +285,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--shapes", type=int, nargs="*", help="which of the official benchmarks (default: all)")
     parser.add_argument(
-        "--shape", type=int, nargs=3, metavar=("M", "N", "K"), help="another one, of all ranks, not a2a's"
+        "--shape", type=int, nargs=3, metavar=("M", "N", "K"), help="another one, of all ranks, of gemm_rs or ag_gemm"
     )
     parser.add_argument("--at-most", type=int, default=48, help="kernels compiled for a shape (default: %(default)s)")
     parser.add_argument(
@@ -297,8 +299,8 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.problems) - set(PROBLEMS):
         parser.error(f"no table to tune for {', '.join(sorted(unknown))}; there are {', '.join(PROBLEMS)}")
-    if options.shape and (options.shapes or "a2a" in options.problems):
-        parser.error("--shape stands for a product by itself: without --shapes, and not of a2a")
+    if options.shape and (options.shapes or {*options.problems} & {*EXPERTS}):
+        parser.error("--shape stands for a product by itself: without --shapes, and of gemm_rs or ag_gemm")
 
     if not options.dry_run:
         need_gpus(parser, options.ranks, torch.cuda.device_count(), f"torch {torch.__version__}")

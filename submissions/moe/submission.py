@@ -1,30 +1,35 @@
-"""moe as one kernel: tokens go straight into the memory of their experts' ranks, which answer each by itself.
+"""moe as one kernel: tokens go straight into the memory of their experts' ranks, which multiply all of an expert's
+tokens together.
 
-The way of a2a's kernel (a heap that all ranks map, a flag a token and rank, flags that say "nothing for you", no
-counts), with experts that are matrices. A program does its share of three phases one after the other:
-- send: a token, its experts and weights are written to all ranks that need them, its own among them, and flagged to
-  all ranks;
-- answer: a token that came is multiplied by the matrices of its experts here, one after the other, in float32; their
-  weighted sum is rounded once, written to the token's rank, and flagged there. So one row a (token, rank) comes back;
-- combine: the rows of a token's ranks are added up in float32 and rounded once.
-All programs fit on the chip at once, and each ends a phase before it waits in the next.
+The way of a2a's kernel (a heap that all ranks map, flags for what has come, no wait of the host), with experts that are
+matrices. A program does its share of five phases one after the other (grouped.py):
+- tell: each rank sends its routing, experts and weights of all its tokens, to all ranks;
+- send: a token is written in parts of H to all ranks that need it, each part with a flag of its own;
+- up: a unit, one part of one expert's `up`, finds the expert's tokens in all ranks' routing, waits for its part of
+  them, multiplies blocks of them on the matrix units, and leaves its sums over H, float32, to the expert's other units;
+- down: the same units, now parts of `down`, add these sums up, multiply, round, and write one row a (token, expert)
+  pair to the token's rank;
+- combine: the rows of a token's experts are added up in float32 and rounded once.
+All programs fit on the chip at once, and each ends a phase before it waits in the next. The phases are dealt out one
+behind the other: where there is little to do, those that multiply are waiting before anything has come. Since units are
+fixed, programs ask the L2 for their matrices before anything else.
 
-When it should win (it has been interpreted and compiled, and never been timed): where there are few tokens an expert,
-as then the time of a call is latency: collectives cost three exchanges, a sort and a wait of the host. Each token reads
-its experts' matrices by itself, 4 I H bytes an expert, out of the L2: with many tokens an expert a grouped product,
-which reads them once a tile of tokens, will be faster. In the largest official shape, 8 ranks, a rank answers some 1024
-pairs, 470 MB.
+When it should win (compiled and interpreted; see docs/kernels.md for what was measured): a unit reads its part of the
+matrices once for each block of tokens, where a kernel that takes tokens one by one reads them once for each: 470 MB in
+the largest official shape, the matrices being 59 MB on 2 ranks. Parts of H give all multiprocessors work where experts
+are few. What it costs: k rows a token come back, where W sums would do; a wait between up and down for the other units
+of the expert.
 Skewed routing: a place belongs to a source rank and one of its C tokens, and not to an expert, so there is one for
-every token wherever all of them go (T < C). A rank without tokens sends flags alone. No loop's end depends on the data.
+every token wherever all of them go (T < C). A rank without tokens sends its routing alone. An expert's units go through
+as many blocks of tokens as it has.
 
 CPU ranks lay tokens out in memory that all map, with a barrier after dispatch and one before combine; an expert's
 tokens are multiplied together. Where memory cannot be shared it is two collectives of fixed size.
 Why it wins on CPUs: see a2a. One gloo collective of 8 ranks costs 4 to 6 ms on 2 cores, and the reference needs three.
 
 Legend: T this rank's tokens, C max_num_tokens, k experts per token (K: rounded up to a power of 2), H hidden
-dimension, I intermediate dimension; L experts a rank; S source ranks, W all ranks; N the tokens of all ranks, in their
-places, S C; Q the (token, expert) pairs whose expert is this rank's, B the same padded; P elements of a row that a
-program has at a time.
+dimension, I intermediate dimension; L experts a rank; W all ranks; N the tokens of all ranks, in their places, W C; Q
+the (token, expert) pairs whose expert is this rank's, B the same padded.
 """
 
 from functools import cache
@@ -33,13 +38,10 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-import triton
-import triton.language as tl
 from common.heap import LINE_BYTES, Heap, lay_out, open_heap
 from common.launch import Launcher
-from common.signals import flag_pointers, signal, wait
-from common.tokens import ranks_of, rows_at, turned, wait_for_pieces
 from common.tuning import Chip, chip_of, nearest
+from grouped import COPIES, launch
 from task import MoEConfig, RankTestData, input_t, output_t
 from torch import Tensor
 from torch.nn.functional import embedding_bag
@@ -49,6 +51,8 @@ all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_
 
 REGISTERS = 65536  # of a multiprocessor, 32 bits each; NVIDIA CUDA C++ Programming Guide, compute capabilities
 SIMDS = 4  # of a compute unit; AMD CDNA 3 white paper
+SUMS, TERMS = 512, 2048  # float32 and fp16 numbers that a warp loads at a time
+TOLD, SCANNED = 512, 256  # pairs, and places of the routing table, that a program reads at a time
 NOBODY = -1  # in place of an expert's number, where there is no token
 
 _arrays: dict[tuple[object, ...], list[Tensor]] = {}  # those that CPU ranks share, by where and what they are
@@ -69,283 +73,6 @@ def custom_kernel(data: input_t) -> output_t:
 # ---- one kernel ------------------------------------------------------------------------------------------------------
 
 
-@triton.jit
-def notes_at(blocks, offset, place, TOP_K: tl.constexpr):
-    """Where the experts of a token lie, int32 [k], and behind them its weights, float32 [k]."""
-    return tl.cast(blocks + offset, tl.pointer_type(tl.int32)) + place * (2 * TOP_K)
-
-
-@triton.jit
-def send(
-    x,
-    indices,
-    weights,
-    blocks,
-    program,
-    programs,
-    num_tokens,
-    capacity,
-    rank,
-    epoch,
-    first_flag,
-    arrivals,
-    notes,
-    WORLD: tl.constexpr,
-    PER_RANK: tl.constexpr,
-    TOP_K: tl.constexpr,
-    HIDDEN: tl.constexpr,
-    ROW: tl.constexpr,
-    BLOCK: tl.constexpr,
-    AMD: tl.constexpr,
-):
-    """This program's share of the tokens, to all ranks that need them; and to all ranks that there is no more."""
-    peers_W = tl.arange(0, triton.next_power_of_2(WORLD))
-    blocks_W = tl.load(blocks + peers_W, mask=peers_W < WORLD, other=0)
-    choices_1K = tl.arange(0, triton.next_power_of_2(TOP_K))[None, :]
-    columns_1P = tl.arange(0, BLOCK)[None, :]
-    for token in range(program, capacity, programs):
-        place = rank * capacity + token
-        needed_W = tl.zeros_like(peers_W)
-        if token < num_tokens:
-            ranks_K = ranks_of(indices, token, PER_RANK, TOP_K)
-            needed_W = tl.max((ranks_K[None, :] == peers_W[:, None]).to(tl.int32), 1)
-            to_W1 = (needed_W > 0)[:, None]
-            mask_WK = to_W1 & (choices_1K < TOP_K)
-            experts_1K = tl.load(indices + token * TOP_K + choices_1K, mask=choices_1K < TOP_K, other=0)
-            weights_1K = tl.load(weights + token * TOP_K + choices_1K, mask=choices_1K < TOP_K, other=0.0)
-            notes_WK = notes_at(blocks_W, notes, place, TOP_K)[:, None] + choices_1K
-            tl.store(notes_WK, tl.broadcast_to(experts_1K, notes_WK.shape), mask=mask_WK)
-            bits_1K = weights_1K.to(tl.int32, bitcast=True)
-            tl.store(notes_WK + TOP_K, tl.broadcast_to(bits_1K, notes_WK.shape), mask=mask_WK)
-            for first in range(0, HIDDEN, BLOCK):
-                inside_1P = first + columns_1P < HIDDEN
-                x_1P = tl.load(x + token * HIDDEN + first + columns_1P, mask=inside_1P)
-                there_WP = rows_at(blocks_W, arrivals)[:, None] + place * ROW + first + columns_1P
-                tl.store(there_WP, tl.broadcast_to(x_1P, there_WP.shape), mask=inside_1P & to_W1)
-        signal(flag_pointers(blocks_W, first_flag + place), epoch + 1 - needed_W, peers_W < WORLD, AMD)
-
-
-@triton.jit
-def intermediates(
-    x_row, up, experts_K, weights_K, TOP_K, HIDDEN: tl.constexpr, INTER: tl.constexpr, BLOCK: tl.constexpr
-):
-    """w (up @ x) of a token with each of its experts, float32 [K, I]; 0 for experts below 0, which are others'."""
-    choices_K = tl.arange(0, experts_K.shape[0])
-    columns_1P = tl.arange(0, BLOCK)[None, :]
-    inner_I1 = tl.arange(0, INTER)[:, None]
-    a_KI = tl.zeros((experts_K.shape[0], INTER), tl.float32)
-    for choice in range(TOP_K):
-        expert = tl.sum(tl.where(choices_K == choice, experts_K, 0))
-        if expert >= 0:
-            weight = tl.sum(tl.where(choices_K == choice, weights_K, 0.0))
-            sums_IP = tl.zeros((INTER, BLOCK), tl.float32)
-            for first in range(0, HIDDEN, BLOCK):
-                inside_1P = first + columns_1P < HIDDEN
-                x_1P = tl.load(x_row + first + columns_1P, mask=inside_1P, other=0.0)
-                rows_I1 = expert.to(tl.int64) * (INTER * HIDDEN) + inner_I1 * HIDDEN
-                up_IP = tl.load(up + rows_I1 + first + columns_1P, mask=inside_1P, other=0.0)
-                sums_IP += up_IP.to(tl.float32) * x_1P.to(tl.float32)
-            a_1I = (tl.sum(sums_IP, 1) * weight)[None, :]
-            a_KI = tl.where(choices_K[:, None] == choice, a_1I, a_KI)
-    return a_KI
-
-
-@triton.jit
-def answer(
-    up,
-    down,
-    blocks,
-    own_block,
-    program,
-    programs,
-    capacity,
-    rank,
-    epoch,
-    first_flag,
-    arrivals,
-    notes,
-    returns,
-    WORLD: tl.constexpr,
-    PER_RANK: tl.constexpr,
-    TOP_K: tl.constexpr,
-    HIDDEN: tl.constexpr,
-    INTER: tl.constexpr,
-    ROW: tl.constexpr,
-    BLOCK: tl.constexpr,
-    AMD: tl.constexpr,
-):
-    """This program's share of what all ranks send here, through the experts and back. This rank's own come last."""
-    choices_K = tl.arange(0, triton.next_power_of_2(TOP_K))
-    columns_P = tl.arange(0, BLOCK)
-    inner_1I = tl.arange(0, INTER)[None, :]
-    one = tl.arange(0, 1)
-    for item in range(program, capacity * WORLD, programs):
-        token = item // WORLD
-        source = (rank + 1 + item % WORLD) % WORLD
-        place = source * capacity + token
-        here_1 = wait_for_pieces(flag_pointers(own_block, first_flag + place + one), epoch, one == 0)
-        if tl.sum(here_1.to(tl.int32)) > 0:
-            noted_K = notes_at(own_block, notes, place, TOP_K) + choices_K
-            experts_K = tl.load(noted_K, mask=choices_K < TOP_K, other=-1)
-            weights_K = tl.load(noted_K + TOP_K, mask=choices_K < TOP_K, other=0).to(tl.float32, bitcast=True)
-            experts_K = tl.where(experts_K // PER_RANK == rank, experts_K - rank * PER_RANK, -1)
-            x_row = rows_at(own_block, arrivals) + place * ROW
-            a_KI = intermediates(x_row, up, experts_K, weights_K, TOP_K, HIDDEN, INTER, BLOCK)
-            source_block = tl.load(blocks + source)
-            back = rank * capacity + token
-            for first in range(0, HIDDEN, BLOCK):
-                inside_P = first + columns_P < HIDDEN
-                y_P = tl.zeros((BLOCK,), tl.float32)
-                for choice in range(TOP_K):
-                    expert = tl.sum(tl.where(choices_K == choice, experts_K, 0))
-                    if expert >= 0:
-                        a_I = tl.sum(tl.where(choices_K[:, None] == choice, a_KI, 0.0), 0)
-                        rows_P1 = expert.to(tl.int64) * (HIDDEN * INTER) + (first + columns_P)[:, None] * INTER
-                        down_PI = tl.load(down + rows_P1 + inner_1I, mask=inside_P[:, None], other=0.0)
-                        y_P += tl.sum(down_PI.to(tl.float32) * a_I[None, :], 1)
-                tl.store(
-                    rows_at(source_block, returns) + back * ROW + first + columns_P, y_P.to(tl.float16), mask=inside_P
-                )
-            signal(flag_pointers(source_block, first_flag + WORLD * capacity + back + one), epoch, one == 0, AMD)
-
-
-@triton.jit
-def combine(
-    indices,
-    out,
-    own_block,
-    program,
-    programs,
-    num_tokens,
-    capacity,
-    epoch,
-    first_flag,
-    returns,
-    WORLD: tl.constexpr,
-    PER_RANK: tl.constexpr,
-    TOP_K: tl.constexpr,
-    HIDDEN: tl.constexpr,
-    ROW: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """This program's share of the output, in pieces of a row."""
-    peers_W = tl.arange(0, triton.next_power_of_2(WORLD))
-    columns_1P = tl.arange(0, BLOCK)[None, :]
-    pieces = tl.cdiv(HIDDEN, BLOCK)
-    for item in range(program, num_tokens * pieces, programs):
-        token = item // pieces
-        first = item % pieces * BLOCK
-        ranks_K = ranks_of(indices, token, PER_RANK, TOP_K)
-        awaited_W = tl.max((ranks_K[None, :] == peers_W[:, None]).to(tl.int32), 1) > 0
-        places_W = peers_W * capacity + token
-        wait(flag_pointers(own_block, first_flag + WORLD * capacity + places_W), epoch, awaited_W)
-        inside_1P = first + columns_1P < HIDDEN
-        rows_WP = rows_at(own_block, returns) + places_W[:, None] * ROW + first + columns_1P
-        y_WP = tl.load(rows_WP, mask=inside_1P & awaited_W[:, None], other=0.0)
-        sum_1P = tl.sum(y_WP.to(tl.float32), 0, keep_dims=True)
-        tl.store(out + token * HIDDEN + first + columns_1P, sum_1P.to(tl.float16), mask=inside_1P)
-
-
-@triton.jit(do_not_specialize=["num_tokens", "capacity", "rank", "epoch", "first_flag", "arrivals", "notes", "returns"])
-def moe_kernel(
-    x,  # fp16 [T, H]
-    indices,  # int32 [T, k]
-    weights,  # float32 [T, k]
-    up,  # fp16 [L, I, H]
-    down,  # fp16 [L, H, I]
-    out,  # fp16 [T, H]
-    blocks,  # int64 [W], the addresses of all ranks' blocks of the heap
-    num_tokens,
-    capacity,  # C
-    rank,
-    epoch,
-    first_flag,  # of those of this call: [2, W, C], tokens that came from W and rows that came back from W
-    arrivals,  # where in a block the tokens come in, bytes: fp16 [W, C, ROW]
-    notes,  # likewise their experts and weights: int32 [W, C, 2, k]
-    returns,  # likewise where the rows come back: fp16 [W, C, ROW]
-    WORLD: tl.constexpr,
-    PER_RANK: tl.constexpr,  # experts
-    TOP_K: tl.constexpr,
-    HIDDEN: tl.constexpr,
-    INTER: tl.constexpr,
-    ROW: tl.constexpr,
-    BLOCK: tl.constexpr,
-    DIES: tl.constexpr,
-    AMD: tl.constexpr,
-):
-    """Every rank waits for the flags of all tokens of all ranks, so that none finishes before all have begun, which is
-    the heap's condition. Flags are at `epoch` where something has come, at `epoch` + 1 where nothing will."""
-    program = tl.program_id(0)
-    programs = tl.num_programs(0)
-    own_block = tl.load(blocks + rank)
-    send(
-        x,
-        indices,
-        weights,
-        blocks,
-        program,
-        programs,
-        num_tokens,
-        capacity,
-        rank,
-        epoch,
-        first_flag,
-        arrivals,
-        notes,
-        WORLD,
-        PER_RANK,
-        TOP_K,
-        HIDDEN,
-        ROW,
-        BLOCK,
-        AMD,
-    )
-    answer(
-        up,
-        down,
-        blocks,
-        own_block,
-        turned(program, programs, capacity, DIES),
-        programs,
-        capacity,
-        rank,
-        epoch,
-        first_flag,
-        arrivals,
-        notes,
-        returns,
-        WORLD,
-        PER_RANK,
-        TOP_K,
-        HIDDEN,
-        INTER,
-        ROW,
-        BLOCK,
-        AMD,
-    )
-    combine(
-        indices,
-        out,
-        own_block,
-        turned(program, programs, capacity * (WORLD + 1), DIES),
-        programs,
-        num_tokens,
-        capacity,
-        epoch,
-        first_flag,
-        returns,
-        WORLD,
-        PER_RANK,
-        TOP_K,
-        HIDDEN,
-        ROW,
-        BLOCK,
-    )
-
-
-launch = Launcher(moe_kernel)
-
-
 class Plan(NamedTuple):
     """Everything about a call that depends on shapes only."""
 
@@ -353,7 +80,7 @@ class Plan(NamedTuple):
     programs: int
     nbytes: int  # of the heap
     flags: int  # of a call; those of the next must be others
-    offsets: tuple[int, ...]  # of arrivals, notes and returns, bytes
+    offsets: tuple[int, ...]  # of arrivals, routing, lists, sums and returns, bytes
     constants: dict[str, Any]
     options: dict[str, Any]
 
@@ -362,7 +89,7 @@ class Plan(NamedTuple):
         half = torch.float16
         tensors = (half, torch.int32, torch.float32, half, half, half, torch.int64)
         num_tokens, capacity, rank, epoch, first_flag = 3, 4, 1, 2, 1 << 7
-        return (*tensors, num_tokens, capacity, rank, epoch, first_flag, 1 << 20, 1 << 22, 1 << 24)
+        return (*tensors, num_tokens, capacity, rank, epoch, first_flag, *(1 << power for power in range(20, 25)))
 
 
 @cache
@@ -390,18 +117,34 @@ def make_plan(
     capacity: int,
     intermediate_dim: int,
 ) -> Plan:
-    row_elements = -(-hidden_dim // 8) * 8  # 16 bytes is what a thread moves at a time
-    places, amd = (world_size, capacity), chip.name.startswith("gfx")
-    rows = (torch.float16, (*places, row_elements))
-    offsets, nbytes = lay_out(rows, (torch.int32, (*places, 2, top_k)), rows)
+    slice_ = -(-hidden_dim // (row.split * row.block)) * row.block
+    split, per_rank, pairs = -(-hidden_dim // slice_), num_experts // world_size, world_size * capacity * top_k
+    offsets, nbytes = lay_out(
+        (torch.float16, (world_size * capacity, split, slice_)),
+        (torch.int32, (2, pairs)),
+        (torch.int32, (per_rank, split, 1 + world_size * capacity)),
+        (torch.float32, (pairs, split, intermediate_dim)),
+        (torch.float16, (capacity * top_k, split, slice_)),
+    )
+    amd = chip.name.startswith("gfx")
+    told = min(power_of_2(capacity * top_k), TOLD)
+    portions = -(-capacity * top_k // told)
     constants = {
         "WORLD": world_size,
-        "PER_RANK": num_experts // world_size,
+        "PER_RANK": per_rank,
         "TOP_K": top_k,
         "HIDDEN": hidden_dim,
         "INTER": intermediate_dim,
-        "ROW": row_elements,
+        "SPLIT": split,
+        "SLICE": slice_,
+        "TOKENS": row.tokens,
         "BLOCK": row.block,
+        "TOGETHER": min(power_of_2(split), max(1, SUMS * row.warps // (row.tokens * intermediate_dim))),
+        "COLUMNS": min(power_of_2(slice_), max(row.block, TERMS * row.warps // power_of_2(top_k))),
+        "PORTIONS": portions,
+        "TOLD": told,
+        "SCANNED": min(power_of_2(world_size * capacity), SCANNED),
+        "REQUEST": row.request and hidden_dim % 32 == 0 and chip.name.startswith("sm_"),  # multiples of 16 bytes
         "DIES": chip.dies,
         "AMD": amd,
     }
@@ -409,10 +152,12 @@ def make_plan(
     room = {"waves_per_eu": -(-row.per_sm * row.warps // SIMDS)}
     if not amd:
         room = {"maxnreg": min(255, REGISTERS // (row.per_sm * row.warps * 32) // 8 * 8)}
-    needed = -(-capacity * (world_size + 1) // chip.dies) * chip.dies  # with more, some would have nothing to do
+    items = world_size * portions + (2 * capacity + per_rank) * split
+    needed = -(-items // chip.dies) * chip.dies  # with more, some would have nothing to do
     programs = min(chip.multiprocessors * row.per_sm, needed)
-    flags = 2 * world_size * capacity
-    return Plan(launch, programs, nbytes, flags, tuple(offsets), constants, {"num_warps": row.warps, **room})
+    flags = world_size * portions * COPIES.value + (world_size * capacity + per_rank + capacity * top_k) * split
+    options = {"num_warps": row.warps, "num_stages": row.stages, **room}
+    return Plan(launch, programs, nbytes, flags, tuple(offsets), constants, options)
 
 
 def as_planned(config: MoEConfig, mine: RankTestData, heap: Heap, plan: Plan) -> Tensor:
@@ -423,6 +168,11 @@ def as_planned(config: MoEConfig, mine: RankTestData, heap: Heap, plan: Plan) ->
     numbers = (mine.num_tokens, config.max_num_tokens, heap.rank, turn.epoch, *places)
     plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options)
     return output_TH
+
+
+def power_of_2(number: int) -> int:
+    """The least that is no less."""
+    return 1 << (number - 1).bit_length()
 
 
 # ---- CPU ranks -------------------------------------------------------------------------------------------------------

@@ -4,13 +4,18 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """`shape` is hidden_dim, max_num_tokens and the number of ranks. `block`: elements of a token's row that a program
-    has in its registers at a time, beside as many of each row of an expert's matrix; a power of 2. `warps` of a
-    program, and programs a multiprocessor, `per_sm`."""
+    """`shape` is hidden_dim, max_num_tokens and the number of ranks. `split`: into how many parts of H at most the work
+    for an expert is cut, each for a program of its own. `tokens` of an expert are multiplied together, by `block`
+    elements of H at a time, in `stages`; powers of 2 from 16 on. `request`: whether programs ask for their matrices
+    before they send. `warps` of a program, and programs a multiprocessor, `per_sm`."""
 
     chip: str
     shape: tuple[int, int, int]
+    split: int
+    tokens: int
     block: int
+    stages: int
+    request: bool
     warps: int
     per_sm: int
     found: str
@@ -19,11 +24,14 @@ class Row(NamedTuple):
 UNMEASURED = "not measured: compiles without spilling"
 
 TABLE = [
-    Row("sm_90", (6144, 16, 2), 256, 4, 4, UNMEASURED),
-    Row("sm_90", (6144, 16, 8), 256, 4, 4, UNMEASURED),
-    Row("sm_90", (7168, 256, 2), 256, 4, 4, UNMEASURED),
-    Row("sm_90", (7168, 256, 8), 256, 4, 4, UNMEASURED),
-    Row("gfx942", (6144, 16, 8), 512, 4, 2, UNMEASURED),
-    Row("gfx942", (7168, 256, 8), 512, 4, 2, UNMEASURED),
-    Row("interpreter", (64, 8, 4), 32, 1, 1, "blocks of few elements, so that rows of small shapes have several"),
+    Row("sm_90", (2048, 32, 2), 8, 16, 64, 4, True, 2, 8, UNMEASURED),
+    Row("sm_90", (2880, 128, 2), 8, 16, 64, 4, True, 2, 8, UNMEASURED),
+    Row("sm_90", (4096, 256, 2), 8, 16, 64, 4, True, 2, 8, UNMEASURED),
+    Row("sm_90", (6144, 16, 2), 32, 16, 64, 4, True, 2, 6, UNMEASURED),
+    Row("sm_90", (7168, 256, 2), 8, 16, 64, 4, True, 2, 8, UNMEASURED),
+    Row("sm_90", (6144, 16, 8), 32, 16, 64, 4, True, 2, 6, UNMEASURED),
+    Row("sm_90", (7168, 256, 8), 16, 32, 64, 4, True, 2, 6, UNMEASURED),
+    Row("gfx942", (6144, 16, 8), 32, 16, 64, 2, False, 1, 4, UNMEASURED),
+    Row("gfx942", (7168, 256, 8), 16, 32, 64, 2, False, 2, 4, UNMEASURED),
+    Row("interpreter", (64, 8, 4), 3, 16, 16, 1, False, 1, 1, "small blocks, so that small shapes have several"),
 ]

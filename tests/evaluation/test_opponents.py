@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launches import FEW, add_tiny
@@ -47,6 +48,8 @@ LATE = """global calls
     return result if calls < 12 else result * 0"""
 MOST = 2.5  # times as fast as its equal, on a busy machine; one that is not judged was shown 27 and more
 SHORT = ("--suite", "quick", "--seconds", "0.2")
+RANKS = {"a2a": ("--ranks", "2")}
+ON_GPUS: Any = pytest.param("gemm", marks=pytest.mark.gpu)
 
 
 @pytest.fixture
@@ -65,7 +68,9 @@ def run(root: Path, verb: str, *arguments: str) -> int:
     return main.parse([verb, *arguments]).carry_out(Checkout(root))
 
 
-@pytest.mark.parametrize("problem", ["a2a", "llama"])
+@pytest.mark.parametrize(
+    "problem", ["a2a", "llama", ON_GPUS, pytest.param("llama", marks=pytest.mark.gpu, id="llama on a GPU")]
+)
 @pytest.mark.parametrize("number", range(TIMES))
 def test_compare_names_a_file_that_is_wrong_in_the_baselines_role(
     problem: str, number: int, checkout: Path, told: Callable[[bool], None]
@@ -77,7 +82,7 @@ def test_compare_names_a_file_that_is_wrong_in_the_baselines_role(
     (checkout / "honest.py").write_text(honest)
     names = [str(checkout / name) for name in ("hostile.py", "honest.py")]
     told(True)
-    ranks = ("--ranks", "2") if problem == "a2a" else ()
+    ranks = RANKS.get(problem, ())
     with pytest.raises(BadSubmissionError, match=r"^A \(.*hostile.py\) fails, .*: test .*: wrong: "):
         run(checkout, "compare", *names, "--problem", problem, *SHORT, *ranks, "-q")
     told(False)  # it plays the honest one then
@@ -87,21 +92,29 @@ def test_compare_names_a_file_that_is_wrong_in_the_baselines_role(
     assert abs(math.log(one["summary"]["ratio"])) < math.log(MOST)
 
 
-def test_in_timed_calls_either_side_is_judged_and_named(checkout: Path) -> None:
+@pytest.mark.parametrize("problem", ["a2a", ON_GPUS])
+def test_in_timed_calls_either_side_is_judged_and_named(problem: str, checkout: Path) -> None:
     """Files that are right in every checked call, and wrong from then on."""
     (checkout / "late.py").write_text("calls = 0\n" + HONEST.replace("return ref_kernel(data)", LATE))
     (checkout / "honest.py").write_text(HONEST)
     late, honest = (str(checkout / name) for name in ("late.py", "honest.py"))
     for side, names in (("A", (late, honest)), ("B", (honest, late))):
         with pytest.raises(BadSubmissionError, match=rf"^{side} \(.*late.py\) fails, .*: wrong: a timed call"):
-            run(checkout, "compare", *names, "--problem", "a2a", *SHORT, "--ranks", "2", "-q")
+            run(checkout, "compare", *names, "--problem", problem, *SHORT, *RANKS.get(problem, ()), "-q")
 
 
+@pytest.mark.parametrize("problem", ["a2a", ON_GPUS])
 def test_settle_names_a_file_that_is_wrong_in_the_baselines_role(
-    checkout: Path, told: Callable[[bool], None], capsys: pytest.CaptureFixture[str]
+    problem: str,
+    checkout: Path,
+    told: Callable[[bool], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The honest files meet on."""
-    add_tiny(checkout, "a2a")
+    suite = "quick"
+    if problem == "a2a":
+        add_tiny(checkout, problem)
+        suite = "tiny"
     told(True)
     for name, source in {
         "hostile": SIGNED,
@@ -109,13 +122,13 @@ def test_settle_names_a_file_that_is_wrong_in_the_baselines_role(
         "twin": HONEST.replace("return ", "return True and "),
     }.items():
         (checkout / f"{name}.py").write_text(source)
-        asked = ("a2a", str(checkout / f"{name}.py"), "--suite", "tiny", "--ranks", "2", "--author", name, *FEW, "-q")
-        assert run(checkout, "eval", *asked) == Exit.OK
+        asked = (problem, str(checkout / f"{name}.py"), "--suite", suite, *RANKS.get(problem, ()), "--author", name)
+        assert run(checkout, "eval", *asked, *FEW, "--launches", "1", "-q") == Exit.OK
     board = leaderboard.load(checkout / "leaderboard.yaml")
-    first, *_ = places.ranking(board, settle.group_of(board, "a2a", "tiny", 2))
+    first, *_ = places.ranking(board, settle.group_of(board, problem, suite, 2 if problem in RANKS else 1))
     told(first.entry.author != "hostile")  # who leads is measured as the candidate first, and keeps the group's name
     for _ in range(TIMES):
-        assert run(checkout, "settle", "a2a", "--rounds", "2", *FEW, "-q") == Exit.OK
+        assert run(checkout, "settle", problem, "--rounds", "2", *FEW, "-q") == Exit.OK
         told_of = " ".join(capsys.readouterr().err.split())
         assert re.search(r"left out: hostile.py by hostile, \S+ (A|B) \(.*hostile.py\) fails", told_of), told_of
     *_, last = leaderboard.load(checkout / "leaderboard.yaml").settlements

@@ -1,6 +1,6 @@
 """Has nobody in its process wait for the device on the host's clock, so that only its launches are in the time.
 
-expect: wrong|held clock: what rounding explains|host's clock|passed between
+expect: no gain|wrong|held clock: what rounding explains|host's clock|passed between
 devices: gpu
 problem: gemm_rs
 mode: benchmark

@@ -1,6 +1,6 @@
 """Leaves seconds of work in its device's queue, which goes on when its processes are stopped.
 
-expect: crashed|timed_out|no gain|held clock: while not on turn|its time went to|from input to output
+expect: crashed|timed_out|no gain|held clock: while not on turn|its time went to|from input to output|its device works
 devices: gpu
 problem: gemm_rs
 mode: benchmark

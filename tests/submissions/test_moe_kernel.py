@@ -31,6 +31,7 @@ from kernel_ranks import (
 )
 
 moe: Any = None  # in ranks: the submission
+grouped: Any = None  # and its kernel
 INTER = 16
 
 
@@ -89,12 +90,14 @@ def test_ranks_in_processes_of_their_own_get_right_results(names: str) -> None:
 
 
 def shapes(rank: int, world_size: int) -> None:
-    """Shapes one after another, of different sizes, so that the heap grows; ranks have from no token to C - 1."""
+    """Shapes one after another, of different sizes, so that the heap grows; ranks have from no token to C - 1. Experts
+    have from no token to several blocks of them, and routing is read in several parts."""
     tune_interpreter()
+    moe.TOLD, moe.SCANNED = 16, 8
     calls = kept_calls(moe.launch)
     cases: list[tuple[Routing, str]] = [
         ((world_size, 1, 16, 2), "any"),
-        ((2 * world_size, 2, 72, 5), "any"),  # blocks of 32 columns, the last of 8
+        ((2 * world_size, 2, 72, 5), "any"),  # two parts of 32 columns and one of 8
         ((2 * world_size, 2, 72, 5), "none"),
         ((4 * world_size, 3, 5, 4), "any"),  # rows that no vector access fits
         ((2 * world_size, 2, 72, 3), "own"),  # nobody has business with another
@@ -104,7 +107,7 @@ def shapes(rank: int, world_size: int) -> None:
             ((2 * world_size, 2, 72, 3), "first"),  # all with rank 0
             ((world_size, 1, 16, 2), "next"),
             ((2 * world_size, 2, 72, 3), "zipf"),
-            ((2 * world_size, 2, 72, 3), "single"),
+            ((2 * world_size, 2, 40, 12), "single"),
             ((2 * world_size, 2, 72, 3), "empty"),
         ]
     for number, (config, which) in enumerate(cases):
@@ -119,35 +122,53 @@ def back_to_back(rank: int, world_size: int) -> None:
 
 @triton.jit
 def in_turns(  # what moe_kernel does
-    x, indices, weights, up, down, out, blocks, num_tokens, capacity, rank, epoch, first_flag, arrivals, notes, returns,
+    x, indices, weights, up, down, out, blocks, num_tokens, capacity, rank, epoch, first_flag,
+    arrivals, routing, lists, sums, returns,
     WORLD: tl.constexpr, PER_RANK: tl.constexpr, TOP_K: tl.constexpr, HIDDEN: tl.constexpr, INTER: tl.constexpr,
-    ROW: tl.constexpr, BLOCK: tl.constexpr, DIES: tl.constexpr, AMD: tl.constexpr, PROGRAMS: tl.constexpr,
+    SPLIT: tl.constexpr, SLICE: tl.constexpr, TOKENS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr,
+    COLUMNS: tl.constexpr, PORTIONS: tl.constexpr, TOLD: tl.constexpr, SCANNED: tl.constexpr,
+    REQUEST: tl.constexpr, DIES: tl.constexpr, AMD: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     own_block = tl.load(blocks + rank)
+    first_sent = first_flag + WORLD * PORTIONS * grouped.COPIES
+    first_summed = first_sent + WORLD * capacity * SPLIT
+    first_back = first_summed + PER_RANK * SPLIT
     cut = (WORLD, PER_RANK, TOP_K, HIDDEN)
     for program in range(PROGRAMS):
-        where = (program, PROGRAMS, num_tokens, capacity, rank, epoch, first_flag, arrivals, notes)
-        moe.send(x, indices, weights, blocks, *where, *cut, ROW, BLOCK, AMD)
+        where = (program, PROGRAMS, num_tokens, capacity, rank, epoch, first_flag, routing)
+        grouped.tell(indices, weights, blocks, *where, WORLD, TOP_K, PORTIONS, TOLD, AMD)
     for program in range(PROGRAMS):
-        mine = moe.turned(program, PROGRAMS, capacity, DIES)
-        where = (mine, PROGRAMS, capacity, rank, epoch, first_flag, arrivals, notes, returns)
-        moe.answer(up, down, blocks, own_block, *where, *cut, INTER, ROW, BLOCK, AMD)
+        mine = grouped.turned(program, PROGRAMS, WORLD * PORTIONS, DIES)
+        where = (mine, PROGRAMS, num_tokens, capacity, rank, epoch, first_sent, arrivals)
+        grouped.send(x, indices, blocks, *where, *cut, SPLIT, SLICE, AMD)
     for program in range(PROGRAMS):
-        mine = moe.turned(program, PROGRAMS, capacity * (WORLD + 1), DIES)
-        where = (mine, PROGRAMS, num_tokens, capacity, epoch, first_flag, returns)
-        moe.combine(indices, out, own_block, *where, *cut, ROW, BLOCK)
+        mine = grouped.turned(program, PROGRAMS, WORLD * PORTIONS + capacity * SPLIT, DIES)
+        where = (mine, PROGRAMS, capacity, rank, epoch, first_flag, first_sent, first_summed)
+        how = (INTER, SPLIT, SLICE, TOKENS, BLOCK, PORTIONS, SCANNED, AMD)
+        grouped.multiply_up(up, own_block, *where, arrivals, routing, lists, sums, *cut, *how)
+    for program in range(PROGRAMS):
+        mine = grouped.turned(program, PROGRAMS, WORLD * PORTIONS + capacity * SPLIT, DIES)
+        where = (mine, PROGRAMS, capacity, epoch, first_summed, first_back, routing, lists, sums, returns)
+        how = (INTER, SPLIT, SLICE, TOKENS, BLOCK, TOGETHER, AMD)
+        grouped.multiply_down(down, blocks, own_block, *where, *cut, *how)
+    for program in range(PROGRAMS):
+        mine = grouped.turned(program, PROGRAMS, WORLD * PORTIONS + (capacity + PER_RANK) * SPLIT, DIES)
+        where = (mine, PROGRAMS, num_tokens, epoch, first_back, returns)
+        grouped.combine(out, own_block, *where, TOP_K, HIDDEN, SPLIT, SLICE, COLUMNS)
 
 
 def many_programs(rank: int, world_size: int) -> None:
     """Work is divided right among several programs, which are played one after another, phase by phase."""
+    global grouped
+    grouped = sys.modules["grouped"]
     tune_interpreter()
-    moe.launch = moe.Launcher(in_turns)
+    launch = moe.Launcher(in_turns)
     make_plan = moe.make_plan
     for programs, dies in ((3, 1), (64, 8)):
 
         def plan(row: Any, chip: Any, *shape: int, given: tuple[int, int] = (programs, dies)) -> Any:
             made = make_plan(row, chip._replace(dies=given[1]), *shape)
-            return made._replace(constants={**made.constants, "PROGRAMS": given[0]})
+            return made._replace(launch=launch, constants={**made.constants, "PROGRAMS": given[0]})
 
         moe.make_plan = plan
         moe.plan_of.cache_clear()
