@@ -1,6 +1,6 @@
-"""Answers with twenty million empty objects, in one line that is shorter than an answer may be.
+"""Answers with millions of empty objects, in one line that is shorter than an answer may be.
 
-expect: wrong: an answer for 20000000 nodes, and the instance has [0-9]+
+expect: wrong: an answer for 2000000 nodes, and the instance has [0-9]+
 problem: iopddl
 mode: test
 devices: cpu
@@ -8,4 +8,4 @@ devices: cpu
 
 import sys
 
-sys.stdout.write("[" + "{}," * 19_999_999 + "{}]\n")
+sys.stdout.write("[" + "{}," * 1_999_999 + "{}]\n")
