@@ -29,7 +29,7 @@ Knows nothing of processes beyond `evaluate`. What a submission said is shown as
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -262,7 +262,15 @@ class Comparison:
         return abs(drift) > max(math.log1p(self.margin), abs(difference.log))
 
 
-class SideTimedOut(HarnessError):
+class SideFailed(BadSubmissionError):
+    """A or B is wrong, was held, or did not end; `outcome` says how."""
+
+    def __init__(self, text: str, outcome: Failure) -> None:
+        super().__init__(text)
+        self.outcome = outcome
+
+
+class SideTimedOut(SideFailed):
     """A or B had not finished at its deadline."""
 
     exit_code = Exit.TIMED_OUT
@@ -345,8 +353,8 @@ def _failed(label: str, name: str, where: str, outcome: Failure) -> HarnessError
     text += f"{verdict.word(outcome)}: {clean_line(verdict.message(outcome))}"
     text += "".join(f"\n  | {line}" for line in lines)
     text += f"\nNext: `python -m harness check` or `eval` of {label} alone says more."
-    errors: dict[Exit, Callable[[str], HarnessError]] = {Exit.TIMED_OUT: SideTimedOut, Exit.INVALID: BadSubmissionError}
-    return errors[verdict.OUTCOMES[outcome.type].exit](text)
+    errors: dict[Exit, type[SideFailed]] = {Exit.TIMED_OUT: SideTimedOut, Exit.INVALID: SideFailed}
+    return errors[verdict.OUTCOMES[outcome.type].exit](text, outcome)
 
 
 def ratio_text(one: Ratio) -> str:

@@ -126,12 +126,13 @@ def run(command: Command, limits: ProcessLimits) -> Finished:
         group.end()
         reading.drain()
     lacking, _, said = reading.status.decode(errors="replace").partition(STARTED.decode())
-    ended = _ending(said.partition("\n")[0])
+    is_started = STARTED in reading.status
+    ended = _ending(said.partition("\n")[0]) if said or not is_started else "ended the process that waits for it"
     if cgroup.MEMORY in hit:
         reading.broke = _too_much(limits)
     elif cgroup.TASKS in hit and ended:
         reading.broke = _too_many(limits)
-    if not said and not reading.broke and not reading.is_late:
+    if not is_started and not reading.broke and not reading.is_late:
         raise HarnessError(f"{command.arguments[0]} was not started: {reading.stderr_text()}")
     return part(
         reading,

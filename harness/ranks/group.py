@@ -151,11 +151,12 @@ class Group:
             let_in_ns = self._hold(late, command.epoch, deadline)
             self._open([self.members[late.rank]], gates)
         look = time.monotonic() + LOOK_S
-        while gates.files and not all(rank.files for rank in self.members):  # nothing else is looked at meanwhile
-            self.processes.poll(LOOK_S)
-            if time.monotonic() > look:
-                self.watch.check_all(deadline, self.members)
-                look = time.monotonic() + LOOK_S
+        with self.watch.waiting():
+            while gates.files and not all(rank.files for rank in self.members):  # nothing else is looked at meanwhile
+                self.processes.poll(LOOK_S)
+                if time.monotonic() > look:
+                    self.watch.check_all(deadline, self.members)
+                    look = time.monotonic() + LOOK_S
         return let_in_ns
 
     def _open(self, members: Iterable[Rank], gates: Gates) -> None:
@@ -218,11 +219,12 @@ class Group:
         """Returns as soon as all ranks have finished `epoch`; raises as `gather` does."""
         look = time.monotonic() + LOOK_S
         self.watch.begin()
-        while not self.barrier.all_finished(epoch):
-            if time.monotonic() > look:
-                self.processes.poll(0)
-                self.watch.check_all(deadline, self.members)
-                look = time.monotonic() + LOOK_S
+        with self.watch.waiting():
+            while not self.barrier.all_finished(epoch):
+                if time.monotonic() > look:
+                    self.processes.poll(0)
+                    self.watch.check_all(deadline, self.members)
+                    look = time.monotonic() + LOOK_S
 
     def _called(self, count: int, deadline: float) -> list[list[wire.CallSample]]:
         called = self.gather(wire.Called, deadline)

@@ -19,6 +19,7 @@ WEAK = "weak problem: "
 # The programs of ranks, as module:class: of those that judge by the strict checker, and of untrusted ones.
 TRUSTED, UNTRUSTED = "harness.ranks.trusted:Trusted", "harness.ranks.roles:Untrusted"
 MAX_FILES = 64  # that go with one message
+MOST_US = 3e13  # that a rank may claim
 STEP_EPOCHS = 2  # of a stepped call: its host may begin, its result was copied
 INPUT_MEMORY = "input"  # of an output that lies where its input does
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # of a file that nobody can change any more
@@ -362,6 +363,10 @@ class Stepped:
     host_us: float
     type: Literal["stepped"] = "stepped"
 
+    def __post_init__(self) -> None:
+        if not 0 < self.host_us < MOST_US:
+            raise DecodeError(".host_us", "expected microseconds above 0, less than a year's")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
@@ -381,6 +386,11 @@ class MemoryTold:
     peak_bytes: int
     call_bytes: int = 0
     type: Literal["memory_told"] = "memory_told"
+
+    def __post_init__(self) -> None:
+        for name in ("peak_bytes", "call_bytes"):
+            if not 0 <= getattr(self, name) < 1 << 63:
+                raise DecodeError(f".{name}", "expected bytes, in 63 bits")
 
 
 @dataclass(frozen=True, kw_only=True)

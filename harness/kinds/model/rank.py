@@ -18,7 +18,7 @@ from torch import Tensor
 
 from harness.core.records import Verdict, Verdicts
 from harness.judging.correctness import Expected, failed, limit, strict
-from harness.ranks import payload, strict_check, wire
+from harness.ranks import strict_check, wire
 from harness.ranks.trusted import Trusted
 
 
@@ -34,8 +34,8 @@ class LogitsTrusted(Trusted):
     def verified(self, command: wire.Verify) -> wire.Verified:
         data = self.made[command.index]
         declared, values = self.taken[command.taken]
-        shape, dtype = self.reference.output_shape(data), payload.RESULT_DTYPES.get(declared.dtype, torch.float32)
-        output = strict_check.tensor_of(declared, values[0] if values else None, dtype, shape, self.device.kind)
+        shape, value = self.reference.output_shape(data), values[0] if values else None
+        output = strict_check.tensor_of(declared, value, torch.float32, shape, self.device.kind)
         if isinstance(output, Verdict):
             return wire.Verified(verdicts=Verdicts(strict=output, gpumode=output))
         exact = functools.cache(functools.partial(self.reference.exact_kernel, data, output))

@@ -98,19 +98,24 @@ class Guarded(Session):
         made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
         cases = [case for phase in self.plan.phases for case in phase.cases]
         case = cases[min(self.calls.at, len(cases) - 1)]
+        if self.plan.opponent is not None:
+            failure = op_failures.by_the_slowest(failure, self.calls.waited_s())
         # A trusted process that only raises has not been reached before it has read an output.
         if failure.role == "candidate" and failure.reason == "memory" and not self.plan.is_control:
-            self._check_memory()
+            self._check_memory(f"{case.kind} {case.label}")
         reached = self.has_run if failure.role == "baseline" or failure.reason else self.calls.has_read
         may_be_its = reached and not self.plan.is_control
         return op_failures.decided(failure, self.plan, f"{case.kind} {case.label}", made, may_be_its, self._control)
 
-    def _check_memory(self) -> None:
-        """Raises UsageError if the reference in the submission's place runs out of memory too: the machine lacks it."""
-        if self.plan.nodes == 1 and (why := self._control(self.plan.opponent)):
-            raise UsageError(
-                f"{why} (with the reference as the submission, too). Next: smaller shapes need less memory"
-            )
+    def _check_memory(self, case: str) -> None:
+        """Raises UsageError if the reference in the submission's place runs out of memory too: then it is the machine
+        that has too little. Raises OpponentFailed if it only does so beside an opponent."""
+        if self.plan.nodes > 1 or not (why := self._control(self.plan.opponent)):
+            return
+        if self.plan.opponent is not None and not self._control(None):
+            taken = Crashed(rank=0, message=f"beside it, the reference fails too: {why}", log_tail="")
+            raise OpponentFailed(case, taken)
+        raise UsageError(f"{why} (with the reference as the submission, too). Next: smaller shapes need less memory")
 
     def _control(self, opponent: Submission | None) -> str:
         """Ends this session's ranks and repeats its step with the reference as the submission, against that opponent.

@@ -7,7 +7,7 @@ reference as the submission, in fresh processes (kinds.op.control). Where that p
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from harness.core.errors import UsageError
@@ -59,9 +59,12 @@ def decided(
         if plan.device == "cpu" and isinstance(outcome, Raised):
             refuse_gpu_only(plan.submission, outcome.traceback, outcome.message)
         return _advised(failure, plan)
-    if failure.role == "baseline" and plan.opponent is not None:
-        raise OpponentFailed(case, outcome) from None
     what = cut_line(outcome.message, REASON_CHARS)
+    if failure.role == "baseline" and plan.opponent is not None:
+        if failure.reason != "memory" or plan.is_control or control(plan.opponent):
+            raise OpponentFailed(case, outcome) from None
+        evidence = f"the opponent failed: {what}; with the reference as the submission the same step passes"
+        return Crashed(rank=0, message=evidence, log_tail="")
     if may_be_its:
         why = ""
         for opponent in dict.fromkeys((plan.opponent, None)):
@@ -73,6 +76,17 @@ def decided(
             return outcome if isinstance(outcome, TimedOut) else Held(check=BROKE_ITS_JUDGE, evidence=evidence)
         raise UsageError(f"{why} (with the reference as the submission, too)") from None
     raise _refused(failure, plan, case, made_nbytes, what) from None
+
+
+def by_the_slowest(failure: RankFailure, waited_s: Mapping[wire.Role, float]) -> RankFailure:
+    """The failure of two files that meet. Where time ran out, it is that of whom the harness waited for longest in the
+    phase: one that ends its calls just before the deadline would leave the other side none."""
+    slowest = max(waited_s, key=lambda role: waited_s[role])
+    if not isinstance(failure.outcome, TimedOut) or failure.role == slowest:
+        return failure
+    message = f"it took {waited_s[slowest]:.1f} s of the phase, and time ran out after {waited_s[failure.role]:.1f} s "
+    message += f"of {WHOSE[failure.role] if failure.role == 'trusted' else 'the other side'}"
+    return RankFailure(slowest, TimedOut(message=message, stacks=()))
 
 
 def _who(failure: RankFailure) -> str:

@@ -104,6 +104,13 @@ class Groups:
 
     def begin(self, limit_s: float) -> None:
         self.phase = Deadline(limit_s, CHECKERS[self.plan.checker].longest)
+        for group in self.rivals:
+            group.watch.waited_s = 0.0
+
+    def waited_s(self) -> dict[wire.Role, float]:
+        """How long was waited in the phase for each rival and for trusted ranks that made inputs or judged."""
+        judges_s = self.phase.spent_s(MAKING) + self.phase.spent_s(JUDGING)
+        return {one.role: one.watch.waited_s for one in self.rivals} | {"trusted": judges_s}
 
     def open(self, *groups: Group) -> None:
         """Gives each group's ranks a new process group in place of their old one; all groups at the same time. A
@@ -161,3 +168,8 @@ class Groups:
                 self.trusted.ask(wire.Yield(), wire.Done, self.deadline)
             self.rested.append(group)
         self.freeze(group)
+
+    def stop(self, group: Group) -> None:
+        """Ends the group's turn as `rest` does, and returns when all of its processes have stopped."""
+        self.rest(group)
+        group.processes.wait_frozen(self.deadline)

@@ -22,7 +22,7 @@ from harness.core.records import Bound, Case, EvalReport, Measured, Profile, Sub
 from harness.judging import warnings
 from harness.kinds import staging
 from harness.kinds.checkers import CHECKERS
-from harness.kinds.kind import Kind, Order, Phase, Plan, Progress, Session, SubmissionFailed
+from harness.kinds.kind import Kind, OpponentFailed, Order, Phase, Plan, Progress, Session, SubmissionFailed
 from harness.kinds.op import check as op_check
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import empty_samples_us
@@ -169,7 +169,7 @@ class OpSession(Launching):
 
         try:
             return measure()
-        except SubmissionFailed as failed:
+        except (SubmissionFailed, OpponentFailed) as failed:
             if self.limits is None or not self.limits.doubted_by(failed.outcome):
                 raise
         self.progress.note("measures this machine's peaks again")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from harness.core.files import write_files
+from harness.core.files import remove, write_files
 from harness.core.records import Measured, NotRun
 from harness.kinds.kind import OpponentFailed, Progress, SubmissionFailed
 from harness.kinds.op.calls import Calls
@@ -102,6 +102,8 @@ class Launching(Guarded):
         self.keep_logs()
         before.forget()
         self.ranks.end(keep_zygotes=True)
+        for role in ROLES:  # else the disk that a submission has filled would be full in the next launch too
+            remove(self.launch.workdir(role, 0).parent)
         top = self.launch.folder if self.number == 2 else self.launch.folder.parent
         self.launch = self.launch.again(top / str(self.number))
         stage(self.launch, self.files)

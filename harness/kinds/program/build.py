@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.core.files import write_files
+from harness.core.files import remove, write_files
 from harness.core.records import Crashed, Submission
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
@@ -93,12 +93,12 @@ class Workshop(staging.StagedSession):
         shutil.rmtree(files)
         (place / "work").rename(files)
         if kept is not None:
-            scratch = kept.with_name("built.tmp")
-            shutil.rmtree(scratch, ignore_errors=True)
-            shutil.copytree(files, scratch, symlinks=True)
+            scratch = Path(tempfile.mkdtemp(prefix="built-", dir=self.cache))
+            shutil.copytree(files, scratch, symlinks=True, dirs_exist_ok=True)
             (self.cache / "build.log").write_text(ended.stderr)
             with contextlib.suppress(OSError):  # another evaluation of the same sources was first
                 scratch.rename(kept)
+            remove(scratch)
 
     def run(
         self,
@@ -147,6 +147,6 @@ def unfit(folder: Path) -> str:
                 todo.append((path, depth + 1))
             elif not (stat.S_ISLNK(found.st_mode) or (stat.S_ISREG(found.st_mode) and os.access(path, os.R_OK))):
                 return f"left something that is no readable file, folder or link ({path.name})"
-        if names > BUILT_NAMES or nbytes > BUILT_BYTES:
-            return f"left more than {BUILT_NAMES:,} files or {BUILT_BYTES >> 30} GiB"
+            if names > BUILT_NAMES or nbytes > BUILT_BYTES:
+                return f"left more than {BUILT_NAMES:,} files or {BUILT_BYTES >> 30} GiB"
     return ""

@@ -18,6 +18,7 @@ from typing import cast
 from harness.core.checkout import Checkout
 from harness.core.curve import Curve
 from harness.core.errors import HarnessError, UsageError
+from harness.core.files import remove
 from harness.core.metrics import COST, GAP
 from harness.core.records import Bound, Case, Crashed, Held, Measured, Series, Submission, TimedOut, Wrong
 from harness.kinds.kind import SECRET_BITS, Kind, OpponentFailed, Order, Phase, Plan, Progress, SubmissionFailed
@@ -146,6 +147,8 @@ class ProgramSession(Workshop):
         self.runs += 1
         place = Path(tempfile.mkdtemp(prefix="run-", dir=self.folder))
         shutil.copytree(side.files, place / "work", symlinks=True)
+        for path in (place / "work").rglob("*"):  # what was built long ago would tell the candidate its role
+            os.utime(path, follow_symlinks=False)
         given = Path(tempfile.mkdtemp(prefix="given-", dir=self.folder))
         given.chmod(0o755)
         path = given / "instance.json"
@@ -157,8 +160,8 @@ class ProgramSession(Workshop):
         try:
             ran = self.run(command, place, wall_s, {SEED_VARIABLE: str(seed)}, (given,), limit_s)
         finally:
-            shutil.rmtree(given, ignore_errors=True)
-            shutil.rmtree(place, ignore_errors=True)
+            remove(given)
+            remove(place)
         if ran.stderr:
             self.logs[_log_name(role, case)] = ran.stderr
         self.peak_memory_bytes[role] = max(self.peak_memory_bytes.get(role, 0), ran.peak_bytes)

@@ -19,7 +19,7 @@ from harness.core.records import Case, Module, Params, Submission
 from harness.kinds.benchmarks.kind import BenchmarkKind
 from harness.kinds.benchmarks.problem import BenchmarkProblem, glue, suites_of
 from harness.problems.problem import Problem
-from harness.problems.submission import MAX_BYTES, digest, shown_path
+from harness.problems.submission import MAX_BYTES, digest, shown_path, without_nul
 
 NEEDED = {"name", "axes", "inputs", "outputs", "reference"}
 ENTRY = "run"
@@ -225,7 +225,7 @@ def solution(path: Path, problem: TraceProblem, checkout: Checkout) -> Submissio
         if path.stat().st_size > MOST_BYTES:
             raise BadSubmissionError(f"{name}: more than {MOST_BYTES} bytes")
         made = json.loads(read_text(path))
-        sources = {str(one["path"]): str(one["content"]) for one in made["sources"]}
+        sources = {str(one["path"]): without_nul(str(one["content"]), name) for one in made["sources"]}
         spec, definition, title = made["spec"], made["definition"], made["name"]
         language, (file, _, entry) = spec["language"], str(spec["entry_point"]).partition("::")
         fills = spec.get("destination_passing_style")

@@ -74,13 +74,13 @@ class TrainSession(OpSession):
         runs = Runs(calls, case)
         self._make_input(runs, "check", calls.at)
         if case.kind != "test":
-            for side in SIDES:
+            for side in self._in_turn(0):
                 runs.warm_up(side)
             return None
-        if self.plan.opponent is not None:
-            self._run_to_target(runs, "baseline")
         try:
-            self._run_to_target(runs, "candidate")
+            for side in self._in_turn(0):
+                if side == "candidate" or self.plan.opponent is not None:
+                    self._run_to_target(runs, side)
         except SubmissionFailed as failed:
             if not isinstance(failed.outcome, Wrong):
                 raise
@@ -120,11 +120,17 @@ class TrainSession(OpSession):
         for number in range(int(case.params["runs"])):  # type: ignore[arg-type]
             with self.spending("data"):
                 self._make_input(runs, "run", self.calls.at, number)
-            for side in SIDES if number % 2 == 0 else SIDES[::-1]:
+            for side in self._in_turn(number):
                 run = self._run(runs, side)
                 found[side].append(run)
                 self._log(case, side, number, run)
         return self._judged(case, found)
+
+    def _in_turn(self, number: int) -> tuple[Side, ...]:
+        """Both sides in the order of that pair of runs, of which every second one is reversed. Against an opponent the
+        secret says who begins, since a file could tell its role from how long it was stopped."""
+        begins = self.plan.seed("order", self.calls.at) % 2 if self.plan.opponent is not None else 0
+        return SIDES if (number + begins) % 2 == 0 else SIDES[::-1]
 
     def _make_input(self, runs: Runs, *place: int | str) -> None:
         runs.make(self.plan.seed(*place), self.plan.hidden_seed(*place))
@@ -151,15 +157,10 @@ class TrainSession(OpSession):
 
     def _judged(self, case: Case, found: dict[Side, list[TrainingRun]]) -> Measured:
         own, other = found["candidate"], found["baseline"]
-        failed = [run for run in own if not run.has_converged]
-        if len(failed) > MOST_FAILED:
-            message = f"{len(failed)} of {len(own)} runs did not converge; the last {failed[-1].ending}"
-            raise SubmissionFailed(Wrong(message=message))
-        if evidence := idle_period(own, other):
-            raise SubmissionFailed(Held(check="training", evidence=evidence))
-        if self.plan.opponent is not None and (evidence := idle_period(other, own)):
-            raise OpponentFailed(f"{case.kind} {case.label}", Held(check="training", evidence=evidence))
-        self._check_speed(case, own, other)
+        if failed := self._failure(case, "candidate", own, other):
+            raise SubmissionFailed(failed)
+        if self.plan.opponent is not None and (failed := self._failure(case, "baseline", other, own)):
+            raise OpponentFailed(f"{case.kind} {case.label}", failed)
         return Measured(
             series=(
                 Series(metric=TIME_TO_TARGET, own=_times(own), baseline=_times(other)),
@@ -167,11 +168,17 @@ class TrainSession(OpSession):
             )
         )
 
-    def _check_speed(self, case: Case, own: list[TrainingRun], other: list[TrainingRun]) -> None:
-        """Holds the runs if they need fewer sequences than the reference's by more than chance allows. Where its rules
-        have none, those of this evaluation count, if they are of the reference and have the same batch size."""
+    def _failure(self, case: Case, side: Side, own: list[TrainingRun], other: list[TrainingRun]) -> Wrong | Held | None:
+        """Why that side's runs do not count, if they do not: too many that did not converge, a period in which nothing
+        was trained, or fewer sequences than the reference's by more than chance allows. Where its rules have none,
+        those of this evaluation count, if they are of the reference and have the same batch size."""
         plan = self.plan
-        batch_size = plan.hyperparameters["candidate"]["batch_size"]
+        failed = [run for run in own if not run.has_converged]
+        if len(failed) > MOST_FAILED:
+            return Wrong(message=f"{len(failed)} of {len(own)} runs did not converge; the last {failed[-1].ending}")
+        if evidence := idle_period(own, other):
+            return Held(check="training", evidence=evidence)
+        batch_size = plan.hyperparameters[side]["batch_size"]
         known = () if plan.data_sha256 else plan.rules.reference_samples(case.params, batch_size)
         if not known and plan.opponent is None and plan.hyperparameters["baseline"]["batch_size"] == batch_size:
             known = tuple(run.samples for run in other if run.has_converged)
@@ -179,15 +186,15 @@ class TrainSession(OpSession):
         if len(known) < LEAST_KNOWN:
             text = f"no convergence of the reference is known with batch_size {batch_size}; nothing was held against it"
             self.note(case, text)
-            return
+            return None
         if not converges_too_fast(samples, known, float(case.params["every"])):  # type: ignore[arg-type]
-            return
+            return None
         mean, theirs = sum(samples) / len(samples), sum(known) / len(known)
         evidence = (
             f"{len(samples)} runs needed {mean:.0f} sequences on average to the target, {len(known)} runs of "
             f"the reference {theirs:.0f} with the same batch size: more than chance allows (t-test, p < 0.05)"
         )
-        raise SubmissionFailed(Held(check="convergence", evidence=evidence))
+        return Held(check="convergence", evidence=evidence)
 
     def bound(self, case: Case) -> Bound | None:
         return None

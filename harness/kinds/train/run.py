@@ -1,8 +1,9 @@
 """One training run of a group of ranks: trained on to each evaluation, evaluated by trusted ranks, timed by the parent.
 
 The sequences of each period between two evaluations are handed out when it begins, so that no run can have read more or
-fewer than it is evaluated after. The clock runs from when the group is let into a call until its weights are here and
-cannot be changed any more. Between calls data is handed out and weights are evaluated; on CPUs the clock stands then.
+fewer than it is evaluated after. The clock runs whenever a process of the group can, since train() could go on with
+sequences of before: on CPUs from when the group is let go on until all of its processes have stopped. Evaluations, and
+handing out data, are between calls; on CPUs, where the group is stopped then, the clock stands.
 """
 
 import io
@@ -23,6 +24,7 @@ from harness.ranks.group import Group
 
 Side = Literal["candidate", "baseline"]
 LEAST_PART = 0.25  # of the time that a period typically takes
+MOST_LOADING_S = 3e7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,10 @@ class Claims:
     samples: int
     loading_s: float
     is_done: bool
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.loading_s < MOST_LOADING_S:
+            raise DecodeError(".loading_s", "expected seconds, less than a year's")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +153,7 @@ class Runs:
                 evidence = f"after {samples} sequences a run had the weights of {before}: it did not train"
                 raise self.calls.blamed(group, self.case, Held(check="training", evidence=evidence))
             run.evaluations.append(Evaluation(samples=samples, seconds=reached_s, quality=quality))
-            if quality is not None and quality <= self.target:
+            if quality is not None and quality <= self.target and not claims.is_done:
                 break
             if claims.is_done or quality is None or samples == self.samples:
                 run.ending = self._why(run)
@@ -157,25 +163,25 @@ class Runs:
     def _train(self, group: Group, run: TrainingRun) -> Claims:
         """Trains on to the next evaluation, with the sequences of a further period."""
         calls = self.calls
-        began_ns = time.monotonic_ns()
+        began_s = time.monotonic()
         self._hand_out(run.periods)
         if not run.periods:
             calls.regain(group)
+        if calls.has_files or not run.periods:  # else the group was not stopped meanwhile
+            began_s = time.monotonic()
         calls.load(group, [0])
-        if not run.periods:
-            began_ns = time.monotonic_ns()
         run.periods += 1
         [called] = calls.call(group, [0], "wall")
         if calls.has_files:
-            began_ns, ended_ns = group.opened_ns, group.sealed_ns()
-            calls.rest(group)
+            calls.stop(group)
+            ended_s = time.monotonic()
         calls.take(group, [called])
         if not calls.has_files:
-            ended_ns = time.monotonic_ns()
-        run.clock_s += (ended_ns - began_ns) / 1e9
+            ended_s = time.monotonic()
+        run.clock_s += ended_s - began_s
         try:
             claims = claims_of(called[0].output)
-            run.periods_s += [(ended_ns - began_ns) / 1e9] * (not claims.is_done)
+            run.periods_s += [ended_s - began_s] * (not claims.is_done)
             return claims
         except (DecodeError, ValueError) as error:
             raise self._wrong(group, f"what rank 0 says of its run cannot be read: {error}") from None
