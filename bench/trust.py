@@ -217,8 +217,8 @@ def busy(figures: Figures, times: int) -> None:
     files: list[tuple[str, Problem, Submission | None]] = [(one.name, one, None) for one in problems]
     for path in sorted(HOSTILE.glob("honest_*.py")):
         told = told_by(path)
-        if told.get("devices", "cpu") == "cpu":
-            problem = find(told.get("problem", "a2a"), Checkout.here())
+        problem = find(told.get("problem", "a2a"), Checkout.here())
+        if told.get("devices", "cpu") == "cpu" and problem.kind == "op":
             files.append((path.stem, problem, read_submission(path, ROOT)))
     rows = []
     for name, problem, submission in files:
