@@ -96,8 +96,7 @@ class Judge:
             return self.refuse(error, submission=submission, **where)
 
     def judge_or_raise(self, submission: Submission, stage: Stage = "full") -> Result:
-        """The candidate's result in that stage. An error that is not its fault is tried once more, with nothing kept.
-        Raises HarnessError where that fails too."""
+        """The candidate's result. An error that is not its fault is raised after a second try."""
         try:
             return self._judged(submission, stage)
         except (UsageError, BadFileError):
@@ -147,8 +146,7 @@ class Judge:
         return self._settings[stage]
 
     def _impatient(self, made: Setting, stage: Stage) -> Setting:
-        """The setting with time limits derived from the reference's times. Raises HarnessError where the reference
-        fails."""
+        """The setting with limits by the reference's time. HarnessError where the reference fails."""
         idle_s = IDLE_S if made.device == "cpu" else IDLE_ON_GPU_S
         made = replace(made, import_s=IMPORT_S, idle_s=idle_s)
         where = _where(stage)
@@ -179,8 +177,7 @@ def _where(stage: Stage) -> Stage:
 
 
 def screening_of(made: Setting) -> Setting | None:
-    """The setting of the stage `screen`: the suite's own tests, and the quick shapes in the place of its benchmarks;
-    None where that would be no less."""
+    """The suite's own tests with the quick shapes as benchmarks; None where that would be no less."""
     if made.suite.name == QUICK or QUICK not in made.problem.suites:
         return None
     quick = made.problem.with_world_size(made.problem.suite(QUICK), made.world_size)

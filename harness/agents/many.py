@@ -11,6 +11,7 @@ from harness.agents.judge import Judge, Stage
 from harness.agents.population import Cascade, Hands, judged
 from harness.agents.result import Result
 from harness.agents.workers import Here, Workers, environs_of
+from harness.core.decode import part
 from harness.core.errors import HarnessError, UsageError
 
 # Threads that wait for one another sleep. As they are they would spin, on cores that other candidates need.
@@ -20,7 +21,7 @@ LANES, LANES_FROM = 4, 32  # how many candidates are tested side by side, from s
 
 @dataclass(frozen=True, kw_only=True)
 class How:
-    """`keep`, `least` and `check` as Cascade's keep, least and has_check; `jobs`: on how many GPUs side by side, of all
+    """`keep` and `least` as Cascade's; `check`: CPU ranks come first; `jobs`: on how many GPUs side by side, of all
     that there are where it is None; `lanes`: how many candidates are tested side by side on each of them, LANES where
     it is None and there are LANES_FROM; `out`: the file of the results."""
 
@@ -40,17 +41,16 @@ class How:
 
 
 def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Result]:
-    """The results that `how.out` has not yet, as they come. Raises what a Judge does, UsageError where that file is
-    another population's or cannot be written."""
+    """The results that `how.out` lacks, as they come. Raises as a Judge, and UsageError for a wrong `out`."""
     made, terms = judge.setting, judge.terms
     lanes = how.lanes or (LANES if len(candidates) >= LANES_FROM else 1)
-    cascade = Cascade(
-        keep=how.keep,
-        least=how.least,
-        has_screen=judge.screening is not None and terms.mode == "leaderboard",
-        has_check=how.check and made.device != "cpu",
-        has_test=lanes > 1 and made.world_size == 1 and terms.mode != "test" and judge.is_pooled,
-    )
+    is_in: dict[Stage, bool] = {
+        "check": how.check and made.device != "cpu",
+        "test": lanes > 1 and made.world_size == 1 and terms.mode != "test" and judge.is_pooled,
+        "screen": judge.screening is not None and terms.mode == "leaderboard",
+        "full": True,
+    }
+    cascade = part(how, Cascade, stages=tuple(stage for stage, is_asked in is_in.items() if is_asked))
     environs = environs_of(made.device, made.world_size, how.jobs)
     with contextlib.ExitStack() as stack:
         journal = Nowhere() if how.out is None else stack.enter_context(Journal(how.out))

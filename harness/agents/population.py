@@ -26,46 +26,27 @@ BESIDE = re.compile("memory|CUDA|HIP|not on turn|do not stop")
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A candidate to be judged in a stage."""
-
     id: str
     stage: Stage
     submission: Submission
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialDone:
-    """A task that has ended, with its result."""
-
-    id: str
-    stage: Stage
-    result: Result
-
-
 class Hands(Protocol):
     """Carries out tasks: this process, or one for each GPU."""
 
-    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
-        """Each task once, in any order, as they are done."""
+    def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
+        """The result of each task, under its id, in any order, as they are done."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cascade:
-    """The stages of a population. `keep`: the fraction of the candidates that pass the quick shapes and get the full
-    suite, at least `least` of them. `has_screen`: there are quick shapes beside the suite. `has_check`: CPU ranks come
-    first. `has_test`: candidates are tested side by side before any is timed."""
+    """The stages of a population, in order. `keep`: the fraction of the candidates that pass the quick shapes and get
+    the full suite, at least `least` of them; of 1, none is screened."""
 
     keep: float = 0.25
     least: int = 4
-    has_screen: bool = True
-    has_check: bool = False
-    has_test: bool = False
-
-    @property
-    def first(self) -> Stage:
-        """The stage in which a candidate is first on the device."""
-        return "screen" if self.has_screen and self.keep < 1 else "full"
+    stages: tuple[Stage, ...] = ("screen", "full")
 
 
 def judged(
@@ -86,7 +67,6 @@ def judged(
     originals = {one.id: one for one in candidates if first_of[one.id] == one.id}
 
     def settled(result: Result) -> Iterator[Result]:
-        """The result, and that of every copy."""
         one = originals[result.id]
         alike = [replace(result, code=one.code)]
         alike += [
@@ -104,29 +84,26 @@ def judged(
         elif one.id in journal.results:  # a kill may have come between it and its copies
             yield from settled(journal.results[one.id])
     left = [one for one in originals.values() if one.why is None and one.id not in journal.results]
-    before: list[tuple[Stage, bool]] = [("check", cascade.has_check), ("test", cascade.has_test)]
-    for stage in (stage for stage, is_asked in before if is_asked):
+    for stage in (stage for stage in cascade.stages if stage in ("check", "test")):
         failed = set()
         for done in _run(hands_of, stage, [one for one in left if one.id not in journal.screened]):
-            if done.result.verdict != "pass" and not (stage == "test" and _may_be_others(done.result)):
+            if done.verdict != "pass" and not (stage == "test" and _may_be_others(done)):
                 failed.add(done.id)
-                yield from settled(_named(done))
+                yield from settled(done)
         left = [one for one in left if one.id not in failed]
-    if cascade.first == "screen":
+    if "screen" in cascade.stages and cascade.keep < 1:
         for done in _run(hands_of, "screen", [one for one in left if one.id not in journal.screened]):
-            if done.result.verdict == "pass" and done.result.figures is not None:
-                journal.add_screened(_named(done))
+            if done.verdict == "pass" and done.figures is not None:
+                journal.add_screened(done)
             else:
-                yield from settled(_named(done))
-        best = survivors(
-            [journal.screened[one.id] for one in originals.values() if one.id in journal.screened], cascade
-        )
+                yield from settled(done)
+        best = survivors([journal.screened[id_] for id_ in originals if id_ in journal.screened], cascade)
         for result in journal.screened.values():
             if result.id not in best and result.id in originals:
                 yield from settled(_left_out(result, cascade))
         left = [one for one in left if one.id in best]
     for done in _run(hands_of, "full", [one for one in left if one.id not in journal.results]):
-        yield from settled(_named(done))
+        yield from settled(done)
 
 
 def survivors(screened: Sequence[Result], cascade: Cascade) -> set[str]:
@@ -138,8 +115,7 @@ def survivors(screened: Sequence[Result], cascade: Cascade) -> set[str]:
 
 def _run(
     hands_of: Callable[[Stage], AbstractContextManager[Hands]], stage: Stage, candidates: Sequence[Candidate]
-) -> Iterator[TrialDone]:
-    """That stage of these candidates."""
+) -> Iterator[Result]:
     if candidates:
         with hands_of(stage) as hands:
             yield from hands.run([Trial(id=one.id, stage=stage, submission=one.submission) for one in candidates])
@@ -150,10 +126,6 @@ def _may_be_others(result: Result) -> bool:
     said = result.evidence.message if result.evidence else ""
     is_slow = result.verdict == "timed_out" and IDLE not in said
     return is_slow or result.verdict in ("held", "error") or BESIDE.search(said) is not None
-
-
-def _named(done: TrialDone) -> Result:
-    return replace(done.result, id=done.id)
 
 
 def _left_out(result: Result, cascade: Cascade) -> Result:

@@ -22,7 +22,7 @@ EVENTS = (  # by version 2 or 1 of cgroups, or both
     (MEMORY, "memory.oom_control", "oom_kill"),
     (TASKS, "pids.events", "max"),
 )
-MEMBERS, CHILDREN = "cgroup.procs", "cgroup.subtree_control"
+MEMBERS, CHILDREN, TYPE = "cgroup.procs", "cgroup.subtree_control", "cgroup.type"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +52,10 @@ class Cgroup:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The folders that a process joins, see `join`."""
         return tuple(dict.fromkeys(map(str, self.folders.values())))
 
     def used_bytes(self) -> int | None:
-        """The memory in use that could only be swapped out: anonymous, shared, in files of memory. None if the kernel
-        does not count it."""
+        """Memory that could only be swapped out: anonymous, shared, files of memory. None if not counted."""
         if MEMORY not in self.kept:
             return None
         with contextlib.suppress(OSError, ValueError):
@@ -66,8 +64,7 @@ class Cgroup:
         return 0
 
     def hit(self) -> set[str]:
-        """The controllers whose limit was met: the kernel ended a process for want of memory, or refused to start
-        one."""
+        """The controllers whose limit was met: a process was killed, or refused."""
         found = set()
         for controller, name, counter in EVENTS:
             with contextlib.suppress(OSError, ValueError, KeyError):
@@ -76,7 +73,6 @@ class Cgroup:
         return found
 
     def end(self) -> None:
-        """Ends every process that is still in it, and removes it."""
         deadline = time.monotonic() + END_S
         for folder in dict.fromkeys(self.folders.values()):
             while folder.exists() and time.monotonic() < deadline:
@@ -150,20 +146,22 @@ def _places() -> Iterator[_Place]:
         if names:
             yield _Place(folder, 1, tuple(name for name in wanted if name in names))
             continue
-        # The harness's own group is for it to govern; those above it are somebody else's.
-        for name in wanted:
+        # Only the root, which alone has no type, may have processes and pass controllers on: below any other group that
+        # does, none can be joined. What groups above pass on is somebody else's to say.
+        for name in () if (folder / TYPE).exists() else wanted:
             with contextlib.suppress(OSError):
                 (folder / CHILDREN).write_text(f"+{name}")
         for above in (folder, *folder.parents):
             passed_on = _text(above / CHILDREN).split()
+            if _text(above / TYPE) not in ("", "domain\n"):  # nothing but threads may be below it
+                continue
             if top in (above, *above.parents) and set(passed_on) & set(wanted) and os.access(above, os.W_OK):
                 yield _Place(above, 2, tuple(name for name in wanted if name in passed_on))
                 break
 
 
 def _own_groups() -> list[tuple[Path, Path, tuple[str, ...]]]:
-    """The top and this process's group of each mounted hierarchy, with the controllers of one of version 1; version 2
-    comes first."""
+    """Top and own group of each hierarchy, version 2 first; of version 1 with its controllers."""
     own = {}
     for line in _text(Path("/proc/self/cgroup")).splitlines():
         _, names, path = line.split(":", 2)
@@ -184,7 +182,6 @@ def _own_groups() -> list[tuple[Path, Path, tuple[str, ...]]]:
 
 
 def _remove_left(place: Path) -> None:
-    """Removes groups of evaluations that were killed."""
     for folder in place.glob(f"{PREFIX}*"):
         pid = folder.name.removeprefix(PREFIX).partition("-")[0]
         if not Path("/proc", pid).exists():

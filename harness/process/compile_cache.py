@@ -10,6 +10,7 @@ that made it was killed: such a file is removed before ranks start.
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,7 +63,6 @@ def _size(caches: Path, name: str) -> int:
 
 
 def unused(root: Path, age_s: float = KEPT_S) -> dict[str, int]:
-    """The caches that were last used longer ago, with their sizes."""
     caches, now = root / FOLDER, time.time()
     names = {path.name for path in caches.iterdir() if path.is_dir()} if caches.is_dir() else set()
     return {name: _size(caches, name) for name in sorted(names) if abs(now - _last_use(caches, name)) > age_s}
@@ -84,12 +84,12 @@ def _drop(found: Path, with_lock: bool = False) -> None:
 
 
 def _note_size(found: Path) -> None:
-    """Notes how large the cache is, and removes one that is larger than ONE_BYTES; unless an evaluation uses it, which
-    will do so."""
+    """Notes how large the cache is, and removes one that is larger than ONE_BYTES, or than what it leaves free on the
+    disk; unless an evaluation uses it, which will do so."""
     with contextlib.suppress(OSError), locked_alone(_lock(found)) as lock:
         size = taken_bytes(found)
         os.truncate(lock, 0)
-        if size > ONE_BYTES:
+        if size > min(ONE_BYTES, shutil.disk_usage(found).free):
             remove(found)
         else:
             os.pwrite(lock, str(size).encode(), 0)

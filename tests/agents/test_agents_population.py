@@ -25,7 +25,7 @@ from harness.agents.journal import Journal, Nowhere, read_results
 from harness.agents.judge import SCREEN_S, Judge, Stage, Terms, screening_of
 from harness.agents.made import refused, result_of
 from harness.agents.many import How
-from harness.agents.population import Cascade, Trial, TrialDone, judged, survivors
+from harness.agents.population import Cascade, Trial, judged, survivors
 from harness.agents.result import Result
 from harness.agents.score import pass_at, score_of
 from harness.agents.workers import Workers
@@ -74,7 +74,7 @@ class Played:
         """Themselves, whatever the stage."""
         return contextlib.nullcontext(self)
 
-    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
+    def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
         for task in tasks:
             self.told.append((task.id, task.stage))
             result = self.results[task.id]
@@ -82,7 +82,7 @@ class Played:
                 result = dataclasses.replace(
                     result, ranked=False, reward=dataclasses.replace(result.reward, value=0.0), suite="quick"
                 )
-            yield TrialDone(id=task.id, stage=task.stage, result=result)
+            yield dataclasses.replace(result, id=task.id)
 
 
 def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
@@ -116,7 +116,7 @@ def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
 
 def test_cpu_ranks_come_first_where_that_is_asked_for() -> None:
     hands = Played(a=passed(), b=result_of(failed_test(RAISED)))
-    cascade = Cascade(keep=1, has_check=True)
+    cascade = Cascade(keep=1, stages=("check", "full"))
     assert len(list(judged(candidates(a=RIGHT, b=RAISES), hands.of, cascade, Nowhere(), REFUSE))) == 2
     assert hands.told == [("a", "check"), ("b", "check"), ("a", "full")]
 
@@ -366,7 +366,7 @@ def test_workers_go_on_when_one_is_killed(nothing_left: None) -> None:
     with Workers(terms, HERE, [{}]) as workers:
         found = []
         for done in workers.run(tasks):
-            found.append((done.id, done.result.verdict))
+            found.append((done.id, done.verdict))
             if len(found) == 1:
                 for pid in _children(os.getpid()):
                     if "harness.agents.workers" in Path(f"/proc/{pid}/cmdline").read_text():
