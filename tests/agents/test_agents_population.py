@@ -132,7 +132,7 @@ def test_candidates_are_tested_before_any_is_timed_and_again_where_others_may_be
     error = refused(HarnessError("busy"), "rms_norm")
     hands = Played(a=passed(), f=error, **{name: result_of(failed_test(one)) for name, one in failures.items()})
     texts = candidates(a=RIGHT, **{name: f"{RAISES}x = {number}\n" for number, name in enumerate("bcdef")})
-    found = list(judged(texts, hands.of, Cascade(has_test=True), Nowhere(), REFUSE))
+    found = list(judged(texts, hands.of, Cascade(stages=("test", "screen", "full")), Nowhere(), REFUSE))
     tested = [(name, "test") for name in "abcdef"]
     assert hands.told == [*tested, *((name, "screen") for name in "acdf"), ("a", "full")]
     assert [one.id for one in found] == ["b", "e", "c", "d", "f", "a"]
