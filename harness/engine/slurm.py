@@ -176,8 +176,7 @@ class SlurmEngine(JobFolders):
             return False
 
     def _look(self) -> dict[str, _Seen]:
-        """Slurm's queue, as of LOOK_S ago at most; an older one while Slurm does not answer. Raises OSError if it has
-        not answered for SILENT_S."""
+        """Slurm's queue, of LOOK_S ago at most, or older while Slurm is silent; OSError after SILENT_S of silence."""
         now = time.monotonic()
         if now - self._looked_s < LOOK_S:
             return self._queue
@@ -227,12 +226,7 @@ class SlurmEngine(JobFolders):
         """The command's output. Raises EngineError where it fails or does not come to an end."""
         try:
             ran = subprocess.run(
-                [command, *arguments],
-                input=stdin,
-                capture_output=True,
-                text=True,
-                timeout=COMMAND_S,
-                check=False,
+                [command, *arguments], input=stdin, capture_output=True, text=True, timeout=COMMAND_S, check=False
             )
         except FileNotFoundError:
             raise base.NotInstalledError(

@@ -29,20 +29,14 @@ Knows nothing of processes beyond `evaluate`. What a submission said is shown as
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from harness.core.decode import part
 from harness.core.errors import BadSubmissionError, Exit, HarnessError
 from harness.core.metrics import UNITS, Metric, Unit
-from harness.core.records import (
-    EvalReport,
-    Failure,
-    Params,
-    Series,
-    Submission,
-    Warning,
-)
+from harness.core.records import EvalReport, Failure, Params, Series, Submission, Warning
 from harness.core.stats import CONFIDENCE, LaunchNoise, ratios_of, values_of
 from harness.core.words import clean, clean_line
 from harness.evaluation.evaluate import evaluate
@@ -87,8 +81,7 @@ class Ratio:
 
 
 def paired(a_us: Sequence[float], b_us: Sequence[float], size: int) -> Difference:
-    """The difference by samples that were taken in turn on the same inputs, in blocks of `size`; a last block that is
-    shorter is left out, unless there is no other."""
+    """The difference by samples in turn on the same inputs, in blocks of `size`, not a shorter last one of several."""
     logs = [math.log(a) - math.log(b) for a, b in zip(a_us, b_us, strict=True)]
     return _of_blocks(_blocks(logs, size))
 
@@ -238,8 +231,7 @@ class Comparison:
 
     @property
     def summary(self) -> Ratio:
-        """The geometric mean of the rows' ratios. AMBIGUOUS where the machine differed by more than the files seem
-        to."""
+        """The geometric mean of the rows' ratios. AMBIGUOUS where the machine differed by more than the files."""
         return self._judged(mean([row.difference for row in self.rows]), self._moved)
 
     @property
@@ -270,7 +262,15 @@ class Comparison:
         return abs(drift) > max(math.log1p(self.margin), abs(difference.log))
 
 
-class SideTimedOut(HarnessError):
+class SideFailed(BadSubmissionError):
+    """A or B is wrong, was held, or did not end; `outcome` says how."""
+
+    def __init__(self, text: str, outcome: Failure) -> None:
+        super().__init__(text)
+        self.outcome = outcome
+
+
+class SideTimedOut(SideFailed):
     """A or B had not finished at its deadline."""
 
     exit_code = Exit.TIMED_OUT
@@ -296,16 +296,14 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
         )
         for result, measured in verdict.measured_cases(report)
     ]
-    return Comparison(
+    return part(
+        report,
+        Comparison,
         metric=metric_of(report),
         how="paired",
-        problem=report.problem,
-        suite=report.suite,
-        device=report.device,
-        world_size=report.world_size,
         margin=margin,
-        a=Side(name=a.name, sha256=a.sha256),
-        b=Side(name=b.name, sha256=b.sha256),
+        a=part(a, Side),
+        b=part(b, Side),
         rows=tuple(rows),
         warnings=(*report.warnings, *same_text(a, b), *part_of_score(report)),
         launches=tuple(values_of([ratios_of(measured.ranked) for _, measured in verdict.measured_cases(report)])),
@@ -313,8 +311,7 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
 
 
 def exit_code(comparisons: Sequence[Comparison], fail_if: Sequence[str]) -> int:
-    """Exit.FAIL_IF where `fail_if` (keys of FAIL_IF) names a summary's word and it is not by the machine's drift, else
-    0."""
+    """Exit.FAIL_IF where `fail_if` (keys of FAIL_IF) names a summary's word that is not by the machine's drift."""
     return Exit.FAIL_IF if any(one.is_failed(fail_if) for one in comparisons) else Exit.OK
 
 
@@ -324,7 +321,6 @@ def metric_of(run: EvalReport) -> Metric:
 
 
 def same_text(a: Submission, b: Submission) -> tuple[Warning, ...]:
-    """The warning that A is B."""
     return (Warning(code="same_text"),) if a.sha256 == b.sha256 else ()
 
 
@@ -357,8 +353,8 @@ def _failed(label: str, name: str, where: str, outcome: Failure) -> HarnessError
     text += f"{verdict.word(outcome)}: {clean_line(verdict.message(outcome))}"
     text += "".join(f"\n  | {line}" for line in lines)
     text += f"\nNext: `python -m harness check` or `eval` of {label} alone says more."
-    errors: dict[Exit, Callable[[str], HarnessError]] = {Exit.TIMED_OUT: SideTimedOut, Exit.INVALID: BadSubmissionError}
-    return errors[verdict.OUTCOMES[outcome.type].exit](text)
+    errors: dict[Exit, type[SideFailed]] = {Exit.TIMED_OUT: SideTimedOut, Exit.INVALID: SideFailed}
+    return errors[verdict.OUTCOMES[outcome.type].exit](text, outcome)
 
 
 def ratio_text(one: Ratio) -> str:

@@ -59,7 +59,7 @@ def read_submission(path: Path, root: Path, lang: Literal["py", "cu"] = "py") ->
 def digest(source: str, modules: Iterable[Module]) -> str:
     sha256 = hashlib.sha256(source.encode())
     for module in modules:
-        sha256.update(f"\0{module.name}\0{module.source}".encode())  # Python has no \0, so no two splits look alike
+        sha256.update(f"\0{module.name}\0{module.source}".encode())  # no source has \0, so no two splits look alike
     return sha256.hexdigest()
 
 
@@ -183,14 +183,22 @@ class LocalModules:
             if rest not in known:
                 hint = did_you_mean(rest, known) or f" (known: {', '.join(known) or 'none'})"
                 raise ValueError(f"there is no {FOLDER}/{COMMON}/{rest}.py{hint}")
-            return self.common / f"{rest}.py"
+            return inside(self.common / f"{rest}.py", self.common)
         if top in ("", FOLDER, COMMON) or rest:
             raise ValueError(f"a local module is a file, and ranks have no packages around it; write {FORM}")
         if shared:
             raise ValueError(f"files in {COMMON}/ import only each other; move {top}.py to {FOLDER}/{COMMON}/")
         if top in TAKEN:
             raise ValueError(f"to a rank `{top}` is not the {top}.py here; rename it, or move what is needed elsewhere")
-        return self.folder / f"{top}.py"
+        return inside(self.folder / f"{top}.py", self.folder)
+
+
+def inside(path: Path, folder: Path) -> Path:
+    """The path. Raises ValueError where it is a link out of the folder: what lies elsewhere would be read by whoever
+    evaluates, and shown to the submission."""
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"{path.name} is a link that leads out of its folder; put the file itself there")
+    return path
 
 
 def _text(path: Path, shown: str) -> str:
@@ -202,16 +210,21 @@ def _text(path: Path, shown: str) -> str:
             "writing them out"
         )
     try:
-        return data.decode("utf-8-sig")  # as Python does, and some editors write
+        return without_nul(data.decode("utf-8-sig"), shown)  # as Python does, and some editors write
     except UnicodeDecodeError as error:
         raise BadSubmissionError(f"{shown}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
 
 
-def _read(path: Path, shown: str, parse: Callable[[str], Imports]) -> tuple[str, Imports]:
-    source = _text(path, shown)
+def without_nul(source: str, shown: str) -> str:
+    """The source. Raises BadSubmissionError for one with a NUL character, by which `digest` tells files apart."""
     if (at := source.find("\0")) >= 0:
         number = source.count("\n", 0, at) + 1
         raise BadSubmissionError(f"{shown}:{number}: a NUL character; remove it")
+    return source
+
+
+def _read(path: Path, shown: str, parse: Callable[[str], Imports]) -> tuple[str, Imports]:
+    source = _text(path, shown)
     try:
         return source, parse(source)
     except SyntaxError as error:

@@ -21,7 +21,7 @@ from harness.core.decode import encode, part
 from harness.core.errors import HarnessError
 from harness.core.processes import descendants, end_tree
 from harness.process import cgroup, usage
-from harness.process.child import has_ended, read_pipes, signal_name
+from harness.process.child import end_text, has_ended, read_pipes
 from harness.process.confined import STARTED, ConfinedOrder
 
 POLL_S = 0.05
@@ -126,12 +126,13 @@ def run(command: Command, limits: ProcessLimits) -> Finished:
         group.end()
         reading.drain()
     lacking, _, said = reading.status.decode(errors="replace").partition(STARTED.decode())
-    ended = _ending(said.partition("\n")[0])
+    is_started = STARTED in reading.status
+    ended = _ending(said.partition("\n")[0]) if said or not is_started else "ended the process that waits for it"
     if cgroup.MEMORY in hit:
         reading.broke = _too_much(limits)
     elif cgroup.TASKS in hit and ended:
         reading.broke = _too_many(limits)
-    if not said and not reading.broke and not reading.is_late:
+    if not is_started and not reading.broke and not reading.is_late:
         raise HarnessError(f"{command.arguments[0]} was not started: {reading.stderr_text()}")
     return part(
         reading,
@@ -155,9 +156,7 @@ def _ending(said: str) -> str:
     if not said.isdigit():
         return said
     code = os.waitstatus_to_exitcode(int(said))
-    if code == 0:
-        return ""
-    return f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+    return end_text(code) if code else ""
 
 
 @dataclass

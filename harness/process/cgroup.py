@@ -24,7 +24,7 @@ EVENTS = (  # by version 2 or 1 of cgroups, or both
     (MEMORY, "memory.oom_control", "oom_kill"),
     (TASKS, "pids.events", "max"),
 )
-MEMBERS, CHILDREN = "cgroup.procs", "cgroup.subtree_control"
+MEMBERS, CHILDREN, TYPE = "cgroup.procs", "cgroup.subtree_control", "cgroup.type"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,12 +148,15 @@ def _places() -> Iterator[_Place]:
         if names:
             yield _Place(folder, 1, tuple(name for name in wanted if name in names))
             continue
-        # The harness's own group is for it to govern; those above it are somebody else's.
-        for name in wanted:
+        # Only the root, which alone has no type, may have processes and pass controllers on: below any other group that
+        # does, none can be joined. What groups above pass on is somebody else's to say.
+        for name in () if (folder / TYPE).exists() else wanted:
             with contextlib.suppress(OSError):
                 (folder / CHILDREN).write_text(f"+{name}")
         for above in (folder, *folder.parents):
             passed_on = text_if_any(above / CHILDREN).split()
+            if text_if_any(above / TYPE) not in ("", "domain\n"):  # nothing but threads may be below it
+                continue
             if top in (above, *above.parents) and set(passed_on) & set(wanted) and os.access(above, os.W_OK):
                 yield _Place(above, 2, tuple(name for name in wanted if name in passed_on))
                 break

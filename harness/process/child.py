@@ -20,12 +20,14 @@ def search_path() -> str:
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
-def signal_name(number: int) -> str:
-    """SIGTERM and the like; real-time signals have numbers only."""
+def end_text(code: int) -> str:
+    """`exited with code 1`, `was killed by SIGTERM`; real-time signals have numbers only."""
+    if code >= 0:
+        return f"exited with code {code}"
     try:
-        return signal.Signals(number).name
+        return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
-        return f"signal {number}"
+        return f"was killed by signal {-code}"
 
 
 DRAIN_S = 1.0  # for what is still in the pipes when the child has ended

@@ -10,6 +10,7 @@ that made it was killed: such a file is removed before ranks start.
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,11 +84,12 @@ def _drop(found: Path, with_lock: bool = False) -> None:
 
 
 def _note_size(found: Path) -> None:
-    """Notes the cache's size, and removes one above ONE_BYTES unless an evaluation uses it."""
+    """Notes how large the cache is, and removes one that is larger than ONE_BYTES, or than what it leaves free on the
+    disk; unless an evaluation uses it, which will do so."""
     with contextlib.suppress(OSError), locked_alone(_lock(found)) as lock:
         size = taken_bytes(found)
         os.truncate(lock, 0)
-        if size > ONE_BYTES:
+        if size > min(ONE_BYTES, shutil.disk_usage(found).free):
             remove(found)
         else:
             os.pwrite(lock, str(size).encode(), 0)

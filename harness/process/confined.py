@@ -47,6 +47,7 @@ WHAT = {cgroup.CORES: "cores", cgroup.MEMORY: "memory", cgroup.TASKS: "processes
 def main() -> None:
     order = decode(ConfinedOrder, json.loads(sys.argv[1]))
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # in a PID namespace, the only one that the command could end it by
     cgroup.join(order.groups)
     if order.cores:
         os.sched_setaffinity(0, order.cores)
@@ -92,6 +93,7 @@ def _started(order: ConfinedOrder) -> int:
     if pid == 0:
         try:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.set_inheritable(order.status_fd, False)
             os.execve(order.command[0], order.command, dict(os.environ))
         except OSError as error:

@@ -1,7 +1,6 @@
 """One group of ranks, as the parent commands it: it sends commands and gathers replies.
 
-Knows nothing of how the processes are started and ended (launch.py), nor of problems, verdicts or statistics. Never
-imports torch.
+Knows nothing of how the processes are started and ended (launch.py), nor of problems and verdicts, nor torch.
 """
 
 import os
@@ -40,7 +39,6 @@ class Gates:
     idle: bool = False
 
     def of(self, rank: int) -> Sequence[int]:
-        """The files that this rank gets."""
         return [self.files[rank]] if self.files else ()
 
 
@@ -153,11 +151,12 @@ class Group:
             let_in_ns = self._hold(late, command.epoch, deadline)
             self._open([self.members[late.rank]], gates)
         look = time.monotonic() + LOOK_S
-        while gates.files and not all(rank.files for rank in self.members):  # nothing else is looked at meanwhile
-            self.processes.poll(LOOK_S)
-            if time.monotonic() > look:
-                self.watch.check_all(deadline, self.members)
-                look = time.monotonic() + LOOK_S
+        with self.watch.waiting():
+            while gates.files and not all(rank.files for rank in self.members):  # nothing else is looked at meanwhile
+                self.processes.poll(LOOK_S)
+                if time.monotonic() > look:
+                    self.watch.check_all(deadline, self.members)
+                    look = time.monotonic() + LOOK_S
         return let_in_ns
 
     def _open(self, members: Iterable[Rank], gates: Gates) -> None:
@@ -192,8 +191,7 @@ class Group:
         return let_in_ns
 
     def _ready(self, command: wire.Call, lead_s: float, late: Late | None, deadline: float) -> int:
-        """Lets ranks call that already hold plain inputs; returns when the late one was let in (ns,
-        CLOCK_MONOTONIC)."""
+        """Lets ranks call that hold plain inputs; returns when the late one was let in (ns, CLOCK_MONOTONIC)."""
         others = self._all_but(late)
         self._send((rank, command, ()) for rank in others)
         self.watch.gather(others, wire.AtBarrier, deadline)
@@ -221,11 +219,12 @@ class Group:
         """Returns as soon as all ranks have finished `epoch`; raises as `gather` does."""
         look = time.monotonic() + LOOK_S
         self.watch.begin()
-        while not self.barrier.all_finished(epoch):
-            if time.monotonic() > look:
-                self.processes.poll(0)
-                self.watch.check_all(deadline, self.members)
-                look = time.monotonic() + LOOK_S
+        with self.watch.waiting():
+            while not self.barrier.all_finished(epoch):
+                if time.monotonic() > look:
+                    self.processes.poll(0)
+                    self.watch.check_all(deadline, self.members)
+                    look = time.monotonic() + LOOK_S
 
     def _called(self, count: int, deadline: float) -> list[list[wire.CallSample]]:
         called = self.gather(wire.Called, deadline)
@@ -236,8 +235,7 @@ class Group:
         return [list(samples) for samples in zip(*(reply.samples for reply in called), strict=True)]
 
     def gather(self, reply: type[R], deadline: float) -> list[R]:
-        """Every rank's next reply, by rank. Raises RankFailure when a rank of any group raises or ends, or when
-        `deadline` (of time.monotonic()) passes."""
+        """Every rank's next reply, by rank. Raises RankFailure if any group's rank raises or ends, or at `deadline`."""
         return self.watch.gather(self.members, reply, deadline)
 
 

@@ -128,14 +128,7 @@ class Stepper:
         return (max(stamps_ns) - began_ns) / 1000
 
     def _call(
-        self,
-        group: Group,
-        epoch: int,
-        index: int,
-        deadline: float,
-        ahead: bool,
-        judged: bool,
-        late: Late | None,
+        self, group: Group, epoch: int, index: int, deadline: float, ahead: bool, judged: bool, late: Late | None
     ) -> Seen:
         self.epoch += 1
         steps, ours = group.barrier.steps, self.trusted.barrier.steps
@@ -184,11 +177,12 @@ class Stepper:
     ) -> list[wire.Stepped] | None:
         """Every rank's reply once the call is queued, or None if that takes longer than `patience_s`."""
         until = deadline if patience_s is None else time.monotonic() + patience_s
-        while patience_s is not None and not all(rank.inbox for rank in group.members):
-            if (now := time.monotonic()) > until:
-                return None
-            group.processes.poll(min(until - now, LOOK_S))
-            group.watch.check_all(deadline, group.members)
+        with group.watch.waiting():
+            while patience_s is not None and not all(rank.inbox for rank in group.members):
+                if (now := time.monotonic()) > until:
+                    return None
+                group.processes.poll(min(until - now, LOOK_S))
+                group.watch.check_all(deadline, group.members)
         replies = group.gather(wire.Stepped, deadline)
         for rank, reply in zip(group.members, replies, strict=True):
             if reply.epoch != epoch:
@@ -208,9 +202,10 @@ def _done(group: Group, step: int, epoch: int, deadline: float) -> tuple[list[in
     """The time at which each rank's device had done the step (ns, CLOCK_MONOTONIC), and by how much the last of these
     stamps may be late (ns). Raises as `gather` does."""
     stamps_ns: list[int | None] = [None] * len(group.members)
-    while True:
-        gap_ns = group.barrier.steps.stamp(step, epoch, stamps_ns, time.monotonic_ns() + int(LOOK_S * 1e9))
-        if gap_ns is not None:
-            return [stamp_ns or 0 for stamp_ns in stamps_ns], gap_ns
-        group.processes.poll(0)
-        group.watch.check_all(deadline, group.members)
+    with group.watch.waiting():
+        while True:
+            gap_ns = group.barrier.steps.stamp(step, epoch, stamps_ns, time.monotonic_ns() + int(LOOK_S * 1e9))
+            if gap_ns is not None:
+                return [stamp_ns or 0 for stamp_ns in stamps_ns], gap_ns
+            group.processes.poll(0)
+            group.watch.check_all(deadline, group.members)

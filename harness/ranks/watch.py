@@ -1,7 +1,8 @@
 """Waiting for a group's replies: notices when a rank of any group raises or ends, and when the deadline passes."""
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn, Protocol, TypeVar
 
 from harness.core.words import TAIL_CHARS
@@ -34,7 +35,17 @@ class RanksWatch:
 
     def __init__(self, processes: Processes, role: wire.Role) -> None:
         self.processes, self.role, self.members = processes, role, processes.ranks[role]
+        self.waited_s = 0.0  # for them, in the phase so far
         self._idleness = idle.Idleness()
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts the time of this context as waited for the group."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.waited_s += time.monotonic() - began
 
     def begin(self) -> None:
         """Begins to wait for something else: how long ranks were idle before does not count."""
@@ -43,12 +54,13 @@ class RanksWatch:
     def gather(self, members: Sequence[Rank], reply: type[R], deadline: float) -> list[R]:
         """The next reply of each of these ranks. Raises RankFailure as Group.gather does."""
         self.begin()
-        while True:
-            waiting = [rank for rank in members if not rank.inbox]
-            self.check_all(deadline, waiting)
-            if not waiting:
-                break
-            self.processes.poll(min(deadline - time.monotonic(), idle.LOOK_S))
+        with self.waiting():
+            while True:
+                waiting = [rank for rank in members if not rank.inbox]
+                self.check_all(deadline, waiting)
+                if not waiting:
+                    break
+                self.processes.poll(min(deadline - time.monotonic(), idle.LOOK_S))
         replies = [rank.inbox.popleft() for rank in members]
         for rank, received in zip(members, replies, strict=True):
             if not isinstance(received, reply):
@@ -64,8 +76,7 @@ class RanksWatch:
             self.processes.poll(until - now)
 
     def check_all(self, deadline: float, waiting: Sequence[Rank]) -> None:
-        """Raises RankFailure if a rank of any group has raised or ended, or these are waited for and the deadline has
-        passed, or they do nothing."""
+        """Raises RankFailure if a rank of any group has raised or ended, or these are too late, or do nothing."""
         everyone = self.processes.all_ranks()
         for rank in everyone:
             if rank.gone and not any(isinstance(reply, wire.Failed) for reply in rank.inbox):

@@ -19,6 +19,7 @@ WEAK = "weak problem: "
 # The programs of ranks, as module:class: of those that judge by the strict checker, and of untrusted ones.
 TRUSTED, UNTRUSTED = "harness.ranks.trusted:Trusted", "harness.ranks.roles:Untrusted"
 MAX_FILES = 64  # that go with one message
+MOST_US = 3e13  # that a rank may claim
 STEP_EPOCHS = 2  # of a stepped call: its host may begin, its result was copied
 INPUT_MEMORY = "input"  # of an output that lies where its input does
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # of a file that nobody can change any more
@@ -28,8 +29,7 @@ SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # of a fil
 @dataclass(frozen=True, kw_only=True)
 class Network:
     """The network of one group's ranks on several nodes: rank 0's address there, and the interface by which this node
-    reaches it. With `own`, an address, that interface is made, and the group's ranks on this node have no other
-    network."""
+    reaches it. With `own`, an address, that interface is made, and the group's ranks here have no other network."""
 
     master: str
     interface: str
@@ -314,8 +314,7 @@ class Imported:
 
 @dataclass(frozen=True, kw_only=True)
 class InputsMade:
-    """`output_limit` is the most bytes that an output for these inputs may have. `spare_bytes` is the free memory of
-    the rank's device."""
+    """`output_limit`: the most bytes of an output for these inputs. `spare_bytes`: the device's free memory."""
 
     inputs: tuple[Input, ...]
     buffers: Buffers | None
@@ -357,13 +356,16 @@ class Called:
 
 @dataclass(frozen=True, kw_only=True)
 class Stepped:
-    """A stepped call is queued, or has been made: its output's description, and the host's time to queue it (us). Both
-    are claims."""
+    """A stepped call is queued or made. Its output and the host's time to queue it (us) are claims."""
 
     epoch: int
     output: Output
     host_us: float
     type: Literal["stepped"] = "stepped"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.host_us < MOST_US:
+            raise DecodeError(".host_us", "expected microseconds above 0, less than a year's")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -384,6 +386,11 @@ class MemoryTold:
     peak_bytes: int
     call_bytes: int = 0
     type: Literal["memory_told"] = "memory_told"
+
+    def __post_init__(self) -> None:
+        for name in ("peak_bytes", "call_bytes"):
+            if not 0 <= getattr(self, name) < 1 << 63:
+                raise DecodeError(f".{name}", "expected bytes, in 63 bits")
 
 
 @dataclass(frozen=True, kw_only=True)

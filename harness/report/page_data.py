@@ -21,7 +21,7 @@ from harness.core.curve import Curve
 from harness.core.decode import part
 from harness.core.errors import HarnessError
 from harness.core.records import Case, Cost, EvalReport, Measured
-from harness.evaluation.board_limit import board_limit
+from harness.evaluation.roofline import board_limit
 from harness.judging.scoring import SCORINGS, Scoring
 from harness.judging.verdict import first_failure, measured_cases, message, status
 from harness.judging.warnings import text_of

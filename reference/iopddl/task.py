@@ -215,6 +215,8 @@ def cost(instance: Instance, line: str) -> int:
 def _answer(instance: Instance, line: str) -> np.ndarray:
     """The answer's strategies, each in its node's range."""
     count = len(instance.widths)
+    if (given := line.count(",") + 1) > count:  # before there is an object for each
+        raise ValueError(f"an answer for {given} nodes, and the instance has {count}")
     try:
         values = json.loads(line, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:

@@ -13,7 +13,7 @@ from harness.core.records import Case, CaseResult, EvalReport, Failure, Held, Me
 from harness.evaluation.controls import CASES, FEWEST, PAIRS, REUSED, Controls, controlled
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds.kind import Order, Phase, Progress, SubmissionFailed
+from harness.kinds.kind import Order, Phase, Plan, Progress, SubmissionFailed
 from harness.kinds.registry import plan_of
 from harness.kinds.settings import Asked, setting
 
@@ -25,6 +25,8 @@ class Played:
     submission."""
 
     def __init__(self, alone: Sequence[float | Failure], beside: Sequence[float | Failure] = ()) -> None:
+        self.plan: Any = None
+        self.progress = Progress()
         self.left = {True: list(alone), False: list(beside)}
         self.launches: list[bool] = []
         self.now: float | Failure = 1.0
@@ -47,10 +49,9 @@ def judged(session: Played, beside: float, controls: Controls | None = None) -> 
     """What becomes of three cases whose reference took `beside` times as long as it should."""
     cases = tuple(case(params) for params in GEMM_BENCHMARKS)
     phase = Phase(name="benchmark", cases=cases, limit_s=1.0, then="measure")
-    plan: Any = SimpleNamespace(phases=(phase,))
-    progress: Any = SimpleNamespace(case=lambda *arguments: None)
+    session.plan = SimpleNamespace(phases=(phase,))
     results = [CaseResult(case=one, outcome=timed(ref_us=2000.0 * beside)) for one in cases]
-    return controlled(plan, session, progress, results, controls)  # type: ignore[arg-type]
+    return controlled(session, results, controls)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("beside", [0.5, 1.0, 1.04])
@@ -92,7 +93,8 @@ class Over(Played):
     """A session whose first drawn shape does not end, so that its ranks are gone."""
 
     @contextlib.contextmanager
-    def session(self, *plan: object) -> Iterator["Over"]:
+    def session(self, plan: Plan, progress: Progress) -> Iterator["Over"]:
+        self.plan, self.progress = plan, progress
         yield self
 
     def prepare(self) -> None: ...

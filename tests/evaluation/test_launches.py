@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,12 +54,15 @@ def test_every_launch_measures_every_benchmark_in_fresh_processes(
     evaluated: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[set[int], list[int], list[str]]] = []
+    folders: list[Path] = []
     real = Ranks._start
 
     def start(self: Ranks) -> None:
         real(self)
         zygotes = [process.pid for process in self.zygotes.processes]
         seen.append((set(self.by_pid), zygotes, [rank.role for rank in self.by_pid.values()]))
+        folders.append(self.launch.workdir("candidate", 0))
+        assert [one for one in folders if one.exists()] == folders[-1:], "what filled the disk is gone"
 
     monkeypatch.setattr(Ranks, "_start", start)
     report = evaluated(SEEN, mode="leaderboard", launches=3)

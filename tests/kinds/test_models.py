@@ -53,14 +53,15 @@ from harness.judging.figures import figured
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
 from harness.kinds.kind import Order, Progress
-from harness.kinds.model import rank_logits as logits
+from harness.kinds.model import rank as logits
 from harness.kinds.model.kind import ModelSession, series_of, with_new
 from harness.kinds.model.own_kernels import defined, is_own, share, shares
+from harness.kinds.model.rank import LogitsTrusted
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.machine import hardware
 from harness.problems.shape_file import find
-from harness.ranks import roles, trace
+from harness.ranks import roles, trace, wire
 from harness.report import board_view, comparison, history, page_data
 from harness.report.document import Table
 from harness.report.evaluation import document_of
@@ -165,6 +166,19 @@ def test_honest_models_pass(reference: Any, name: str) -> None:
 def test_wrong_models_fail(reference: Any, name: str) -> None:
     """The published prompt alone may be right; a fresh one is not."""
     assert judged(reference, models(reference)[1][name], batch=2)[-1] != ""
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "float8_e8m0fnu", "bool", "int64", "bfloat16"])
+def test_logits_of_another_dtype_are_wrong_before_any_model_sees_them(reference: Any, dtype: str) -> None:
+    """Judges cannot find the largest of complex numbers, nor of every narrow format."""
+    data = reference.generate_input(0, 1, "nano", 1, 4, 1, 1)
+    nbytes = math.prod(reference.output_shape(data)) * getattr(torch, dtype).itemsize
+    said = {"kind": "torch.Tensor", "dtype": f"torch.{dtype}", "shape": reference.output_shape(data), "device": "cpu"}
+    taken = wire.Output(**said, offset=0, nbytes=nbytes), (torch.zeros(nbytes, dtype=torch.uint8),)
+    never = SimpleNamespace(output_shape=reference.output_shape)
+    rank: Any = SimpleNamespace(made=[data], taken=[taken], reference=never, device=SimpleNamespace(kind="cpu"))
+    found = LogitsTrusted.verified(rank, wire.Verify(index=0, taken=0, published=True)).verdicts
+    assert found.strict.message == found.gpumode.message == f"the dtype is {dtype}; expected float32"
 
 
 def test_the_deep_model_has_no_false_alarm(reference: Any, deep: str) -> None:

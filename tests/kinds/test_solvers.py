@@ -643,3 +643,20 @@ def test_what_cannot_be_a_program_is_refused(tmp_path: Path) -> None:
         read_submission(problem, tmp_path, CHECKOUT)
     with pytest.raises(UsageError, match="no submission"):
         read_submission(problem, tmp_path / "none.py", CHECKOUT)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda folder: (folder / "a.txt").write_text("one\0./b.txt\0two"), "a.txt:1: a NUL character"),
+        (lambda folder: (folder / "a.txt").symlink_to("/etc/passwd"), "a.txt is a link that leads out of its folder"),
+        (lambda folder: [(folder / f"{at}.txt").write_text("x" * 10**6) for at in range(2)], "more than 1000000 bytes"),
+        (lambda folder: (folder / "loop").symlink_to("."), "has nothing beside its build.sh"),
+    ],
+)
+def test_a_folder_that_is_no_submission_is_refused(tmp_path: Path, spoil: Callable[[Path], Any], words: str) -> None:
+    """A NUL tells files apart in the sha256; what a link leads to would be shown to whoever sees the folder."""
+    (tmp_path / "build.sh").write_text("#!/bin/sh\n")
+    spoil(tmp_path)
+    with pytest.raises(BadSubmissionError, match=words):
+        read_submission(find("iopddl", CHECKOUT), tmp_path, CHECKOUT)

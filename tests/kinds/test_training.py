@@ -30,7 +30,7 @@ from harness.evaluation import compare
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
-from harness.kinds.kind import Order, Progress, SubmissionFailed
+from harness.kinds.kind import OpponentFailed, Order, Progress, SubmissionFailed
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.kinds.train import rank as quality_trusted
@@ -77,7 +77,7 @@ class OneRank:
 
     def __init__(self, kernel: Callable[[Any], Any], reference: ModuleType, params: dict[str, Any]) -> None:
         self.kernel, self.reference, self.params = kernel, reference, params
-        self.candidate = SimpleNamespace(opened_ns=0, sealed_ns=lambda: self.sealed_ns)
+        self.candidate = SimpleNamespace()
 
     def make(self, case: Any, inputs: list[wire.InputSpec]) -> None:
         [spec] = inputs
@@ -93,15 +93,14 @@ class OneRank:
     def load(self, group: Any, indices: list[int]) -> None: ...
     def take(self, group: Any, called: Any) -> None: ...
     def rest(self, group: Any) -> None: ...
+    def stop(self, group: Any) -> None: ...
     def regain(self, group: Any) -> None: ...
 
     def blamed(self, group: Any, case: Any, failure: Wrong | Held) -> SubmissionFailed:
         return SubmissionFailed(failure)
 
     def call(self, group: Any, indices: list[int], clock: str) -> list[Any]:
-        group.opened_ns = time.monotonic_ns()
         self.output = self.kernel(self.given)
-        self.sealed_ns = time.monotonic_ns()
         weights = self.output["weights"]
         self.weights = {name: copy.deepcopy(value) for name, value in weights.items()}
         nowhere: Any = SimpleNamespace(write=lambda *_: None, place=lambda _: None)
@@ -235,6 +234,31 @@ def test_how_a_run_ended_that_did_not_converge(runs: Any, source: str, words: st
     assert isinstance(found, TrainingRun), found
     assert not found.has_converged
     assert words in found.ending
+
+
+def test_a_run_that_returns_within_a_period_has_not_reached_the_target(runs: Any) -> None:
+    """Else whoever guesses its own quality would end sooner than who has it evaluated."""
+    found = one_run(runs("def train(config, data, seed, target, log): return config['start']", target=1e6))
+    assert isinstance(found, TrainingRun)
+    assert found.ending.startswith("returned early: ")
+
+
+@pytest.mark.parametrize("loading_s", [-1.7e308, 1e308])
+def test_a_claim_of_loading_that_no_run_can_have_is_wrong(runs: Any, loading_s: float) -> None:
+    found = one_run(runs(LOOP.format(each=f"data._counts.loading_s = {loading_s}", every=128)))
+    assert isinstance(found, Wrong), found
+    assert "cannot be read: $.loading_s: expected seconds" in found.message
+
+
+def test_the_clock_runs_until_a_group_has_stopped_and_from_when_it_goes_on(runs: Any, monkeypatch: Any) -> None:
+    """What is owed of a period could be trained on then."""
+    made = runs(LOOP.format(each="pass", every=128))
+    call = made.calls.call
+    monkeypatch.setattr(made.calls, "call", lambda *given: (time.sleep(0.02), call(*given), time.sleep(0.01))[1])
+    monkeypatch.setattr(made.calls, "stop", lambda group: time.sleep(0.02))
+    found = one_run(made)
+    assert isinstance(found, TrainingRun)
+    assert found.seconds > 8 * 0.05
 
 
 @pytest.mark.parametrize(
@@ -375,6 +399,34 @@ def test_one_run_that_does_not_converge_is_the_slowest_and_two_have_no_score() -
     assert "2 of 5 runs did not converge; the last returned early: 99" in wrong.message
 
 
+def test_head_to_head_an_opponent_is_judged_as_the_submission_is() -> None:
+    """Runs that return early count as the slowest, and are short: of an opponent nobody would look at, all could."""
+    session = session_of(convergence=(1024, 1280, 1024))
+    case = session.plan.suite.benchmarks[0]
+    session.plan = dataclasses.replace(session.plan, opponent=session.plan.submission)
+    right, early = [run_of(9.0)] * 3, [run_of(0.1, ending="returned early: 99")] * 3
+    fewer = [run_of(1.0, samples) for samples in (512, 512, 256)]
+    for bad, words in ((early, "3 of 3 runs did not converge"), (fewer, "needed 427 sequences on average")):
+        with pytest.raises(OpponentFailed, match=words):
+            session._judged(case, {"candidate": right, "baseline": bad})
+        with pytest.raises(SubmissionFailed, match=words):
+            session._judged(case, {"candidate": bad, "baseline": right})
+    assert isinstance(outcome_of(session._judged, case, {"candidate": right, "baseline": right}), Measured)
+
+
+def test_who_begins_head_to_head_is_drawn_and_changes_from_run_to_run() -> None:
+    """A file could tell its role from how long it was stopped between two runs."""
+    session = session_of()
+    session.calls = SimpleNamespace(at=0)  # type: ignore[assignment]
+    assert [session._in_turn(number)[0] for number in range(4)] == ["candidate", "baseline"] * 2
+    session.plan = dataclasses.replace(session.plan, opponent=session.plan.submission)
+    begun = set()
+    for secret in range(32):
+        session.plan = dataclasses.replace(session.plan, secret=secret)
+        begun.add(tuple(session._in_turn(number)[0] for number in range(3)))
+    assert begun == {("candidate", "baseline", "candidate"), ("baseline", "candidate", "baseline")}
+
+
 def test_convergence_that_chance_does_not_explain_is_held() -> None:
     reference = (1024, 1280, 1024, 1280, 1024, 1280)
     assert isinstance(judged([run_of(1.0, samples) for samples in (1024, 1024, 1280)], reference), Measured)
@@ -406,7 +458,7 @@ def test_a_run_whose_loading_starves_compute_is_warned_of(runs: Any) -> None:
         slow = f"with log.loading(): __import__('time').sleep({seconds})"
         found = one_run(runs(LOOP.format(each=slow + "\n        sum(range(10**6))", every=128), target=1e6))
         assert isinstance(found, TrainingRun)
-        session._note(case, "candidate", number, found)
+        session._log(case, "candidate", number, found)
     [note] = [note for note in session.notes if "starves" in str(note.values["text"])]
     assert "run 2 spent" in str(note.values["text"])
 

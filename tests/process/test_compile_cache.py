@@ -1,8 +1,10 @@
 """How long compile caches are kept, and how much room they get, whatever a submission does to its own."""
 
 import os
+import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -56,6 +58,14 @@ def test_a_cache_that_is_too_large_is_gone_after_its_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compile_cache, "ONE_BYTES", 1 << 20)
+    assert use(tmp_path, "small", 1 << 19).exists()
+    assert not use(tmp_path, "large", 2 << 20).exists()
+
+
+def test_a_cache_that_has_filled_the_disk_is_gone_after_its_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
     assert use(tmp_path, "small", 1 << 19).exists()
     assert not use(tmp_path, "large", 2 << 20).exists()
 

@@ -249,3 +249,30 @@ def test_a_rank_that_can_be_sent_no_file_fails_as_one_that_is_gone() -> None:
         raise OSError(errno.EIO, "I/O")
     assert not rank.sock.getblocking()
     rank.close()
+
+
+# ---- two files that meet ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("late", ["candidate", "baseline", "trusted"])
+@pytest.mark.parametrize(
+    ("waited_s", "named"),
+    [((4.3, 1.2, 0.1), "candidate"), ((1.2, 4.3, 0.1), "baseline"), ((0.3, 0.2, 4.5), "trusted")],
+)
+def test_time_runs_out_by_whom_was_waited_for_longest(late: wire.Role, waited_s: Any, named: str) -> None:
+    """Whoever has the last turn of a phase may have taken none of it."""
+    found = RankFailure(late, TimedOut(message="timed out", stacks=("a stack",)))
+    by = dict(zip(("candidate", "baseline", "trusted"), waited_s, strict=True))
+    blamed = op_failures.by_the_slowest(found, by)  # type: ignore[arg-type]
+    assert blamed.role == named
+    assert (blamed is found) == (late == named)
+    assert isinstance(blamed.outcome, TimedOut)
+    assert late == named or f"it took {max(waited_s)} s of the phase" in blamed.outcome.message
+
+
+def test_what_ends_for_want_of_memory_is_laid_to_the_side_without_which_it_passes() -> None:
+    killed = raised("memory", "was killed by SIGKILL", "baseline")
+    opponent = submission_of("")
+    control = Control()  # passes with the reference in the submission's place
+    assert isinstance(decided(killed, control=control, opponent=opponent), Crashed)
+    assert control.opponents == [opponent]
+    with pytest.raises(OpponentFailed):
+        decided(killed, control=Control("the opponent fails"), opponent=opponent)

@@ -1,6 +1,7 @@
 """The ranked clock of GPUs, without one: devices are played by threads that obey the words of a page, and what calls
 count is worked out of stamps that are made up."""
 
+import contextlib
 import queue
 import random
 import statistics
@@ -52,7 +53,9 @@ class Played:
         self.members = [SimpleNamespace(rank=rank, inbox=[]) for rank in range(WORLD_SIZE)]
         self.processes = SimpleNamespace(poll=lambda seconds: time.sleep(min(seconds, 0.001)))
         self.watch = SimpleNamespace(
-            check_all=lambda deadline, waiting: None, wait=lambda seconds, deadline, waiting: time.sleep(seconds)
+            check_all=lambda deadline, waiting: None,
+            wait=lambda seconds, deadline, waiting: time.sleep(seconds),
+            waiting=contextlib.nullcontext,
         )
         self.engines, self.behave, self.work_s = engines, behave, work_s
         self.epoch, self.early, self.kept_bytes = 0, (), 0

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.core.decode import encode
 from harness.ranks import wire
 from harness.ranks.channel import Channel, MessageParser, ProtocolError, frame
 from harness.ranks.wire import Called, CallSample, Failed, MakeInputs
@@ -45,6 +46,9 @@ def test_any_bytes_are_replies_or_a_protocol_error(data: bytes) -> None:
         b'{"type": "done", "more": 1}',
         b'{"type": "called", "samples": [{"start_ns": 1.5, "end_ns": 2, "device_us": null, "output": null}]}',
         b'{"type": "called", "samples": [{"start_ns": 1, "end_ns": 2, "device_us": NaN, "output": null}]}',
+        b'{"type": "memory_told", "peak_bytes": 1%s}' % (b"0" * 400),  # no float is as large
+        b'{"type": "memory_told", "peak_bytes": 1, "call_bytes": -1}',
+        b'{"type": "stepped", "epoch": 1, "host_us": 0.0, "output": %s}' % json.dumps(encode(wire.NO_OUTPUT)).encode(),
         b"[" * 100_000,
         b"1" * 5000,
         b"null",

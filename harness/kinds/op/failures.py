@@ -7,7 +7,7 @@ reference as the submission, in fresh processes (kinds.op.control). Where that p
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from harness.core.errors import UsageError
@@ -59,9 +59,12 @@ def decided(
         if plan.device == "cpu" and isinstance(outcome, Raised):
             refuse_gpu_only(plan.submission, outcome.traceback, outcome.message)
         return _advised(failure, plan)
-    if failure.role == "baseline" and plan.opponent is not None:
-        raise OpponentFailed(case, outcome) from None
     what = cut_line(outcome.message, REASON_CHARS)
+    if failure.role == "baseline" and plan.opponent is not None:
+        if failure.reason != "memory" or plan.is_control or control(plan.opponent):
+            raise OpponentFailed(case, outcome) from None
+        evidence = f"the opponent failed: {what}; with the reference as the submission the same step passes"
+        return Crashed(rank=0, message=evidence, log_tail="")
     if may_be_its:
         why = ""
         for opponent in dict.fromkeys((plan.opponent, None)):
@@ -75,6 +78,17 @@ def decided(
     raise _refused(failure, plan, case, made_nbytes, what) from None
 
 
+def by_the_slowest(failure: RankFailure, waited_s: Mapping[wire.Role, float]) -> RankFailure:
+    """The failure of two files that meet. Where time ran out, it is that of whom the harness waited for longest in the
+    phase: one that ends its calls just before the deadline would leave the other side none."""
+    slowest = max(waited_s, key=lambda role: waited_s[role])
+    if not isinstance(failure.outcome, TimedOut) or failure.role == slowest:
+        return failure
+    message = f"it took {waited_s[slowest]:.1f} s of the phase, and time ran out after {waited_s[failure.role]:.1f} s "
+    message += f"of {WHOSE[failure.role] if failure.role == 'trusted' else 'the other side'}"
+    return RankFailure(slowest, TimedOut(message=message, stacks=()))
+
+
 def _who(failure: RankFailure) -> str:
     outcome = failure.outcome
     number = "" if isinstance(outcome, TimedOut) else f" {outcome.rank}"
@@ -82,8 +96,7 @@ def _who(failure: RankFailure) -> str:
 
 
 def _refused(failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, what: str) -> UsageError:
-    """The error that says why the problem does not run here, beginning with the reason. Traceback, log or stacks are
-    kept in a file."""
+    """The error that begins with the reason why the problem does not run here. A file keeps the traceback or log."""
     reason, text = failure.reason, "\n".join(verdict.left(failure.outcome))
     frames = FRAME.findall(text)
     place = f"{frames[-1][0]}:{frames[-1][1]}, " if frames else ""
@@ -114,8 +127,7 @@ def _advised(failure: RankFailure, plan: OpPlan) -> Raised | Crashed | TimedOut:
 
 
 def _named(outcome: Raised | Crashed | TimedOut, submission: Submission) -> Raised | Crashed | TimedOut:
-    """The outcome with the user's own file in tracebacks and stacks: the staged copy is gone by the time that they are
-    read."""
+    """The outcome with the user's own file in tracebacks and stacks: the staged copy is gone when they are read."""
     names = {"submission.py": submission.name}
     names |= {f"{module.name.replace('.', '/')}.py": module.file for module in submission.modules}
 

@@ -18,8 +18,7 @@ from harness.core.stats import median
 from harness.judging.figures import case_figures
 from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op.calls import Calls
-from harness.kinds.op.check import expect_right, probe_s
-from harness.kinds.op.probe import Probe
+from harness.kinds.op.check import Probe, expect_right, probe_s
 from harness.kinds.op.stepped import Stepping
 from harness.kinds.op.traffic import TrafficCount
 from harness.ranks import clocks, credibility, trace, wire
@@ -60,15 +59,16 @@ def measure(
     measured = samples.measured()
     if memory is not None:
         measured = replace(measured, series=(*measured.series, memory))
-    _check_bound(measured, bound, peaks)
+    for group in calls.rivals:
+        if beyond := _beyond(measured, bound, peaks, is_baseline=group is calls.baseline):
+            raise calls.blamed(group, case, beyond)
     return measured
 
 
 def _credible(
     calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
 ) -> clocks.Samples:
-    """Samples that are possible. A submission that is the reference, and reads as faster or slower than it, is timed
-    once more, which counts."""
+    """Samples that are possible. A submission that is the reference and reads faster or slower is timed once more."""
     for attempt in range(2):
         samples = _samples(calls, stepping, case, sampling, on)
         doubted = _doubted(calls, samples)
@@ -97,8 +97,7 @@ def _is_one(measured: Measured) -> bool:
 def _samples(
     calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
 ) -> clocks.Samples:
-    """Samples of reference and submission in turn on these clocks, on fresh inputs, until they suffice; every output
-    verified."""
+    """Samples of both sides in turn on these clocks, on fresh inputs, until they suffice; every output verified."""
     plan = calls.plan
     warm_up = calls.fresh(1)
     calls.make(case, warm_up)
@@ -150,7 +149,6 @@ def _block(
     probe: Probe,
     traffic: TrafficCount,
 ) -> None:
-    """One block of samples on one clock."""
     turns = clocks.turns(budget, clock, samples.count(clock))
     flipped = len(calls.rivals) > 1 and probe.secret("first") % 2 == 1
     late = probe.due(samples.count(clock), budget.block) if clock == samples.ranked else None
@@ -236,8 +234,7 @@ def _cached(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -
 
 
 def _cached_beside(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -> str:
-    """The same once more, but "" if our reference, which keeps nothing, seems to as well: on busy cores a second call
-    in a row may be the faster one."""
+    """Why it seems so twice; "" if our reference, which keeps nothing, seems to as well, as it may on busy cores."""
     if calls.plan.opponent is None and _cached(calls, stepping, case, calls.baseline):
         return ""
     return _cached(calls, stepping, case, group)
@@ -273,14 +270,14 @@ def memory_of(calls: Calls, case: Case) -> Series | None:
     return Series(metric=MEMORY, own=tuple(own), baseline=tuple(ref), least=told or least)
 
 
-def _check_bound(measured: Measured, bound: Bound | None, peaks: Peaks | None) -> None:
-    """Holds what is faster than what the machine can do."""
-    time_us = median(measured.against_bound.own)
+def _beyond(measured: Measured, bound: Bound | None, peaks: Peaks | None, is_baseline: bool) -> Held | None:
+    """Holds a side that is faster than what the machine can do."""
+    series = measured.against_bound
+    time_us = median(series.baseline if is_baseline else series.own)
     if bound is None or time_us >= bound.value:
-        return
+        return None
     limit = f"{bound.value:.2f} us ({bound.by}, {peaks.source if peaks else ''})"
-    evidence = f"{time_us:.2f} us are less than the limit of {limit}"
-    raise SubmissionFailed(Held(check="roofline", evidence=evidence))
+    return Held(check="roofline", evidence=f"{time_us:.2f} us are less than the limit of {limit}")
 
 
 def profile(calls: Calls, case: Case, workdirs: Sequence[Path]) -> Profile:

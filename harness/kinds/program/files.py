@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.core.errors import BadSubmissionError, UsageError, os_error_as
 from harness.core.files import read_bytes, write_files
 from harness.core.records import Module, Submission
-from harness.problems.submission import MAX_BYTES, digest, shown_path
+from harness.problems.submission import MAX_BYTES, digest, inside, shown_path, without_nul
 
 ENCODED = "#!base64 of an executable\n"
 BUILD = "build.sh"
@@ -21,11 +21,11 @@ PROGRAM, SCRIPT = "submission", "submission.py"  # what is run, in this order of
 HERE = "./"
 ELF = b"\x7fELF"
 IGNORED = ("__pycache__", ".git")
+MOST_FILES = 10_000  # and folders, of a submission
 
 
 def read_solver(path: Path, root: Path) -> Submission:
-    """The submission at that path. Raises UsageError where there is none, BadSubmissionError for one that cannot be
-    run."""
+    """The submission at that path. Raises UsageError where there is none, BadSubmissionError if it cannot be run."""
     name = shown_path(path, root)
     if not os.path.exists(path):
         raise UsageError(f"no submission {name}; write one, or name another (SUBMISSION=path, or the argument)")
@@ -48,14 +48,14 @@ def _program(path: Path, name: str) -> str:
 
 
 def _folder(path: Path, name: str) -> Submission:
+    files = _files_below(path, name)
     build = path / BUILD
-    if not build.is_file():
+    if build not in files:
         raise BadSubmissionError(
             f"{name}: a folder needs a {BUILD}, which makes ./{PROGRAM} or {SCRIPT}; where there is nothing to build, "
             "name the file"
         )
     source = _text(_bytes(build, f"{name}/{BUILD}"), f"{name}/{BUILD}")
-    files = sorted(file for file in path.rglob("*") if not set(IGNORED) & set(file.relative_to(path).parts))
     modules = tuple(
         Module(
             name=HERE + str(file.relative_to(path)),
@@ -63,14 +63,34 @@ def _folder(path: Path, name: str) -> Submission:
             source=_text(_bytes(file, f"{name}/{file.name}"), f"{name}/{file.relative_to(path)}"),
         )
         for file in files
-        if file.is_file() and file != build
+        if file != build
     )
     if not modules:
         raise BadSubmissionError(f"{name}: the folder has nothing beside its {BUILD}")
-    nbytes = len(source) + sum(len(module.source) for module in modules)
-    if nbytes > MAX_BYTES:
-        raise BadSubmissionError(f"{name}: {nbytes} bytes; a submission has at most {MAX_BYTES}")
     return Submission(path=str(path), name=name, source=source, sha256=digest(source, modules), modules=modules)
+
+
+def _files_below(folder: Path, name: str) -> list[Path]:
+    """The folder's files by their paths, read by nobody yet. Raises BadSubmissionError where they are too large or too
+    many, or one is a link out of the folder."""
+    found, nbytes, todo = [], 0, [folder]
+    while todo:
+        for path in todo.pop().iterdir():
+            if path.name in IGNORED:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                todo.append(path)
+            elif path.is_file():
+                try:
+                    found.append(inside(path, folder))
+                except ValueError as error:
+                    raise BadSubmissionError(f"{name}: {error}") from None
+                nbytes += path.stat().st_size
+        if nbytes > MAX_BYTES or len(found) + len(todo) > MOST_FILES:
+            raise BadSubmissionError(
+                f"{name}: more than {MAX_BYTES} bytes or {MOST_FILES} files; a submission has at most that"
+            )
+    return sorted(found)
 
 
 def _bytes(path: Path, name: str) -> bytes:
@@ -83,7 +103,7 @@ def _bytes(path: Path, name: str) -> bytes:
 
 def _text(data: bytes, name: str) -> str:
     try:
-        return data.decode()
+        return without_nul(data.decode(), name)
     except UnicodeDecodeError as error:
         raise BadSubmissionError(f"{name}: not UTF-8 at byte {error.start}; a folder holds sources, as text") from None
 
@@ -95,17 +115,13 @@ def needs_build(submission: Submission) -> bool:
 
 def write_solver(submission: Submission, folder: Path) -> None:
     """Writes its files there; each can be executed."""
-    files = {_main(submission): _decoded(submission.source)}
+    is_program = submission.source.startswith(("#!/", ENCODED))
+    main = BUILD if needs_build(submission) else PROGRAM if is_program else SCRIPT
+    files = {main: _decoded(submission.source)}
     files |= {module.name.removeprefix(HERE): module.source.encode() for module in submission.modules}
     write_files(folder, files)
     for name in files:
         (folder / name).chmod(0o755)
-
-
-def _main(submission: Submission) -> str:
-    if needs_build(submission):
-        return BUILD
-    return PROGRAM if submission.source.startswith(("#!/", ENCODED)) else SCRIPT
 
 
 def _decoded(source: str) -> bytes:

@@ -19,7 +19,7 @@ from harness.core.records import Case, Module, Params, Submission
 from harness.kinds.benchmarks.kind import BenchmarkKind
 from harness.kinds.benchmarks.problem import BenchmarkProblem, glue, suites_of
 from harness.problems.problem import Problem
-from harness.problems.submission import MAX_BYTES, digest, shown_path
+from harness.problems.submission import MAX_BYTES, digest, shown_path, without_nul
 
 NEEDED = {"name", "axes", "inputs", "outputs", "reference"}
 ENTRY = "run"
@@ -102,8 +102,7 @@ class TraceKind(BenchmarkKind):
         )
 
     def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """A Solution's file, or a Python file that defines run. Raises BadSubmissionError for one of another definition
-        or language."""
+        """A Solution's file, or a Python file that defines run. BadSubmissionError: another definition or language."""
         if path is None or path.suffix != ".json":
             return super().submission(path, problem, checkout)
         assert isinstance(problem, TraceProblem)
@@ -183,7 +182,6 @@ def _named(workloads: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any
 
 
 def _rooted(workload: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """The workload with whole paths of its files."""
     inputs = {
         name: source | ({"path": str(root / source["path"])} if source["type"] == "safetensors" else {})
         for name, source in workload["inputs"].items()
@@ -227,7 +225,7 @@ def solution(path: Path, problem: TraceProblem, checkout: Checkout) -> Submissio
         if path.stat().st_size > MOST_BYTES:
             raise BadSubmissionError(f"{name}: more than {MOST_BYTES} bytes")
         made = json.loads(read_text(path))
-        sources = {str(one["path"]): str(one["content"]) for one in made["sources"]}
+        sources = {str(one["path"]): without_nul(str(one["content"]), name) for one in made["sources"]}
         spec, definition, title = made["spec"], made["definition"], made["name"]
         language, (file, _, entry) = spec["language"], str(spec["entry_point"]).partition("::")
         fills = spec.get("destination_passing_style")
