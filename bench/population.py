@@ -6,10 +6,10 @@
 
 `write` makes 200 candidates: 60 that are right in different ways, some of them slow on purpose, and 140 that are wrong,
 raise, crash, hang or are hostile. With `--part N` every Nth of each sort. `measure` judges all with `eval-many`, then
-`--singles` of them, spread over the sorts, by `eval` alone, and says whether verdicts are the same, how the ranks of
-the speedups correlate, and how many times as long single evaluations take. Nothing is recorded. With `--out` the
-results are kept there, and the same command goes on where it ended: after `--limit` seconds, say, when `eval-many` is
-killed and no further single evaluation begins.
+about `--singles` of them, in proportion of each sort but at least one, by `eval` alone, and says whether verdicts are
+the same, how the ranks of the speedups correlate, and how many times as long single evaluations of all would take.
+Nothing is recorded. With `--out` the results are kept there, and the same command goes on where it ended: after
+`--limit` seconds, say, when `eval-many` is killed and no further single evaluation begins.
 """
 
 import argparse
@@ -185,17 +185,33 @@ def measure(given: argparse.Namespace) -> None:
         if len(found) < len(lines):
             return
         print(f"that is {many_s / len(found):.2f} s each", flush=True)
-        chosen = lines[:: max(1, len(lines) // given.singles)] if given.singles else []
-        compared = compare(chosen, found, options, folder, until)
-    if compared:
-        alone_s = sum(seconds for seconds, _, _ in compared)
-        unlike = [text for _, text, _ in compared if text]
-        print(f"singles: {len(compared)} in {alone_s:.0f} s, {alone_s / len(compared):.2f} s each")
-        print(f"single evaluations take {alone_s / len(compared) / (many_s / len(found)):.1f} times as long")
-        print(f"verdicts: {len(compared) - len(unlike)} of {len(compared)} the same {unlike}")
-        pairs = [pair for _, _, pair in compared if pair]
+        groups = [list(group) for _, group in itertools.groupby(lines, key=sort_of)]
+        chosen = [spread(group, given.singles * len(group) / len(lines)) for group in groups] if given.singles else []
+        compared = [compare(group, found, options, folder, until) for group in chosen]
+    if compared and all(compared):
+        every = list(itertools.chain.from_iterable(compared))
+        means_s = [statistics.fmean(seconds for seconds, _, _ in each) for each in compared]
+        alone_s = sum(len(group) * mean_s for group, mean_s in zip(groups, means_s, strict=True))
+        unlike = [text for _, text, _ in every if text]
+        print(
+            "singles:", *(f"{sort_of(group[0])} {mean_s:.1f} s" for group, mean_s in zip(groups, means_s, strict=True))
+        )
+        print(f"single evaluations of all would take {alone_s:.0f} s, {alone_s / many_s:.1f} times as long")
+        print(f"verdicts: {len(every) - len(unlike)} of {len(every)} the same {unlike}")
+        pairs = [pair for _, _, pair in every if pair]
         if len(pairs) > 2:
             print(f"rank correlation of {len(pairs)} speedups: {rank_correlation(pairs):.3f}")
+
+
+def sort_of(one: Mapping[str, str]) -> str:
+    """Of a candidate, by its id."""
+    return one["id"].rpartition("-")[0]
+
+
+def spread(group: list[dict[str, str]], count: float) -> list[dict[str, str]]:
+    """About so many of them, at least one, evenly spread."""
+    number = max(1, min(len(group), round(count)))
+    return [group[index * len(group) // number] for index in range(number)]
 
 
 def results(out: Path) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from harness.judging import verdict
 from harness.kinds.kind import Order, Progress, SessionPool, Setting
 from harness.kinds.registry import kind_of, plan_of, pool_of
 from harness.kinds.settings import Asked, setting
-from harness.machine import host
 from harness.problems.skeleton import submission_text
 from harness.problems.submission import digest
 
@@ -36,14 +35,13 @@ QUICK = "quick"  # the suite of tiny shapes, which most problems have
 TIMES_REFERENCE, LEAST_S, IMPORT_S = 50.0, 10.0, 40.0
 SCREEN_S = 0.25  # a quick shape is screened: launches of one source differ by more than so many samples do
 # After which a candidate is given up whose processes only sleep. On a GPU they may sleep while it works.
-IDLE_S, IDLE_ON_GPU_S = 3.0, 10.0
+IDLE_S, IDLE_ON_GPU_S = 3.0, 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
     """The terms by which all candidates of a population are judged. `asked` names problem, suite, device and ranks;
-    `patient`: candidates may hang for as long as a single evaluation lets them. `sharing`: how many judges share this
-    machine's cores. `reference_s`: how long the reference's tests take alone, where that is known."""
+    `patient`: candidates may hang for as long as a single evaluation lets them."""
 
     asked: Asked
     mode: Mode = "leaderboard"
@@ -51,8 +49,6 @@ class Terms:
     reward: Function = "log2_speedup"
     lower: bool = False
     patient: bool = False
-    sharing: int = 1
-    reference_s: float | None = None
 
 
 class Judge:
@@ -70,7 +66,7 @@ class Judge:
         self._open = contextlib.ExitStack()
         self._pools: dict[Stage, SessionPool] = {}
         self._settings: dict[Stage, Setting] = {}
-        self._references_s: dict[Stage, float] = {}  # of its tests, by the stage whose pool they run on
+        self._limits_s: dict[Stage, float] = {}  # of tests, by the stage whose pool they run on
         self._controls = Controls()
 
     def __enter__(self) -> "Judge":
@@ -113,10 +109,9 @@ class Judge:
             self.close()
             raise
 
-    def sharing(self, count: int) -> Terms:
-        """The terms for judges that share this machine. Raises HarnessError where the reference fails."""
-        reference_s = None if self.terms.patient else self._reference_s(self.setting, "test")
-        return replace(self.terms, sharing=count, reference_s=reference_s)
+    def prepare(self) -> None:
+        """Finds this machine's peaks and the time limits, if need be. Raises HarnessError where the reference fails."""
+        self._setting("full")
 
     def report(self, submission: Submission, stage: Stage = "full") -> EvalReport:
         """The report of the candidate's evaluation. Raises HarnessError for what is not the submission's fault."""
@@ -143,27 +138,25 @@ class Judge:
                 made = setting(replace(self.terms.asked, device="cpu", suite=None, cpu_suite=QUICK), self.checkout)
             elif stage == "screen":
                 made = self.screening or made
-            self._settings[stage] = made if self.terms.patient else self._impatient(made, stage)
+            if not self.terms.patient:
+                made = self._impatient(made, stage)
+            if stage == "test":
+                made = replace(made, suite=replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, LEAST_S)))
+            self._settings[stage] = made
         return self._settings[stage]
 
     def _impatient(self, made: Setting, stage: Stage) -> Setting:
         """The setting with limits by the reference's time. HarnessError where the reference fails."""
-        share = max(1.0, self.terms.sharing / host.cores())  # of a core
-        limit_s = share * max(LEAST_S, TIMES_REFERENCE * self._reference_s(made, stage))
-        suite = replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, limit_s))
         idle_s = IDLE_S if made.device == "cpu" else IDLE_ON_GPU_S
-        return replace(made, suite=suite, import_s=share * IMPORT_S, idle_s=idle_s)
-
-    def _reference_s(self, made: Setting, stage: Stage) -> float:
-        """How long the reference's tests take; as long as they may where a problem has none that can be called."""
+        made = replace(made, import_s=IMPORT_S, idle_s=idle_s)
         where = _where(stage)
-        if self.terms.reference_s is not None:
-            return self.terms.reference_s
-        if where not in self._references_s:
-            self._references_s[where] = self._timed(made, stage)
-        return self._references_s[where]
+        if stage != "test" and where not in self._limits_s:
+            self._limits_s[where] = min(self._limit_s(made, stage) for _ in range(2))  # the first is from a cold disk
+        limit_s = self._limits_s.get(where, made.suite.test_timeout_s)
+        return replace(made, suite=replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, limit_s)))
 
-    def _timed(self, made: Setting, stage: Stage) -> float:
+    def _limit_s(self, made: Setting, stage: Stage) -> float:
+        """The time limit of the tests, derived from the reference's time."""
         text = _reference(made)
         if text is None:
             return made.suite.test_timeout_s
@@ -175,7 +168,7 @@ class Judge:
                 f"the reference of {made.problem.name} fails here: {verdict.message(failed.outcome)}; evaluate it "
                 "alone to see why"
             )
-        return report.phases_s.get("test", made.suite.test_timeout_s)
+        return max(LEAST_S, TIMES_REFERENCE * report.phases_s.get("test", made.suite.test_timeout_s))
 
 
 def _where(stage: Stage) -> Stage:

@@ -14,6 +14,8 @@ from harness.agents.workers import Here, Workers, environs_of
 from harness.core.decode import part
 from harness.core.errors import HarnessError, UsageError
 
+# Threads that wait for one another sleep. As they are they would spin, on cores that other candidates need.
+PATIENT = {"OMP_WAIT_POLICY": "passive"}
 LANES, LANES_FROM = 4, 32  # how many candidates are tested side by side, from so many on: judges take seconds to start
 
 
@@ -62,10 +64,8 @@ def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Re
         def hands_of(stage: Stage) -> contextlib.AbstractContextManager[Hands]:
             if stage != "test":
                 return contextlib.nullcontext(alone)
-            try:
-                shared = judge.sharing(lanes)  # measures this machine's peaks, if need be, while nothing else runs
-            except HarnessError:  # which every candidate will meet
-                shared = terms
-            return Workers(shared, judge.checkout, environs * lanes)
+            with contextlib.suppress(HarnessError):  # which every candidate will meet
+                judge.prepare()  # while nothing else runs
+            return Workers(terms, judge.checkout, [environ | PATIENT for environ in environs] * lanes)
 
         yield from judged(candidates, hands_of, cascade, journal, judge.refuse)

@@ -18,7 +18,7 @@ from harness.agents.journal import Journal
 from harness.agents.judge import Stage
 from harness.agents.result import Result
 from harness.core.records import Submission
-from harness.core.words import percent_text
+from harness.core.words import IDLE, percent_text
 
 # What a candidate may fail by because of those beside it: it is judged alone then.
 BESIDE = re.compile("memory|CUDA|HIP|not on turn|do not stop")
@@ -124,7 +124,8 @@ def _run(
 def _may_be_others(result: Result) -> bool:
     """Whether a candidate may have failed because of others that ran beside it."""
     said = result.evidence.message if result.evidence else ""
-    return result.verdict in ("held", "error") or BESIDE.search(said) is not None
+    is_slow = result.verdict == "timed_out" and IDLE not in said
+    return is_slow or result.verdict in ("held", "error") or BESIDE.search(said) is not None
 
 
 def _left_out(result: Result, cascade: Cascade) -> Result:

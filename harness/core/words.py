@@ -11,6 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 TAIL_CHARS = 4000  # of what a process printed, in an outcome
+IDLE = "did nothing at all"  # of processes, by which a timeout is known that other work has no part in
 SHOWN_CHARS = 16_384  # of what is printed, as KernelBot keeps
 EXCERPT_LINES = 24
 LINE_CHARS = 400

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn, Protocol, TypeVar
 
-from harness.core.words import TAIL_CHARS
+from harness.core.words import IDLE, TAIL_CHARS
 from harness.ranks import failure, idle, wire
 from harness.ranks.rank import Rank
 
@@ -88,7 +88,7 @@ class RanksWatch:
             self._timed_out(waiting)
         idle_s = self.processes.idle_s if self.role == "candidate" else None
         if waiting and idle_s is not None and self._idleness.seconds(self.members) >= idle_s:
-            self._timed_out(waiting, f": its processes did nothing at all for {idle_s:g} s")
+            self._timed_out(waiting, f": its processes {IDLE} for {idle_s:g} s")
 
     def _raised(self) -> NoReturn:
         """One rank raised. The others are often stuck in a collective now: waits a little, not for all."""

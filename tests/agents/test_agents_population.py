@@ -33,6 +33,7 @@ from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import encode
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan
+from harness.core.records import TimedOut
 from harness.kinds.registry import find
 from harness.kinds.settings import Asked, setting
 from harness.report.render import FORMATS
@@ -121,14 +122,20 @@ def test_cpu_ranks_come_first_where_that_is_asked_for() -> None:
 
 
 def test_candidates_are_tested_before_any_is_timed_and_again_where_others_may_be_the_reason() -> None:
-    """The one that is out of memory beside others is judged again alone, as is what is held or an error there."""
-    memory = result_of(failed_test(dataclasses.replace(RAISED, message="out of the device's memory")))
-    hands = Played(a=passed(), b=result_of(failed_test(RAISED)), c=memory, d=refused(HarnessError("busy"), "rms_norm"))
-    texts = candidates(a=RIGHT, b=RAISES, c=RAISES + "x = 1\n", d=RAISES + "x = 2\n")
-    found = list(judged(texts, hands.of, Cascade(stages=("test", "screen", "full")), Nowhere(), REFUSE))
-    tested = [(name, "test") for name in "abcd"]
-    assert hands.told == [*tested, ("a", "screen"), ("c", "screen"), ("d", "screen"), ("a", "full")]
-    assert [one.id for one in found] == ["b", "c", "d", "a"]
+    """What is out of memory or slow beside others is judged again alone, as is what is held or an error there."""
+    failures = {
+        "b": RAISED,
+        "c": dataclasses.replace(RAISED, message="out of the device's memory"),
+        "d": TimedOut(message="rank 0 timed out", stacks=()),
+        "e": TimedOut(message="rank 0 timed out: its processes did nothing at all for 3 s", stacks=()),
+    }
+    error = refused(HarnessError("busy"), "rms_norm")
+    hands = Played(a=passed(), f=error, **{name: result_of(failed_test(one)) for name, one in failures.items()})
+    texts = candidates(a=RIGHT, **{name: f"{RAISES}x = {number}\n" for number, name in enumerate("bcdef")})
+    found = list(judged(texts, hands.of, Cascade(has_test=True), Nowhere(), REFUSE))
+    tested = [(name, "test") for name in "abcdef"]
+    assert hands.told == [*tested, *((name, "screen") for name in "acdf"), ("a", "full")]
+    assert [one.id for one in found] == ["b", "e", "c", "d", "f", "a"]
 
 
 def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
