@@ -229,7 +229,7 @@ def in_a_process(problem: str, suite: str) -> list[float]:
 def staged(problem_name: str) -> Iterator[Path]:
     """A folder with the files of the problem and of its shipped submission."""
     problem = find(problem_name, Checkout.here())
-    files = problem.staged() | staging.files_of(problem, read_submission(problem.default_submission(), ROOT))
+    files = staging.files_of(problem, read_submission(problem.default_submission(), ROOT))
     with tempfile.TemporaryDirectory() as name:
         for file, content in files.items():
             path = Path(name) / file

@@ -41,7 +41,7 @@ from torch.multiprocessing.spawn import spawn
 
 import reference
 from harness.judging import correctness
-from harness.kinds.model import rank_logits as logits
+from harness.kinds.model import rank as logits
 from harness.machine import hardware
 
 BUILDS = {"eager": "reference", "ours": "model", "compile": "torch_compiled"}  # modules by name

@@ -2,16 +2,21 @@
 
     python bench/population.py write candidates.jsonl [--part 10]
     python bench/population.py measure candidates.jsonl [--suite cpu] [--singles 20] [--keep 1] [--timeout 60]
+        [--out FOLDER] [--limit 500]
 
 `write` makes 200 candidates: 60 that are right in different ways, some of them slow on purpose, and 140 that are wrong,
 raise, crash, hang or are hostile. With `--part N` every Nth of each sort. `measure` judges all with `eval-many`, then
 `--singles` of them, spread over the sorts, by `eval` alone, and says whether verdicts are the same, how the ranks of
-the speedups correlate, and how many times as long single evaluations take. Nothing is recorded.
+the speedups correlate, and how many times as long single evaluations take. Nothing is recorded. With `--out` the
+results are kept there, and the same command goes on where it ended: after `--limit` seconds, say, when `eval-many` is
+killed and no further single evaluation begins.
 """
 
 import argparse
+import contextlib
 import itertools
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -162,44 +167,59 @@ def parts(every: int) -> list[dict[str, str]]:
 
 def measure(given: argparse.Namespace) -> None:
     """Judges them both ways."""
-    lines = [json.loads(line) for line in given.file.read_text().splitlines()]
+    lines, until = [json.loads(line) for line in given.file.read_text().splitlines()], time.monotonic() + given.limit
     options = ["--suite", given.suite, "--ranks", "1", *(["--device", given.device] if given.device else [])]
     options += ["--timeout", str(given.timeout)] if given.timeout else []
-    with tempfile.TemporaryDirectory() as folder:
-        out, began = Path(folder, "results.jsonl"), time.monotonic()
-        command = ["eval-many", "rms_norm", str(given.file), "--out", str(out), "--keep", str(given.keep), *options]
-        harness(*command)
-        many_s = time.monotonic() - began
-        found = {one["id"]: one for one in map(json.loads, out.read_text().splitlines())}
-        print(f"eval-many: {len(found)} candidates in {many_s:.0f} s, {many_s / len(found):.2f} s each", flush=True)
-        if given.keep_results:
-            given.keep_results.write_bytes(out.read_bytes())
-        compared = compare(
-            lines[:: max(1, len(lines) // given.singles)] if given.singles else [], found, options, folder
-        )
-        shares = [many_s / len(found)] * len(compared)
-    alone_s = [seconds for seconds, _, _ in compared]
+    more = [*(["--lanes", str(given.lanes)] if given.lanes else []), "--keep", str(given.keep)]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.out or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        out, took = folder / "results.jsonl", folder / "seconds.json"
+        found, many_s = results(out), json.loads(took.read_text()) if took.exists() else 0.0
+        if len(found) < len(lines):
+            began = time.monotonic()
+            harness("eval-many", "rms_norm", str(given.file), "--out", str(out), *more, *options, until=until)
+            found, many_s = results(out), many_s + time.monotonic() - began
+            took.write_text(json.dumps(many_s))
+        print(f"eval-many: {len(found)} of {len(lines)} candidates in {many_s:.0f} s", flush=True)
+        if len(found) < len(lines):
+            return
+        print(f"that is {many_s / len(found):.2f} s each", flush=True)
+        chosen = lines[:: max(1, len(lines) // given.singles)] if given.singles else []
+        compared = compare(chosen, found, options, folder, until)
     if compared:
+        alone_s = sum(seconds for seconds, _, _ in compared)
         unlike = [text for _, text, _ in compared if text]
-        print(f"singles: {len(compared)} in {sum(alone_s):.0f} s, {statistics.fmean(alone_s):.2f} s each")
-        print(f"single evaluations take {sum(alone_s) / sum(shares):.1f} times as long")
+        print(f"singles: {len(compared)} in {alone_s:.0f} s, {alone_s / len(compared):.2f} s each")
+        print(f"single evaluations take {alone_s / len(compared) / (many_s / len(found)):.1f} times as long")
         print(f"verdicts: {len(compared) - len(unlike)} of {len(compared)} the same {unlike}")
         pairs = [pair for _, _, pair in compared if pair]
         if len(pairs) > 2:
             print(f"rank correlation of {len(pairs)} speedups: {rank_correlation(pairs):.3f}")
 
 
+def results(out: Path) -> dict[str, Any]:
+    """The whole lines that are there, by id."""
+    text = out.read_text() if out.exists() else ""
+    return {one["id"]: one for one in map(json.loads, text[: text.rfind("\n") + 1].splitlines())}
+
+
 def compare(
-    chosen: Sequence[Mapping[str, str]], found: Mapping[str, Any], options: list[str], folder: str
+    chosen: Sequence[Mapping[str, str]], found: Mapping[str, Any], options: list[str], folder: Path, until: float
 ) -> list[tuple[float, str, tuple[float, float] | None]]:
     """Of each: seconds alone, what differs, and the two speedups where either way ranked it."""
     compared = []
     for one in chosen:
-        source, result = Path(folder, "candidate.py"), Path(folder, "one.json")
-        source.write_text(one["source"])
-        began = time.monotonic()
-        harness("eval", "rms_norm", str(source), "--no-record", "-q", "--result", str(result), *options)
-        alone_s, alone, other = time.monotonic() - began, json.loads(result.read_text()), found[one["id"]]
+        source, result = folder / "candidate.py", folder / f"{one['id']}.json"
+        took = result.with_suffix(".seconds")
+        if not took.exists():
+            if time.monotonic() > until:
+                break
+            source.write_text(one["source"])
+            began = time.monotonic()
+            harness("eval", "rms_norm", str(source), "--no-record", "-q", "--result", str(result), *options)
+            took.write_text(str(time.monotonic() - began))
+        alone_s, alone, other = float(took.read_text()), json.loads(result.read_text()), found[one["id"]]
         same = alone["verdict"] == other["verdict"]
         text = "" if same else f"{one['id']}: {alone['verdict']} alone, {other['verdict']} among many"
         speedups = [each["figures"] and each["figures"]["speedup"]["value"] for each in (alone, other)]
@@ -209,10 +229,15 @@ def compare(
     return compared
 
 
-def harness(*words: str) -> None:
-    """Runs a verb; its exit code is the submission's."""
+def harness(*words: str, until: float = math.inf) -> None:
+    """Runs a verb; its exit code is the submission's. Kills it at that time."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-m", "harness", *words], env=environ, stdout=subprocess.DEVNULL, check=False)
+    limit_s = None if until == math.inf else max(0.0, until - time.monotonic())
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-m", "harness", *words], env=environ, stdout=subprocess.DEVNULL, check=False,
+            timeout=limit_s,
+        )  # fmt: skip
 
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
@@ -235,7 +260,9 @@ def main() -> None:
     both.add_argument("--timeout", type=float)
     both.add_argument("--singles", type=int, default=20)
     both.add_argument("--keep", type=float, default=1.0)
-    both.add_argument("--keep-results", type=Path)
+    both.add_argument("--lanes", type=int)
+    both.add_argument("--out", type=Path)
+    both.add_argument("--limit", type=float, default=math.inf)
     both.set_defaults(work=measure)
     given = parser.parse_args()
     given.work(given)

@@ -41,7 +41,6 @@ from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.op import check as op_check
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.plan import make_plan
-from harness.kinds.op.probe import Probe
 from harness.kinds.registry import find
 from harness.machine import host
 from harness.machine.gpus import gpu_names
@@ -123,7 +122,7 @@ def trusting() -> Iterator[None]:
         mock.patch.object(op_check, "_probe"),
         mock.patch.object(op_measure, "_cached", return_value=""),
         mock.patch.object(op_measure, "IDLE_EVERY", math.nan),  # of which no index is a multiple
-        mock.patch.object(Probe, "due", return_value=None),
+        mock.patch.object(op_check.Probe, "due", return_value=None),
         mock.patch.object(witness.EachCall, "doubt", return_value=""),
     ):
         yield

@@ -55,7 +55,7 @@ FOUND = "{us:.1f} us, best of {count}, {ranks}x {gpu}, {day}"
 
 def load(problem: str) -> tuple[ModuleType, ModuleType]:
     """The problem's submission and tuning modules, in place of another problem's."""
-    for name in ("submission", "tuning", "hopper", "grouped", "task", "reference", "params", "utils"):
+    for name in ("submission", "tuning", "hopper", "kernel", "task", "reference", "params", "utils"):
         sys.modules.pop(name, None)
     for folder in (f"submissions/{problem}", "submissions", "reference/common", f"reference/{problem}"):
         sys.path.insert(0, str(ROOT / folder))

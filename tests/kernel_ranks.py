@@ -30,7 +30,7 @@ from harness.problems.routing import ROUTINGS
 
 PLAY_S = 60.0  # after which ranks are taken to wait for each other forever
 # Modules that a submission brings.
-BROUGHT = ("submission", "tuning", "hopper", "grouped", "common", "task", "reference", "params", "utils")
+BROUGHT = ("submission", "tuning", "hopper", "kernel", "common", "task", "reference", "params", "utils")
 RELEASE, ACQUIRE = "atom.global.sys.release.exch.b32", "atom.global.sys.acquire.add.u32"
 
 Routing = tuple[int, int, int, int]  # num_experts, experts_per_token, hidden_dim, max_num_tokens

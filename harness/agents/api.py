@@ -92,7 +92,6 @@ def _check(options: Mapping[str, object]) -> None:
 
 
 def _those(options: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """The options that are fields of this record."""
     return {field.name: options[field.name] for field in fields(kind) if field.name in options}
 
 

@@ -78,8 +78,7 @@ Run one evaluation at a time: two at once spoil each other's times. Evaluate not
 
 
 def instruction(problem: Problem, path: str = "", suite: str = OFFICIAL) -> str:
-    """The task's text: what a submission must do and how it is judged, with the shapes of that suite; `path` is where
-    the file is to be written."""
+    """The task's text: contract, judging and the suite's shapes; `path` is the file to write."""
     return INSTRUCTION.format(
         name=problem.name,
         description=" ".join(problem.description.split()),

@@ -143,7 +143,6 @@ def write(folder: Path, problems: list[tuple[Problem, str]], wanted: Wanted, che
 
 
 def task_name(problem: Problem) -> str:
-    """The name of the problem's task, and of its folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", problem.name)
 
 
@@ -215,7 +214,6 @@ def _archive(checkout: Checkout) -> bytes:
 
 
 def rewards_of(result: Result) -> dict[str, float]:
-    """The content of reward.json: the reward, and figures that a trainer may want beside it. All are numbers."""
     found = result.figures.speedup if result.figures else None
     return {
         "reward": result.reward.value,

@@ -18,7 +18,6 @@ BY_CHECK = {
 
 
 def next_of(result: Result, report: EvalReport) -> str:
-    """The hint, one sentence or two."""
     failed = verdict.first_failure(report)
     if failed is not None:
         return _after(failed, result)

@@ -18,8 +18,7 @@ from harness.core.files import append, locked_alone
 
 
 class Journal:
-    """The lines of one population; a context, within which lines are added. `results` and `screened` have those that
-    are there, by id."""
+    """The lines of one population, a context. `results` and `screened` are what is there, by id."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.beside = path, path.with_name(f"{path.name}.screened")
@@ -29,8 +28,7 @@ class Journal:
         self._lock = contextlib.ExitStack()
 
     def __enter__(self) -> "Journal":
-        """Raises UsageError where the files cannot be written or another process writes them, BadFileError for lines
-        that are no results."""
+        """Raises UsageError for files that cannot be written or locked, BadFileError for bad lines."""
         try:
             self.path.touch()  # with the user's rights, which a lock file has not
             self._lock.enter_context(locked_alone(self.path))
@@ -58,7 +56,6 @@ class Journal:
         self.results[result.id] = result
 
     def add_screened(self, result: Result) -> None:
-        """Adds a candidate's result on the quick shapes."""
         _append(self._files[1], self.beside, result)
         self.screened[result.id] = result
 
@@ -94,11 +91,9 @@ class Nowhere(Journal):
         self.results, self.screened = {}, {}
 
     def add(self, result: Result) -> None:
-        """See Journal."""
         self.results[result.id] = result
 
     def add_screened(self, result: Result) -> None:
-        """See Journal."""
         self.screened[result.id] = result
 
 

@@ -1,7 +1,7 @@
 """Judges one candidate after the other on ranks that are kept, and says what each comes to.
 
-A candidate's stages: `check`, on CPU ranks before any GPU; `screen`, the suite's tests and the quick shapes; `full`,
-all of the suite. `full` is what `eval` does, on kept ranks.
+A candidate's stages: `check`, on CPU ranks before any GPU; `test`, the suite's tests beside those of other candidates;
+`screen`, these tests and the quick shapes; `full`, all of the suite. `full` is what `eval` does, on kept ranks.
 """
 
 import contextlib
@@ -24,22 +24,26 @@ from harness.evaluation.controls import Controls
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds.kind import Order, Progress, SessionPool, Setting
-from harness.kinds.registry import plan_of, pool_of
+from harness.kinds.registry import kind_of, plan_of, pool_of
 from harness.kinds.settings import Asked, setting
+from harness.machine import host
 from harness.problems.skeleton import submission_text
 from harness.problems.submission import digest
 
-Stage = Literal["check", "screen", "full"]
+Stage = Literal["check", "test", "screen", "full"]
 QUICK = "quick"  # the suite of tiny shapes, which most problems have
 # How long a candidate's tests and its import may take: so many times what the reference's take, but not less than this.
 TIMES_REFERENCE, LEAST_S, IMPORT_S = 50.0, 10.0, 40.0
-IDLE_S = 3.0  # after which a candidate is given up whose processes only sleep, on CPU cores
+SCREEN_S = 0.25  # a quick shape is screened: launches of one source differ by more than so many samples do
+# After which a candidate is given up whose processes only sleep. On a GPU they may sleep while it works.
+IDLE_S, IDLE_ON_GPU_S = 3.0, 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
     """The terms by which all candidates of a population are judged. `asked` names problem, suite, device and ranks;
-    `patient`: candidates may hang for as long as a single evaluation lets them."""
+    `patient`: candidates may hang for as long as a single evaluation lets them. `sharing`: how many judges share this
+    machine's cores. `reference_s`: how long the reference's tests take alone, where that is known."""
 
     asked: Asked
     mode: Mode = "leaderboard"
@@ -47,6 +51,8 @@ class Terms:
     reward: Function = "log2_speedup"
     lower: bool = False
     patient: bool = False
+    sharing: int = 1
+    reference_s: float | None = None
 
 
 class Judge:
@@ -64,7 +70,7 @@ class Judge:
         self._open = contextlib.ExitStack()
         self._pools: dict[Stage, SessionPool] = {}
         self._settings: dict[Stage, Setting] = {}
-        self._limits_s: dict[Stage, float] = {}  # of tests, by the stage whose pool they run on
+        self._references_s: dict[Stage, float] = {}  # of its tests, by the stage whose pool they run on
         self._controls = Controls()
 
     def __enter__(self) -> "Judge":
@@ -79,6 +85,11 @@ class Judge:
         self._controls = Controls()
         self._open.close()
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether candidates run on processes that are kept, and have tests of their own."""
+        return kind_of(self.setting).is_pooled and bool(self.setting.suite.tests)
+
     def judge(self, submission: Submission, stage: Stage = "full") -> Result:
         """The candidate's result in that stage; an error that is not its fault is a result too."""
         try:
@@ -89,8 +100,7 @@ class Judge:
             return self.refuse(error, submission=submission, **where)
 
     def judge_or_raise(self, submission: Submission, stage: Stage = "full") -> Result:
-        """The candidate's result in that stage. An error that is not its fault is tried once more, with nothing kept.
-        Raises HarnessError where that fails too."""
+        """The candidate's result. An error that is not its fault is raised after a second try."""
         try:
             return self._judged(submission, stage)
         except (UsageError, BadFileError):
@@ -103,9 +113,14 @@ class Judge:
             self.close()
             raise
 
+    def sharing(self, count: int) -> Terms:
+        """The terms for judges that share this machine. Raises HarnessError where the reference fails."""
+        reference_s = None if self.terms.patient else self._reference_s(self.setting, "test")
+        return replace(self.terms, sharing=count, reference_s=reference_s)
+
     def report(self, submission: Submission, stage: Stage = "full") -> EvalReport:
         """The report of the candidate's evaluation. Raises HarnessError for what is not the submission's fault."""
-        mode: Mode = "test" if stage == "check" else self.terms.mode
+        mode: Mode = "test" if stage in ("check", "test") else self.terms.mode
         made, author = self._setting(stage), self.terms.author or accounts.login()
         order = Order(setting=made, submission=submission, mode=mode, author=author)
         return evaluate(plan_of(order), self.progress, self._pool(stage, made), self._controls)
@@ -132,16 +147,23 @@ class Judge:
         return self._settings[stage]
 
     def _impatient(self, made: Setting, stage: Stage) -> Setting:
-        """The setting with time limits derived from the reference's times. Raises HarnessError where the reference
-        fails."""
-        where = _where(stage)
-        if where not in self._limits_s:
-            self._limits_s[where] = self._limit_s(made, stage)
-        suite = replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, self._limits_s[where]))
-        return replace(made, suite=suite, import_s=IMPORT_S, idle_s=IDLE_S)
+        """The setting with limits by the reference's time. HarnessError where the reference fails."""
+        share = max(1.0, self.terms.sharing / host.cores())  # of a core
+        limit_s = share * max(LEAST_S, TIMES_REFERENCE * self._reference_s(made, stage))
+        suite = replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, limit_s))
+        idle_s = IDLE_S if made.device == "cpu" else IDLE_ON_GPU_S
+        return replace(made, suite=suite, import_s=share * IMPORT_S, idle_s=idle_s)
 
-    def _limit_s(self, made: Setting, stage: Stage) -> float:
-        """The time limit of the tests, derived from the reference's time."""
+    def _reference_s(self, made: Setting, stage: Stage) -> float:
+        """How long the reference's tests take; as long as they may where a problem has none that can be called."""
+        where = _where(stage)
+        if self.terms.reference_s is not None:
+            return self.terms.reference_s
+        if where not in self._references_s:
+            self._references_s[where] = self._timed(made, stage)
+        return self._references_s[where]
+
+    def _timed(self, made: Setting, stage: Stage) -> float:
         text = _reference(made)
         if text is None:
             return made.suite.test_timeout_s
@@ -153,23 +175,23 @@ class Judge:
                 f"the reference of {made.problem.name} fails here: {verdict.message(failed.outcome)}; evaluate it "
                 "alone to see why"
             )
-        return max(LEAST_S, TIMES_REFERENCE * report.phases_s.get("test", made.suite.test_timeout_s))
+        return report.phases_s.get("test", made.suite.test_timeout_s)
 
 
 def _where(stage: Stage) -> Stage:
-    """The stage whose ranks serve this one: those of one device serve both `screen` and `full`."""
+    """The stage whose ranks serve this one: those of one device serve all but `check`."""
     return "check" if stage == "check" else "full"
 
 
 def screening_of(made: Setting) -> Setting | None:
-    """The setting of the stage `screen`: the suite's own tests, and the quick shapes in the place of its benchmarks;
-    None where that would be no less."""
+    """The suite's own tests with the quick shapes as benchmarks; None where that would be no less."""
     if made.suite.name == QUICK or QUICK not in made.problem.suites:
         return None
     quick = made.problem.with_world_size(made.problem.suite(QUICK), made.world_size)
     quick = replace(  # limits too: what an evaluation by itself has the time to compile has it here
         quick,
         tests=made.suite.tests,
+        benchmark_s=min(quick.benchmark_s, SCREEN_S),
         test_timeout_s=made.suite.test_timeout_s,
         ranked_timeout_s=max(quick.ranked_timeout_s, made.suite.ranked_timeout_s),
         benchmark_timeout_s=max(quick.benchmark_timeout_s, made.suite.benchmark_timeout_s),

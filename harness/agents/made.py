@@ -105,7 +105,6 @@ def refused(
 
 
 def rewarded(figures: Figures, function: Function, lower: bool) -> Reward:
-    """The reward of a ranked result with these figures."""
     speedup = figures.speedup
     if speedup is None:
         return Reward(value=0.0, function=function, lower=lower, why="the problem has no reference that is timed")
@@ -117,7 +116,6 @@ def rewarded(figures: Figures, function: Function, lower: bool) -> Reward:
 
 
 def _unranked(report: EvalReport, is_final: bool) -> str:
-    """Why nothing was earned, or ""."""
     if verdict.first_failure(report) is not None or verdict.status(report) != "pass":
         return "it did not pass"
     if report.figures is None:

@@ -1,12 +1,15 @@
 """A population judged in stages: what is unreadable or a copy is never run, what is wrong never timed for long.
 
-The order: parse; copies by normalised source; `check` on CPU ranks, if asked for; `screen`, the suite's tests and the
-quick shapes; `full`, for the best part of those that pass (successive halving). With `keep` 1 every candidate that
-passes gets the full suite, and none is screened.
+The order: parse; copies by normalised source; `check` on CPU ranks, if asked for; `test`, the suite's tests, of several
+candidates side by side; `screen`, the tests and the quick shapes; `full`, for the best part of those that pass
+(successive halving). With `keep` 1 every candidate that passes gets the full suite, and none is screened. Nothing is
+timed before all candidates were tested.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,55 +20,45 @@ from harness.agents.result import Result
 from harness.core.records import Submission
 from harness.core.words import percent_text
 
+# What a candidate may fail by because of those beside it: it is judged alone then.
+BESIDE = re.compile("memory|CUDA|HIP|not on turn|do not stop")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A candidate to be judged in a stage."""
-
     id: str
     stage: Stage
     submission: Submission
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialDone:
-    """A task that has ended, with its result."""
-
-    id: str
-    stage: Stage
-    result: Result
-
-
 class Hands(Protocol):
     """Carries out tasks: this process, or one for each GPU."""
 
-    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
-        """Each task once, in any order, as they are done."""
+    def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
+        """The result of each task, under its id, in any order, as they are done."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cascade:
-    """The stages of a population. `keep`: the fraction of the candidates that pass the quick shapes and get the full
-    suite, at least `least` of them. `has_screen`: there are quick shapes beside the suite. `has_check`: CPU ranks come
-    first."""
+    """The stages of a population, in order. `keep`: the fraction of the candidates that pass the quick shapes and get
+    the full suite, at least `least` of them; of 1, none is screened."""
 
     keep: float = 0.25
     least: int = 4
-    has_screen: bool = True
-    has_check: bool = False
-
-    @property
-    def first(self) -> Stage:
-        """The stage in which a candidate is first on the device."""
-        return "screen" if self.has_screen and self.keep < 1 else "full"
+    stages: tuple[Stage, ...] = ("screen", "full")
 
 
 def judged(
-    candidates: Sequence[Candidate], hands: Hands, cascade: Cascade, journal: Journal, refuse: Callable[..., Result]
+    candidates: Sequence[Candidate],
+    hands_of: Callable[[Stage], AbstractContextManager[Hands]],
+    cascade: Cascade,
+    journal: Journal,
+    refuse: Callable[..., Result],
 ) -> Iterator[Result]:
-    """The results that the journal has not yet, as they come; each is in the journal before it is handed out. `refuse`
-    is made.refused for these candidates: the result of one that cannot be read."""
+    """The results that the journal has not yet, as they come; each is in the journal before it is handed out.
+    `hands_of` has who carries out a stage. `refuse` is made.refused for these candidates: the result of one that cannot
+    be read."""
     first_of = firsts(candidates)
     copies: dict[str, list[Candidate]] = {}
     for one in candidates:
@@ -74,7 +67,6 @@ def judged(
     originals = {one.id: one for one in candidates if first_of[one.id] == one.id}
 
     def settled(result: Result) -> Iterator[Result]:
-        """The result, and that of every copy."""
         one = originals[result.id]
         alike = [replace(result, code=one.code)]
         alike += [
@@ -92,29 +84,26 @@ def judged(
         elif one.id in journal.results:  # a kill may have come between it and its copies
             yield from settled(journal.results[one.id])
     left = [one for one in originals.values() if one.why is None and one.id not in journal.results]
-    if cascade.has_check:
-        passed = []
-        for done in hands.run([_task(one, "check") for one in left if one.id not in journal.screened]):
-            if done.result.verdict == "pass":
-                passed.append(done.id)
+    for stage in (stage for stage in cascade.stages if stage in ("check", "test")):
+        failed = set()
+        for done in _run(hands_of, stage, [one for one in left if one.id not in journal.screened]):
+            if done.verdict != "pass" and not (stage == "test" and _may_be_others(done)):
+                failed.add(done.id)
+                yield from settled(done)
+        left = [one for one in left if one.id not in failed]
+    if "screen" in cascade.stages and cascade.keep < 1:
+        for done in _run(hands_of, "screen", [one for one in left if one.id not in journal.screened]):
+            if done.verdict == "pass" and done.figures is not None:
+                journal.add_screened(done)
             else:
-                yield from settled(_named(done))
-        left = [one for one in left if one.id in passed or one.id in journal.screened]
-    if cascade.first == "screen":
-        for done in hands.run([_task(one, "screen") for one in left if one.id not in journal.screened]):
-            if done.result.verdict == "pass" and done.result.figures is not None:
-                journal.add_screened(_named(done))
-            else:
-                yield from settled(_named(done))
-        best = survivors(
-            [journal.screened[one.id] for one in originals.values() if one.id in journal.screened], cascade
-        )
+                yield from settled(done)
+        best = survivors([journal.screened[id_] for id_ in originals if id_ in journal.screened], cascade)
         for result in journal.screened.values():
             if result.id not in best and result.id in originals:
                 yield from settled(_left_out(result, cascade))
         left = [one for one in left if one.id in best]
-    for done in hands.run([_task(one, "full") for one in left if one.id not in journal.results]):
-        yield from settled(_named(done))
+    for done in _run(hands_of, "full", [one for one in left if one.id not in journal.results]):
+        yield from settled(done)
 
 
 def survivors(screened: Sequence[Result], cascade: Cascade) -> set[str]:
@@ -124,12 +113,18 @@ def survivors(screened: Sequence[Result], cascade: Cascade) -> set[str]:
     return {one.id for one in ordered[:count]}
 
 
-def _task(one: Candidate, stage: Stage) -> Trial:
-    return Trial(id=one.id, stage=stage, submission=one.submission)
+def _run(
+    hands_of: Callable[[Stage], AbstractContextManager[Hands]], stage: Stage, candidates: Sequence[Candidate]
+) -> Iterator[Result]:
+    if candidates:
+        with hands_of(stage) as hands:
+            yield from hands.run([Trial(id=one.id, stage=stage, submission=one.submission) for one in candidates])
 
 
-def _named(done: TrialDone) -> Result:
-    return replace(done.result, id=done.id)
+def _may_be_others(result: Result) -> bool:
+    """Whether a candidate may have failed because of others that ran beside it."""
+    said = result.evidence.message if result.evidence else ""
+    return result.verdict in ("held", "error") or BESIDE.search(said) is not None
 
 
 def _left_out(result: Result, cascade: Cascade) -> Result:

@@ -50,8 +50,7 @@ class OfProblem:
 @dataclass(frozen=True, kw_only=True)
 class PopulationScore:
     """Figures over all problems. `best_of_n` is the geometric mean over problems of the best candidate's speedup, where
-    the reference (1) stands for a problem without one that is faster; `sol` the mean over candidates of the SOL
-    score."""
+    the reference (1) stands for a problem without one that is faster; `sol` the mean SOL score."""
 
     problems: tuple[OfProblem, ...]
     pass_at: tuple[ScorePoint, ...]

@@ -9,7 +9,6 @@ WIDTH, HEIGHT, EDGE = 640, 240, 40
 
 
 def document_of(score: PopulationScore) -> Document:
-    """A row a problem, the figures with their intervals, and the curve of fast_p where there are drawings."""
     columns = (
         "problem", ">candidates", ">distinct", ">pass", ">ranked", ">left out", ">best", "by"
     )  # fmt: skip
@@ -31,7 +30,6 @@ def _row(one: OfProblem) -> list[Words]:
 
 
 def figure_rows(score: PopulationScore) -> list[tuple[str, str]]:
-    """A row a figure: its name, and its value with the interval."""
     return [
         *((f"pass@{point.at:g}", _percent(point.figure)) for point in score.pass_at),
         *((f"fast_{point.at:g}", _percent(point.figure)) for point in score.fast),
@@ -42,7 +40,6 @@ def figure_rows(score: PopulationScore) -> list[tuple[str, str]]:
 
 
 def notes(score: PopulationScore) -> list[str]:
-    """What readers of these figures have to know."""
     found = []
     if len(score.problems) < FEWEST:
         found.append("Intervals are over problems: one problem has none.")

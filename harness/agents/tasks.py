@@ -21,7 +21,7 @@ from typing import IO, Any, Literal
 
 from harness.core.checkout import ROOT
 from harness.core.errors import UsageError
-from harness.core.events import CaseBegan, event_of
+from harness.core.events import RunningStage, event_of
 from harness.core.files import read_text
 from harness.core.processes import PR_SET_PDEATHSIG
 from harness.core.words import clean, clean_line
@@ -51,7 +51,6 @@ class ToolTask:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def told(self) -> dict[str, Any]:
-        """The task as tools answer it."""
         return {"task": self.id, "state": self.state, "progress": self.progress, "result": self.result}
 
 
@@ -102,7 +101,6 @@ class Tasks:
         return task
 
     def cancel(self, id_: str) -> ToolTask:
-        """Ends it, unless it has ended."""
         task = self.find(id_)
         self._end(task)
         return task
@@ -166,13 +164,10 @@ class Tasks:
 
 def progress_of(path: Path) -> str:
     """How far the evaluation is, by its events: `test 1/2 M 7 H 96`."""
-    phase = case = ""
+    stage = RunningStage(phase="")
     for event in map(event_of, read_text(path).splitlines() if path.exists() else ()):
-        if isinstance(event, CaseBegan):
-            case = f"{event.index + 1}/{event.count} {clean_line(event.label)}"
-        elif event is not None:
-            phase, case = clean_line(event.name), ""
-    return f"{phase} {case}".strip()
+        stage = stage.after(event) if event else stage
+    return stage.text
 
 
 def _end_with_server() -> None:

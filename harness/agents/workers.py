@@ -19,7 +19,8 @@ from typing import IO
 
 from harness.agents.judge import Judge, Terms
 from harness.agents.made import refused
-from harness.agents.population import Trial, TrialDone
+from harness.agents.population import Trial
+from harness.agents.result import Result
 from harness.core import processes
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import decode, encode
@@ -30,20 +31,16 @@ TRIES = 2
 
 
 class Here:
-    """Judges in this process, one task after the other."""
-
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
 
-    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
+    def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
         for task in tasks:
-            yield TrialDone(id=task.id, stage=task.stage, result=self.judge.judge(task.submission, task.stage))
+            yield replace(self.judge.judge(task.submission, task.stage), id=task.id)
 
 
 @dataclass(eq=False)
 class Worker:
-    """A worker process, and the task that it works on."""
-
     process: "subprocess.Popen[bytes]"
     environ: Mapping[str, str]
     task: Trial | None = None
@@ -52,7 +49,6 @@ class Worker:
 
     @property
     def ends(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Its standard input and output."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         return self.process.stdin, self.process.stdout
@@ -76,7 +72,7 @@ class Workers:
             worker.process.wait()
             worker.ends[1].close()
 
-    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
+    def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
         waiting = deque(tasks)
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:
@@ -95,12 +91,12 @@ class Workers:
                         yield from self._again(worker)
                         selector.register(worker.ends[1], selectors.EVENT_READ, worker)
                     elif worker.unread.endswith(b"\n"):
-                        found = decode(TrialDone, json.loads(worker.unread))
+                        found = decode(Result, json.loads(worker.unread))
                         worker.unread.clear()
                         worker.task = None
                         yield found
 
-    def _again(self, worker: Worker) -> Iterator[TrialDone]:
+    def _again(self, worker: Worker) -> Iterator[Result]:
         """The worker has ended: another takes its place, and its task if that was not tried too often."""
         code, task = worker.process.wait(), worker.task
         for end in worker.ends:
@@ -116,7 +112,7 @@ class Workers:
         error = HarnessError(f"the process that judged it ended with code {code}, twice")
         terms = self._terms
         result = refused(error, terms.asked.problem, task.submission, function=terms.reward, lower=terms.lower)
-        yield TrialDone(id=task.id, stage=task.stage, result=result)
+        yield replace(result, id=task.id)
 
     def _tell(self, worker: Worker) -> None:
         worker.tries += 1
@@ -155,7 +151,6 @@ def _line(value: object) -> bytes:
 
 
 def main() -> None:
-    """Judges the tasks that come on stdin, and answers each on stdout."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints
     first = json.loads(sys.stdin.buffer.readline())
@@ -163,7 +158,7 @@ def main() -> None:
         for line in sys.stdin.buffer:
             task = decode(Trial, json.loads(line))
             result = judge.judge(task.submission, task.stage)
-            out.write(_line(TrialDone(id=task.id, stage=task.stage, result=replace(result, id=task.id))))
+            out.write(_line(replace(result, id=task.id)))
             out.flush()
 
 

@@ -14,16 +14,13 @@ NAME_CHARS = 400
 
 
 class Workspace:
-    """The folder, which is the server's to choose."""
-
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
             raise UsageError(f"--workspace {root}: no such folder; make it, or name another")
         self.root = root.resolve()
 
     def read(self, name: str) -> str:
-        """The text of a file in the folder. Raises UsageError for any other place, and for a file that cannot be read
-        as a submission."""
+        """The text of a file in the folder. UsageError for any other place, and for what is no submission."""
         path = Path(name)
         if not name or len(name) > NAME_CHARS or "\0" in name or path.is_absolute() or ".." in path.parts:
             raise UsageError(f"{name[:NAME_CHARS]!r}: name a file in the workspace, by its path there")

@@ -42,7 +42,6 @@ class CheckedBundle:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is missing or altered."""
         return all(finding.status != "fail" for finding in self.findings)
 
 
@@ -96,7 +95,6 @@ def _files(files: Mapping[str, bytes], manifest: Manifest) -> list[BundleFinding
 
 
 def _report(report: EvalReport, manifest: Manifest) -> list[BundleFinding]:
-    """Whether the report says what bundle.json says, and its figures follow from its samples."""
     said = {name: getattr(report, name) for name in AGREE}
     said |= {"file": report.submission.name, "sha256": report.submission.sha256,
              "seeds": tuple(result.case.seed for result in report.results)}  # fmt: skip
@@ -160,8 +158,7 @@ def _problem(manifest: Manifest, checkout: Checkout) -> BundleFinding:
 
 
 def version_here(manifest: Manifest, problem: str, checkout: Checkout) -> str:
-    """The version that this checkout has of the problem, for the bundle's suite and ranks. Raises UsageError where it
-    has no such problem, suite or split."""
+    """This checkout's version of the problem for the bundle's suite and ranks. UsageError without."""
     found = find(problem, checkout)
     return problem_version(
         found, found.with_world_size(found.suite(manifest.suite), manifest.world_size), manifest.device

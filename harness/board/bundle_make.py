@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from harness.board import bundles, runs
@@ -38,8 +37,7 @@ DIR is this folder, or the archive. The run itself was started with:
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """A bundle's files by path; `empty` are the fields of the system description that nobody has filled, `notes` what
-    else the bundle lacks."""
+    """A bundle's files by path; the `empty` fields of its system description, and what else it lacks."""
 
     run_id: str
     files: Mapping[str, bytes]
@@ -93,7 +91,6 @@ def make(report: EvalReport, board: Board, given: Mapping[str, str], checkout: C
 
 
 def claim_of(report: EvalReport) -> Claim:
-    """The claim of the report: status, score, and speedup with its interval."""
     figures = report.figures
     ratio = figures.ratio if figures else None
     return Claim(
@@ -112,7 +109,6 @@ def command_of(report: EvalReport) -> str:
 
 
 def version_of(board: Board, run_id: str) -> str | None:
-    """The version of the problem that the run was judged under, as the board has it."""
     for one in board.judged:
         for past in (one, *one.history, *one.holds):
             if past.run_id == run_id and past.problem_version is not None:
@@ -147,8 +143,5 @@ def _stack(report: EvalReport, is_here: bool) -> dict[str, str]:
         "platform": environment.platform, "harness": environment.harness,
     }  # fmt: skip
     for package in PACKAGES if is_here else ():
-        try:
-            known.setdefault(package, version(package))
-        except PackageNotFoundError:
-            known.setdefault(package, "none")
+        known.setdefault(package, host.installed(package) or "none")
     return known

@@ -80,12 +80,10 @@ class Manifest:
 
 
 def sha256_of(data: bytes) -> str:
-    """The sha256 of the data, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def json_bytes(value: object) -> bytes:
-    """A record or plain value as a file of a bundle."""
     return (json.dumps(encode(value), indent=2) + "\n").encode()
 
 

@@ -24,8 +24,7 @@ def rounded(value: float, digits: int) -> float:
 
 
 def round_off(value: T) -> T:
-    """The record with its numbers rounded to the digits that leaderboard.yaml keeps, so that a record reads as it was
-    written."""
+    """The record with its numbers rounded to the digits that leaderboard.yaml keeps."""
     found: object = value
     if isinstance(value, float):
         found = rounded(value, DIGITS)
@@ -40,8 +39,7 @@ def round_off(value: T) -> T:
 
 
 def same_figures(one: Entry, other: Entry) -> bool:
-    """Whether two entries say the same to the digits that are kept. Figures that an older harness did not record are
-    not compared."""
+    """Whether two entries agree to the digits that are kept, in what both recorded."""
     are_whole = bool(one.cases and other.cases)
     return _compared(round_off(one), are_whole) == _compared(round_off(other), are_whole)
 

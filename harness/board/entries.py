@@ -20,8 +20,6 @@ Identity = tuple[Group, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Versions:
-    """The versions of the software that an entry was measured with."""
-
     python: str
     torch: str
     triton: str | None
@@ -48,7 +46,6 @@ class Earlier(Limited):
 
     @property
     def log_error(self) -> float | None:
-        """The standard error of log(ratio), as `Entry.log_error`."""
         return self.ratio_error
 
 
@@ -81,15 +78,25 @@ class Verification(Limited):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfFile(Limited):
-    """Whose file it is, and what it is ranked within. `machine` is the anonymous id of the machine that it ran on
-    (host.machine_id), `code` what its source has in common with its copies (problems.same_code); null where that is not
-    known."""
+class InGroup(Limited):
+    """What it is ranked, or was timed, within."""
 
     problem: Printable
     suite: Printable
     machine_class: Printable
     world_size: Count
+
+    @property
+    def group(self) -> Group:
+        return (self.problem, self.suite, self.machine_class, self.world_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfFile(InGroup):
+    """Whose file it is. `machine` is the anonymous id of the machine that it ran on
+    (host.machine_id), `code` what its source has in common with its copies (problems.same_code); null where that is not
+    known."""
+
     device: str
     author: Printable
     file: Printable
@@ -97,11 +104,6 @@ class OfFile(Limited):
     confined: bool = True  # False: it ran outside the sandbox
     machine: str | None = None
     code: str | None = None
-
-    @property
-    def group(self) -> Group:
-        """The group that it is ranked within."""
-        return (self.problem, self.suite, self.machine_class, self.world_size)
 
     @property
     def identity(self) -> Identity:
@@ -187,7 +189,6 @@ class Entry(OfFile):
 
     @property
     def status(self) -> Literal["ranked", "verified"]:
-        """One word for how far it is believed."""
         return "verified" if self.verified else "ranked"
 
 
@@ -210,7 +211,6 @@ class HeldEntry(OfFile):
 
     @property
     def status(self) -> Literal["held"]:
-        """The word beside those of an Entry."""
         return "held"
 
 
@@ -233,7 +233,7 @@ class SettledFile(Limited):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settlement(Limited):
+class Settlement(InGroup):
     """Files of one group that were timed against each other, fastest first (harness.evaluation.settle). Two of them are
     in order where their ratios differ by more than `resolves`, a fraction; all such orders hold together with 95 %.
 
@@ -242,10 +242,6 @@ class Settlement(Limited):
     three times in 16 rounds. One that is not `both_judged` is void: in its launches nobody judged what the file in the
     baseline's place returned."""
 
-    problem: Printable
-    suite: Printable
-    machine_class: Printable
-    world_size: Count
     machine: str | None
     date: str  # ISO 8601, UTC
     rounds: Count
@@ -256,11 +252,6 @@ class Settlement(Limited):
     squares: FromZero | None = None
     confined: bool = True  # False: it was timed outside the sandbox
     both_judged: bool = False
-
-    @property
-    def group(self) -> Group:
-        """The group that the files are ranked within."""
-        return (self.problem, self.suite, self.machine_class, self.world_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,7 +293,6 @@ class Board:
 
     @property
     def judged(self) -> tuple[Judged, ...]:
-        """All that was judged: the entries, and what is held."""
         return (*self.entries, *self.held)
 
 
@@ -316,7 +306,6 @@ class Standing:
 
 
 def described(one: Judged) -> str:
-    """The record in a line."""
     name = f"{one.run_id}  {one.problem}, suite {one.suite}, {count_text(one.world_size, 'rank')}, {one.machine_class}"
     return f"{name}: {one.file} by {one.author}, {one.status}"
 
@@ -342,5 +331,4 @@ def one_line(text: str) -> str:
 
 
 def short_file(entry: Judged) -> str:
-    """The file as it is shown beside its problem: without that problem's folder."""
     return entry.file.removeprefix(f"submissions/{entry.problem}/")

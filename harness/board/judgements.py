@@ -92,14 +92,15 @@ def held_of(report: EvalReport, version: str | None = None) -> HeldEntry | None:
     if failed is None or not isinstance(failed.outcome, Held) or report.environment is None:
         return None
     environment = report.environment
-    return HeldEntry(
+    return part(
+        report,
+        HeldEntry,
         **_file_of(report, environment),
         check=one_line(failed.outcome.check),
         evidence=one_line(failed.outcome.evidence),
         score=None,
         ratio=None,
         date=report.started_at,
-        run_id=report.run_id,
         run_ids=(report.run_id,),
         versions=part(environment, Versions),
         problem_version=version,
@@ -107,54 +108,45 @@ def held_of(report: EvalReport, version: str | None = None) -> HeldEntry | None:
 
 
 def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
-    """The entry that this evaluation is worth, judged under that problem version; None for one that did not pass or
-    timed nothing."""
+    """The entry that this evaluation is worth; None for one that did not pass or timed nothing."""
     found = report.figures
     if found is None:
         return None
     assert report.environment is not None, "an evaluation that came to an end knows its machine"
     environment = report.environment
-    return Entry(
+    return part(
+        report,
+        Entry,
         **_file_of(report, environment),
         score=found.score,
         **_pair("ratio", found.ratio),
         **_pair("fraction", found.fraction),
         launches=found.ratio.launches if found.ratio else 1,
         date=report.started_at,
-        run_id=report.run_id,
         versions=part(environment, Versions),
         problem_version=version,
         cases=entry_cases(report),
-        peaks=report.peaks,
-        phases_s=report.phases_s,
     )
 
 
 def _file_of(report: EvalReport, environment: Environment) -> dict[str, Any]:
-    """The fields of OfFile for a report."""
+    """The fields of OfFile that the report has under other names, or not printable."""
     return {
-        "problem": report.problem,
-        "suite": report.suite,
         "machine_class": printable(environment.machine_class),
-        "world_size": report.world_size,
-        "device": report.device,
         "author": printable(report.author),
         "file": printable(report.submission.name),
         "sha256": report.submission.sha256,
-        "confined": report.confined,
         "machine": environment.machine or None,
         "code": code_of(report.submission),
     }
 
 
 def code_of(submission: Submission) -> str | None:
-    """The digest of the code that the submission shares with its copies; None for one of a report, which has no
-    source."""
+    """The digest of the code that the submission shares with its copies; None without source."""
     return same_code(submission.source, submission.modules) if submission.source else None
 
 
 def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
-    """The measured cases with the figures that the board keeps of them."""
     return tuple(
         EntryCase(
             label=printable(one.case.title),
@@ -173,7 +165,6 @@ def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
 
 
 def _details(result: CaseResult, empty: dict[str, tuple[float, ...]]) -> dict[str, Any]:
-    """The fields of a measured case that charts need."""
     found = result.outcome
     assert isinstance(found, Measured)
     ranked = found.ranked
@@ -260,8 +251,7 @@ def doubted(board: Board, entry: Entry) -> HeldEntry | None:
 
 
 def standing_of(board: Board, old: Judged) -> Judged:
-    """The board's record of that judgement now; a further verification does not make it another. Raises HarnessError
-    where it was changed."""
+    """The board's record of that judgement now, verified or not. HarnessError where it was changed."""
     records: tuple[Judged, ...] = board.entries if isinstance(old, Entry) else board.held
     for one in records:
         if (one.identity, one.run_id, one.sha256) == (old.identity, old.run_id, old.sha256):
@@ -275,8 +265,7 @@ def standing_of(board: Board, old: Judged) -> Judged:
 
 def with_judged(board: Board, one: Judged) -> Board:
     """The board with this evaluation in place of what it supersedes: a held one replaces an earlier held one of the
-    same identity; an entry replaces the earlier entry, and what is held there unless that is of the very same
-    source."""
+    same identity; an entry replaces the earlier entry, and what is held there of another source."""
     again, another = "evaluated again", "another source was evaluated"
     gone: list[tuple[Judged, str]]
     if isinstance(one, HeldEntry):
@@ -288,12 +277,12 @@ def with_judged(board: Board, one: Judged) -> Board:
 
 
 def _put(board: Board, one: Judged, gone: list[tuple[Judged, str]]) -> Board:
-    """The board with `one` added and the judgements in `gone` removed. `one` takes over their history; each removed
-    judgement joins it with its reason."""
+    """The board with `one` in place of those in `gone`, which join its history with their reasons."""
     history, holds = list(one.history), list(one.holds)
     for old, why in gone:
         if isinstance(old, Entry):
-            history.append(_earlier(old, why))
+            error = None if old.log_error is None else rounded(old.log_error, 3)
+            history.append(part(old, Earlier, score=old.score.value, ratio_error=error, why=one_line(why)))
         else:
             holds.append(part(old, Hold, why=one_line(why)))
         history += old.history
@@ -347,8 +336,3 @@ def _kept(one: Judged, history: Sequence[Earlier]) -> Iterator[Earlier]:
         others += not is_same
         if is_same or others <= KEPT:
             yield past
-
-
-def _earlier(old: Entry, why: str) -> Earlier:
-    error = None if old.log_error is None else rounded(old.log_error, 3)
-    return part(old, Earlier, score=old.score.value, ratio_error=error, why=one_line(why))

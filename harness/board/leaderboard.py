@@ -80,9 +80,8 @@ def load(path: Path) -> Board:
 
 
 def check_writable(path: Path) -> None:
-    """Raises UsageError where `record` could not write, or nobody runs/ beside the file, to be known before an
-    evaluation and not after it. Whether the file loads is for `load` to say. Leaves the lock file behind, as `record`
-    does."""
+    """Raises UsageError where `record` could not write the file, or nobody runs/ beside it, to be known before an
+    evaluation. Whether the file loads is for `load` to say. Leaves the lock file behind."""
     folder, reason = path.resolve().parent, ""
     if not folder.is_dir():
         reason = "there is no such folder"

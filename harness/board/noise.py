@@ -51,7 +51,6 @@ USUAL = {
 
 
 def usual(device: str) -> Usual:
-    """The usual noise on `cpu`, or on any GPU."""
     return USUAL["cpu" if device == "cpu" else "gpu"]
 
 

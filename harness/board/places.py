@@ -96,12 +96,10 @@ class Ranked:
 
     @property
     def speedup(self) -> float | None:
-        """The estimate of the ratio alone."""
         return self.ratio.value if self.ratio else None
 
 
 def ranking(board: Board, group: Group, by: By = "speedup") -> tuple[Ranked, ...]:
-    """The group's entries, best first, with their places."""
     entries = sorted((entry for entry in board.entries if entry.group == group), key=order)
     if not entries:
         return ()
@@ -113,11 +111,6 @@ def ranking(board: Board, group: Group, by: By = "speedup") -> tuple[Ranked, ...
     if by == "wall":
         return _by_score([_on_the_wall(row) for row in rows], "wall")
     return _by_speedup(board, rows, sources, codes)
-
-
-def ranked(board: Board, group: Group) -> list[tuple[int, Entry]]:
-    """The group's entries, best first, each with the best place that it may have: 1, 2, 2, 4."""
-    return [(one.place.place, one.entry) for one in ranking(board, group)]
 
 
 def place_of(board: Board, entry: Entry, by: By = "speedup") -> Place:
@@ -144,8 +137,7 @@ def held_groups(board: Board) -> list[Group]:
 
 
 def machines(board: Board, group: Group) -> int:
-    """How many machines the judgements ran on that the group's estimates are made of. Those without an id count as one
-    more."""
+    """How many machines the group's judgements ran on. Those without an id count as one more."""
     return len({one.machine for entry in board.entries if entry.group == group for one in judgements(entry)})
 
 
@@ -211,7 +203,6 @@ def code_of(one: Judgement, codes: Codes) -> str:
 
 
 def _sources(board: Board, entries: Sequence[Entry], codes: Codes) -> dict[Key, AuthorSource]:
-    """The sources of a group's entries."""
     found: dict[Key, dict[str, Judgement]] = {}
     for entry in entries:
         runs = found.setdefault(_key_of(entry, codes), {})
@@ -234,7 +225,6 @@ def _sources(board: Board, entries: Sequence[Entry], codes: Codes) -> dict[Key, 
 
 
 def _key_of(entry: Entry, codes: Codes) -> Key:
-    """The key under which judgements of entries count as those of one source."""
     return entry.author, code_of(entry, codes), entry.problem_version
 
 
@@ -313,8 +303,7 @@ def limits_of(board: Board, group: Group) -> Limits:
 
 
 def _limit(case: EntryCase) -> float | None:
-    """On the scale of its value; None where none is known there. Older harnesses did not record of which metric it is,
-    and had one on CPU cores."""
+    """On the scale of its value; None if unknown. Older harnesses, with one clock on CPU cores, name none."""
     is_of_value = case.bounded in ("", case.metric)
     return case.value * case.fraction if case.fraction and case.metric == "wall" and is_of_value else None
 
@@ -370,8 +359,7 @@ def _by_score(rows: Sequence[Ranked], by: By = "score") -> tuple[Ranked, ...]:
 def _by_speedup(
     board: Board, rows: Sequence[Ranked], sources: Mapping[Key, AuthorSource], codes: Codes
 ) -> tuple[Ranked, ...]:
-    """Places by the relation "ahead of": the best possible place is behind all that are ahead, the last one before all
-    that are behind."""
+    """Places by "ahead of": the best is behind all that are ahead, the last before all that are behind."""
     entries = {_key_of(row.entry, codes): row.entry for row in rows}
     met = {(a, b): settlement_of(board, entries[a], entries[b]) for a, b in itertools.permutations(entries, 2)}
     count = len({code for _, code, _ in entries})  # copies are not counted: they would make every interval wider
@@ -422,8 +410,7 @@ def is_ahead(a: OverLaunches, b: OverLaunches, count: int, apart: float = 0.0) -
 
 
 def closed(ahead: Collection[tuple[Key, Key]]) -> set[tuple[Key, Key]]:
-    """The transitive closure of "ahead of". A pair that contradicts itself (a ahead of b, b ahead of a) implies
-    nothing."""
+    """The transitive closure of "ahead of". A pair that contradicts itself implies nothing."""
     reached = set(ahead)
     keys = {key for pair in ahead for key in pair}
     for between in keys:

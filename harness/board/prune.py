@@ -34,8 +34,7 @@ class Limits:
     nbytes: int = 20 << 30
 
     def beyond(self, age_s: float, count: int, nbytes: int) -> str:
-        """The limit that this run exceeds, in words, or "" if it can stay. `count` newer runs stay, and together with
-        this run they take `nbytes`."""
+        """The limit that a run exceeds, or "": `count` newer ones stay, and with them it takes `nbytes`."""
         if age_s > self.age_s:
             return "age"
         if count >= self.runs:
@@ -72,8 +71,6 @@ class StoredSubmission:
 
 @dataclass(frozen=True, kw_only=True)
 class PrunePlan:
-    """The pieces to delete, and how many runs and sources stay."""
-
     pieces: tuple[Piece, ...]
     runs: int
     sources: int
@@ -95,7 +92,6 @@ def needed(board: Board, run_ids: Set[str] = frozenset(), sha256s: Set[str] = fr
 
 
 def plan(root: Path, keep: Needed, limits: Limits) -> PrunePlan:
-    """The pieces of root/runs that can be deleted."""
     now = time.time()
     pieces: list[Piece] = []
     names: set[int] = set()  # of files that runs which stay share with their sources
@@ -123,8 +119,7 @@ def plan(root: Path, keep: Needed, limits: Limits) -> PrunePlan:
 
 
 def apply(found: PrunePlan, keep: Needed) -> tuple[Piece, ...]:
-    """Deletes the plan's pieces, and returns it. A piece that is needed by now, or was used in the meantime, stays:
-    `keep` is of the board as it is now."""
+    """Deletes the plan's pieces that are still not needed, by `keep` as of now; returns those."""
     now = time.time()
     gone = []
     for piece in found.pieces:

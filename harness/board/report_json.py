@@ -105,8 +105,7 @@ def _profile(profile: Profile) -> Json:
 
 
 def _warning(value: object) -> object:
-    """The warning. One that this harness does not know, or not with these values, keeps the text that it was shown
-    with."""
+    """The warning. One that this harness does not know keeps the text that it was shown with."""
     if not isinstance(value, Mapping):
         return value
     try:

@@ -111,7 +111,6 @@ def load_source(sha256: str, name: str, root: Path, run_id: str = "") -> Submiss
 
 
 def has_source(sha256: str, name: str, root: Path, run_id: str = "") -> bool:
-    """Whether that source is there and intact."""
     try:
         load_source(sha256, name, root, run_id)
     except SourceError:
@@ -221,8 +220,7 @@ def _files(submission: Submission) -> dict[str, str]:
 
 
 def _file(module: str) -> str:
-    """The path of the module of that dotted name; a name that begins with `./` is a path. ValueError for anything
-    else."""
+    """The path of the module of that dotted name, or a path that begins with `./`. ValueError for others."""
     if module.startswith("./"):
         path = PurePosixPath(module)
         if ".." in path.parts or not path.parts:
@@ -263,8 +261,7 @@ def _link(source: Path, target: Path) -> None:
 
 def store_traces(report: EvalReport, folder: Path) -> EvalReport:
     """Writes each profiled case's merged trace to `folder`/trace-<index>.json, and a vendor's files to
-    `folder`/profile-<index>-<name>; the report that says where they are. Raises HarnessError where nothing can be
-    written."""
+    `folder`/profile-<index>-<name>; the report that says where. HarnessError where that fails."""
     results = list(report.results)
     for index, result in enumerate(results):
         if result.profile is None:

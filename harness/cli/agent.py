@@ -25,7 +25,6 @@ class AgentOrder:
 
 
 def run(order: AgentOrder, checkout: Checkout) -> Exit:
-    """`agent`: takes part in one evaluation."""
     token = os.environ.pop(meeting.TOKEN, "")
     if not token:
         raise UsageError(f"{meeting.TOKEN} is not set; `eval --nodes` prints the whole command")

@@ -29,8 +29,6 @@ GIB = 2.0**30
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOrder(result_files.WithFiles):
-    """Which problems are tried, and for how long each."""
-
     set: Path = argument("a problem file, or a folder that has such below", metavar="SET")
     seconds: float = option(120.0, "for each problem, at most (default: %(default)g)")
     most: float = option(
@@ -42,7 +40,6 @@ class AuditOrder(result_files.WithFiles):
 
 
 def run(order: AuditOrder, checkout: Checkout) -> Exit:
-    """`audit`: tries, shows each problem as it is done, then what it comes to."""
     check_seconds("--seconds", order.seconds)
     if not 0 < order.most < math.inf:
         raise UsageError(f"--most {order.most:g}: a number of GiB above 0 is needed")
@@ -55,5 +52,4 @@ def run(order: AuditOrder, checkout: Checkout) -> Exit:
     command, machine = f"python -m harness {shlex.join(sys.argv[1:])}", host.environment("", 1)
     where = f"{machine.cores} cores of {machine.cpu}, torch {machine.torch}"
     document = audit.document_of(found, command, where, f"{datetime.now(UTC):%Y-%m-%d}")
-    result_files.tell(order, document, json=lambda: {"schema": 1, "problems": encode(found)})
-    return Exit.OK
+    return result_files.tell(order, document, json=lambda: {"schema": 1, "problems": encode(found)})

@@ -15,8 +15,6 @@ from harness.report import board_view
 
 @dataclass(frozen=True, kw_only=True)
 class BoardOrder(result_files.WithFiles):
-    """Which boards are shown, and by what their entries are placed."""
-
     problem: str | None = options.problem("only this problem's boards")
     by: By = option(
         "speedup",
@@ -28,16 +26,14 @@ class BoardOrder(result_files.WithFiles):
 
 
 def run(order: BoardOrder, checkout: Checkout) -> Exit:
-    """`board`: shows leaderboard.yaml."""
     found = leaderboard.load(checkout.leaderboard)
     names = {one.problem for one in found.judged}
     problem = find_name(order.problem, names, checkout) if order.problem else None
     standings = runs.standings(found, checkout.root)
     communication = {name: communication_words(name, checkout) for name in names}
-    result_files.tell(
+    return result_files.tell(
         order,
         board_view.document_of(found, problem, standings, communication, order.by),
         json=lambda: board_view.board_json(found, problem, standings, order.by),
         csv=lambda: board_view.board_csv(found, problem, standings, order.by),
     )
-    return Exit.OK

@@ -26,8 +26,6 @@ from harness.report.decision import to_json
 
 @dataclass(frozen=True, kw_only=True)
 class MakeOrder(result_files.WithFiles):
-    """Which result, into which file or folder, with which fields added."""
-
     entry: str = argument("a run id or its beginning, or an entry's file", metavar="ENTRY")
     problem: str | None = option(None, "only entries of this problem", metavar="PROBLEM")
     out: Path | None = options.out(
@@ -40,15 +38,11 @@ class MakeOrder(result_files.WithFiles):
 
 @dataclass(frozen=True, kw_only=True)
 class BundleCheckOrder(result_files.WithFiles):
-    """Which bundle is looked at."""
-
     bundle: Path = argument("the archive or the folder", metavar="BUNDLE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReproduceOrder(result_files.WithFiles, options.Sandboxed, options.Timed):
-    """Which bundle is run again, how often and how long."""
-
     bundle: Path = argument("the archive or the folder", metavar="BUNDLE")
     problem: str | None = option(None, "where its problem lies, if in a folder of its own", metavar="PROBLEM")
     launches: int = option(LAUNCHES, f"3 or more (default: {LAUNCHES})")
@@ -73,12 +67,11 @@ def make(order: MakeOrder, checkout: Checkout) -> Exit:
     out = order.out or checkout.build / f"{name}.tar.gz"
     bundles.write(made.files, name, out)
     manifest = made.files[MANIFEST]
-    result_files.tell(
+    return result_files.tell(
         order,
         view.made_document(made, shown(out), manifest),
         json=lambda: view.made_json(made, str(out), manifest),
     )
-    return Exit.OK
 
 
 def _recorded(order: MakeOrder, board: Board, checkout: Checkout) -> EvalReport:
@@ -105,8 +98,9 @@ def check(order: BundleCheckOrder, checkout: Checkout) -> Exit:
     Exit.BAD_FILE where one is missing or altered."""
     found = bundle_check.check(bundles.read(order.bundle), checkout)
     parts = {"sha256": found.sha256, "whole": found.is_whole, "findings": found.findings, "manifest": found.manifest}
-    result_files.tell(order, view.checked_document(found), json=lambda: {"schema": view.JSON_SCHEMA} | encode(parts))
-    return Exit.OK if found.is_whole else Exit.BAD_FILE
+    code = Exit.OK if found.is_whole else Exit.BAD_FILE
+    document = view.checked_document(found)
+    return result_files.tell(order, document, code, json=lambda: {"schema": view.JSON_SCHEMA} | encode(parts))
 
 
 def reproduce(order: ReproduceOrder, checkout: Checkout) -> Exit:
@@ -122,8 +116,9 @@ def reproduce(order: ReproduceOrder, checkout: Checkout) -> Exit:
     decision = decision_of(ready.one, ran, order.launches)
     document = view.reproduced_document(ready, decision, ran)
     more = {"bundle_sha256": found.sha256, "word": view.WORDS[decision.word]}
-    result_files.tell(order, document, json=lambda: to_json(ready.one, decision, ran) | more)
-    return EXITS[decision.word]
+    return result_files.tell(
+        order, document, EXITS[decision.word], json=lambda: to_json(ready.one, decision, ran) | more
+    )
 
 
 SUB_VERBS = {"make": make, "check": check, "reproduce": reproduce}

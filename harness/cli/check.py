@@ -41,7 +41,6 @@ class CheckOrder(RunOrder):
 
 
 def run(order: CheckOrder, checkout: Checkout) -> Exit:
-    """`check`: tests the submission and shows the report."""
     if order.door is not None:
         if given := options.of_a_run(order):
             raise UsageError(f"{given[0]}: --for {order.door} runs nothing; leave it out")
@@ -90,12 +89,10 @@ def hand_in(order: CheckOrder, checkout: Checkout) -> Exit:
     reasons = f" ({refused} reasons)" if refused > 1 else ""
     said = f"{submission.name}: GPU MODE ({problem.leaderboard}) {verdict}{reasons}"
     document = Document(blocks=(prose(*map(UntrustedText, [*finding_lines(found), said]), whole=True),))
-    result_files.tell(order, document, json=lambda: findings_json(problem, submission, found, code))
-    return code
+    return result_files.tell(order, document, code, json=lambda: findings_json(problem, submission, found, code))
 
 
 def findings_json(problem: Problem, submission: Submission, found: Iterable[Objection], code: Exit) -> dict[str, Any]:
-    """The object that --json writes."""
     return {
         "schema": JSON_SCHEMA,
         "problem": problem.name,

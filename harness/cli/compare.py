@@ -116,8 +116,7 @@ def margin_of(percent: float) -> float:
 
 
 def check_sides(sides: Sequence[str], files: bool, against: str | None = None) -> None:
-    """Raises UsageError unless there are at least two sides, all different from A, and files exactly where `files`.
-    `against` takes A's place."""
+    """UsageError unless all sides differ from A, files where `files`; `against` takes A's place."""
     if against:
         return
     if len(sides) < 2:

@@ -35,8 +35,6 @@ RULE_CHARS = 80  # of a line between problems
 class CompetitionOrder(
     options.ByEngine, result_files.WithJson, options.Recorded, options.Sandboxed, options.Timed, options.OnSetting
 ):
-    """Which of the competition's problems are evaluated and how."""
-
     competition: Path = argument("a KernelBot competition file, such as amd_distributed.yaml", metavar="YAML")
     files: tuple[Path, ...] = argument(
         "submissions, each for the problem in its `#!POPCORN leaderboard` line (default: each problem's own)",
@@ -49,7 +47,6 @@ class CompetitionOrder(
 
 
 def run(order: CompetitionOrder, checkout: Checkout) -> Exit:
-    """`competition`: lists the problems, or evaluates them, and exits with the first failure's code."""
     competition = read(order.competition)
     remember({one.name: order.competition.resolve().parent / one.directory for one in competition.problems}, checkout)
     chosen = _chosen(competition, order.only)

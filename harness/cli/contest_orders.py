@@ -32,8 +32,6 @@ class ContestOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class MemberOrder:
-    """What a member asks of one contest."""
-
     contest: str = argument(CONTEST, metavar="CONTEST")
     member: str | None = option(
         None, "who submits or withdraws (default: your login; an organiser may name another)", metavar="NAME"
@@ -42,37 +40,27 @@ class MemberOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewOrder(WithFiles, ContestOrder):
-    """A view of it: as the public sees it, or in full."""
-
     full: bool = option(False, "for organisers: as it is now, also while it is frozen or private")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOrder(WithFiles, ContestOrder):
-    """`show`: all of it, one entry, or the audit log."""
-
     entry: int | None = argument("only this entry, by its number", metavar="ENTRY", default=None)
     log: bool = option(False, "show who did what when")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StandingsOrder(ViewOrder):
-    """`standings`: of one problem, or of all."""
-
     problem: str | None = option(None, PROBLEM, metavar="P")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatsOrder(ViewOrder):
-    """`stats`: also as a page."""
-
     page: Path | None = option(None, "write standings and charts as one HTML file too")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegisterOrder(ContestOrder):
-    """`register`."""
-
     team: str = argument("the team's name", metavar="TEAM")
     members: tuple[str, ...] = argument("the members' names, as they submit under", metavar="MEMBER")
 
@@ -96,8 +84,6 @@ class SubmitOrder(WithFiles, Sandboxed, MemberOrder):
 
 @dataclass(frozen=True, kw_only=True)
 class WithdrawOrder(MemberOrder):
-    """`withdraw`."""
-
     entry: int = argument("the entry's number", metavar="ENTRY")
 
 
@@ -111,8 +97,6 @@ class ProblemOrder(ByEngine, Sandboxed, ContestOrder):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyTopOrder(ProblemOrder):
-    """`verify-top`: the leading entries, or one entry."""
-
     top: int | None = option(None, "how many (default: as its file says)")
     entry: int | None = option(None, "only this entry, which may also be a held one", metavar="ENTRY")
     launches: int | None = option(None, "3 or more (default: as its file says)")
@@ -120,29 +104,21 @@ class VerifyTopOrder(ProblemOrder):
 
 @dataclass(frozen=True, kw_only=True)
 class ContestSettleOrder(ProblemOrder):
-    """`settle`: the leading teams' best sources."""
-
     top: int | None = option(None, "how many teams (default: as `settle`)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntryOrder(ContestOrder):
-    """Of one entry, by its number."""
-
     entry: int = argument("the entry's number", metavar="ENTRY")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReviewOrder(EntryOrder):
-    """`review`, with a note for the audit log."""
-
     note: str = option("", "for the audit log", metavar="TEXT")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AwardOrder(EntryOrder):
-    """`award`, by the award's name."""
-
     award: str = argument("the award's name in the contest's file", metavar="AWARD")
 
 

@@ -32,7 +32,6 @@ class _WithBoard(Checkout):
 
     @property
     def leaderboard(self) -> Path:
-        """That file."""
         return self.board
 
 

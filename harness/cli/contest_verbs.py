@@ -94,12 +94,8 @@ def show_list(order: orders.ListOrder, checkout: Checkout, world: World = HERE) 
     for one in found:
         rules.check(one.rules, one.file, checkout)
     now = world.now()
-    tell(
-        order,
-        contest_view.contests_document(found, now),
-        json=lambda: contest_view.contests_json(found, now),
-    )
-    return Exit.OK
+    document = contest_view.contests_document(found, now)
+    return tell(order, document, json=lambda: contest_view.contests_json(found, now))
 
 
 def show(order: orders.ShowOrder, checkout: Checkout, world: World = HERE) -> Exit:
@@ -114,8 +110,7 @@ def show(order: orders.ShowOrder, checkout: Checkout, world: World = HERE) -> Ex
         document = contest_view.log_document(found)
     else:
         document = contest_view.contest_document(found, world.now())
-    tell(order, document, json=lambda: contest_view.contest_json(found, world.now()))
-    return Exit.OK
+    return tell(order, document, json=lambda: contest_view.contest_json(found, world.now()))
 
 
 def _check_insight(order: orders.ShowOrder, found: Contest, world: World) -> None:
@@ -136,12 +131,8 @@ def show_standings(order: orders.StandingsOrder, checkout: Checkout, world: Worl
         found.rules.problem(order.problem)
     view = standings.full if _is_organiser(order, found, world) else standings.public
     shown = view(found.rules, found.log.records(), leaderboard.load(checkout.leaderboard), now)
-    tell(
-        order,
-        contest_view.standings_document(found, shown, order.problem),
-        json=lambda: contest_view.standings_json(found, shown, order.problem),
-    )
-    return Exit.OK
+    document = contest_view.standings_document(found, shown, order.problem)
+    return tell(order, document, json=lambda: contest_view.standings_json(found, shown, order.problem))
 
 
 def show_stats(order: orders.StatsOrder, checkout: Checkout, world: World = HERE) -> Exit:
@@ -153,8 +144,7 @@ def show_stats(order: orders.StatsOrder, checkout: Checkout, world: World = HERE
         board = leaderboard.load(checkout.leaderboard)
         text = contest_page.html(contest_page.data(found, board, now, is_full=order.full))
         options.write_out(order.page, text.encode(), option="--page")
-    tell(order, contest_stats.document_of(shown), json=lambda: encode(shown))
-    return Exit.OK
+    return tell(order, contest_stats.document_of(shown), json=lambda: encode(shown))
 
 
 def _is_organiser(order: orders.StandingsOrder | orders.StatsOrder, found: Contest, world: World) -> bool:
@@ -228,7 +218,6 @@ def reinstate(order: orders.DecideOrder, checkout: Checkout, world: World = HERE
 
 
 def _told(entry: ContestEntry) -> Exit:
-    """Says what an entry has become."""
     print(contest_view.entry_line(entry))
     return Exit.OK
 
@@ -281,7 +270,6 @@ def _verified(
     world: World,
     by: str,
 ) -> verify.Word:
-    """Runs an entry again, shows the decision, and writes it to the contest's log and to the checkout's board."""
     listed = found.rules.problem(entry.problem)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
     where = str(problem.folder) if problem.is_upstream else problem.name

@@ -62,7 +62,6 @@ def declared(order: Any) -> Iterator[tuple[Field[Any], Option]]:
 
 
 def flags_of(each: Field[Any], one: Option) -> tuple[str, ...]:
-    """The option's names on the command line."""
     return one.flags or (f"--{each.name.replace('_', '-')}",)
 
 
@@ -82,7 +81,6 @@ def fill(parser: argparse.ArgumentParser, verb: Any) -> None:
 
 
 def add(parser: argparse.ArgumentParser, run: Callable[..., Any]) -> None:
-    """Adds the options and arguments of the order that `run` takes."""
     groups: dict[str, Any] = {"": parser}
     for each, one in declared(order_type(run)):
         words = {"help": one.help} | _words(each, one)
@@ -118,12 +116,20 @@ def _words(each: Field[Any], one: Option) -> dict[str, Any]:
             words["nargs"] = "+" if each.default is MISSING else "*"
         elif "nargs" not in one.words:
             words |= {"action": "append", "default": None}  # which argparse would append to
+    if kind is str and each.default is None and not one.is_argument:
+        words["type"] = _not_empty
     if get_origin(kind) is Literal:
         words["choices"] = get_args(kind)
     elif kind not in (str, bool):
         words["type"] = kind
         words |= {"metavar": "N"} if kind is int else {} if kind is float else {"metavar": "FILE"}
     return words | one.words
+
+
+def _not_empty(text: str) -> str:
+    if not text:  # `--suite=$UNSET` must not mean the default
+        raise argparse.ArgumentTypeError("its value is empty; write one, or leave the option out")
+    return text
 
 
 def order_of(run: Callable[..., Any], values: argparse.Namespace) -> Any:

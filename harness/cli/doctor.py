@@ -12,8 +12,6 @@ from harness.report.findings import document_of, to_json
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOrder(result_files.WithFiles):
-    """Whether the collectives are tried, too."""
-
     json: result_files.ResultFile | None = result_files.result_file(
         "json",
         "write the findings to FILE as one JSON object; - or no FILE writes it to standard output instead of the table",
@@ -29,5 +27,5 @@ def run(order: DoctorOrder, checkout: Checkout) -> Exit:
     """`doctor`: reads, checks, prints; Exit.ERROR where a check fails."""
     found = read(order.smoke, root=checkout.root)
     findings = doctor(found)
-    result_files.tell(order, document_of(findings), json=lambda: to_json(found, findings))
-    return Exit.ERROR if any(one.status == "fail" for one in findings) else Exit.OK
+    code = Exit.ERROR if any(one.status == "fail" for one in findings) else Exit.OK
+    return result_files.tell(order, document_of(findings), code, json=lambda: to_json(found, findings))

@@ -69,7 +69,6 @@ def _followed(engine: Engine, command: tuple[str, ...], limit_s: float) -> JobDo
 
 
 def _show(engine: Engine, ticket: Ticket, shown: dict[str, int]) -> None:
-    """Prints what is new."""
     for name, stream in ((base.ERR, sys.stderr), (base.OUT, sys.stdout)):
         new = engine.printed(ticket, name, shown[name])
         shown[name] += len(new)

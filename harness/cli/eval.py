@@ -109,7 +109,6 @@ class EvalOrder(options.Rewarded, options.Recorded, options.Timed, RunOrder):
 
 
 def run(order: EvalOrder, checkout: Checkout) -> Exit:
-    """`eval`: the whole evaluation, recorded when it passed in leaderboard mode."""
     if order.tool != TORCH and order.mode != "profile":
         raise UsageError(f"--tool {order.tool}: only --mode profile takes a profiler; add it, or leave --tool out")
     if order.benchmark is not None and order.mode != "profile":
@@ -125,7 +124,6 @@ def run(order: EvalOrder, checkout: Checkout) -> Exit:
 
 
 def evaluate(order: EvalOrder, checkout: Checkout) -> Exit:
-    """Evaluates, shows the report, and writes it as JSON where that was asked for."""
     setting = settings.setting(options.asked(order), checkout)
     traces = _trace_folder(order)
     problem = setting.problem
@@ -175,8 +173,7 @@ def _beside(
 
 @contextlib.contextmanager
 def _progress(quiet: bool, events: Path | None) -> Iterator[Progress]:
-    """The progress on the terminal, and in the file `events` if there is one. Raises UsageError if the file cannot be
-    written."""
+    """The progress on the terminal, and in the file `events` if any. UsageError if that cannot be written."""
     with contextlib.ExitStack() as stack:
         line = stack.enter_context(ProgressLine(new_console(stderr=True), silent=quiet))
         if events is None:

@@ -39,8 +39,6 @@ from harness.report.document import Document, UntrustedText, prose
 
 @dataclass(frozen=True, kw_only=True)
 class EvalManyOrder(result_files.WithJson, options.Rewarded, options.Sandboxed, options.Timed, options.OnSetting):
-    """Which candidates are judged for which problem, in which stages."""
-
     problem: str = argument(
         "its name (see `problems`), a problem folder or file, or a folder of such", metavar="PROBLEM"
     )
@@ -56,11 +54,11 @@ class EvalManyOrder(result_files.WithJson, options.Rewarded, options.Sandboxed, 
     check: bool = option(False, "test candidates on CPU ranks before they get to a GPU", "--check-on-cpu")
     patient: bool = option(False, "let candidates hang for as long as `eval` does, not 50 times the reference")
     jobs: int | None = option(None, "judge on N GPUs side by side (default: all)")
+    lanes: int | None = option(None, "test N candidates side by side (default: 4 where there are 32 or more)")
     quiet: bool = options.quiet("the summary")
 
 
 def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
-    """`eval-many`: judges, writes and shows."""
     if (members := set_members(order.problem)) is not None:
         return _run_set(members, order, checkout)
     tally = _judged(order, checkout)
@@ -68,8 +66,7 @@ def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
         UntrustedText(tally.text()),
         ("score it           ", UntrustedText(f"python -m harness score {shlex.quote(str(order.out))}")),
     )
-    result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
-    return Exit.OK
+    return result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
 
 
 def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) -> Exit:
@@ -89,13 +86,11 @@ def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) 
     if not results:
         raise UsageError(f"{order.places[0]}: no file there is named as a problem of {order.problem}")
     score = score_of(results)
-    result_files.tell(order, score_view.document_of(score), json=lambda: encode(score))
-    return Exit.OK
+    return result_files.tell(order, score_view.document_of(score), json=lambda: encode(score))
 
 
 def _candidates(place: Path, stem: str) -> list[Path]:
-    """The files and folders of a place that are named as the problem is. Raises UsageError where there is no such
-    place."""
+    """The files and folders of a place that are named as the problem is. UsageError without such a place."""
     if not place.is_dir():
         if not place.is_file():
             raise UsageError(f"{place}: no such file or folder; name the candidates' folder")
@@ -104,7 +99,6 @@ def _candidates(place: Path, stem: str) -> list[Path]:
 
 
 def _judged(order: EvalManyOrder, checkout: Checkout) -> "Tally":
-    """Judges one problem's candidates, and shows each."""
     asked, how = options.asked(order), part(order, How)
     if order.out.suffix in result_files.KEPT or order.out.is_dir():
         raise UsageError(f"--out {order.out}: results are lines of JSON; name a .jsonl file")
@@ -118,8 +112,6 @@ def _judged(order: EvalManyOrder, checkout: Checkout) -> "Tally":
 
 
 class Tally:
-    """How far the population is."""
-
     def __init__(self, total: int, out: Path) -> None:
         self.total, self.out, self.judged = total, out, 0
         self.before = out.read_bytes().count(b"\n") if out.is_file() else 0
@@ -129,7 +121,6 @@ class Tally:
         self.began_s = time.monotonic()
 
     def add(self, result: Result) -> None:
-        """One more is judged."""
         self.judged += 1
         self.verdicts[result.verdict] = self.verdicts.get(result.verdict, 0) + 1
         self.ranked += result.ranked
@@ -137,7 +128,6 @@ class Tally:
             self.best = max(self.best, (value, result.id))
 
     def text(self) -> str:
-        """In a line."""
         words = ", ".join(f"{count} {word}" for word, count in sorted(self.verdicts.items()))
         best = f", best {speedup_text(self.best[0])} {clean_line(self.best[1])}" if self.best[1] else ""
         took_s = time.monotonic() - self.began_s
@@ -145,7 +135,6 @@ class Tally:
         return f"{self.out}: {self.judged} of {self.total} judged in {took_s:.0f} s ({words or 'none'}){before}{best}"
 
     def json(self) -> dict[str, object]:
-        """As `--json` has it."""
         return {
             "schema": 1,
             "candidates": self.total,

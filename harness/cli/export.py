@@ -35,14 +35,6 @@ from harness.report.export import COLUMNS, FORMATS, LEADERBOARDS, Row, Type, lea
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsFile:
-    """Where the rows go and how they look; `path` is None for standard output."""
-
-    form: str
-    path: Path | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class ExportOrder:
     """What is written, how and where to: rows, leaderboards, or problems as folders of others' formats."""
 
@@ -64,19 +56,18 @@ class ExportOrder:
     leaderboards: bool = option(False, "the problems, in place of runs")
 
 
-def target(form: str | None, out: Path | None) -> RowsFile:
-    """What the options say. Raises UsageError for a binary format without a file, or a FILE that is no file."""
-    out = None if out == options.STDOUT else out
-    suffix = out.suffix.lower().removeprefix(".") if out else ""
+def format_of(form: str | None, out: Path) -> str:
+    """The format that the options name. UsageError for a binary one without a file, or a FILE that is no file."""
+    suffix = out.suffix.lower().removeprefix(".")
     chosen = form or suffix or "csv"
     if chosen not in FORMATS:
         names = ", ".join(f".{name}" for name in FORMATS)
         raise UsageError(f"--out {out}: '{suffix}' is no format; end the name in {names}, or say which with --format")
-    if out is None and chosen == "parquet":
+    if out == options.STDOUT and chosen == "parquet":
         raise UsageError("--format parquet is binary: name a file with -o FILE")
-    if out is not None and out.exists() and not out.is_file():
+    if out != options.STDOUT and out.exists() and not out.is_file():
         raise UsageError(f"--out {out}: it is there, and is no file; name another")
-    return RowsFile(form=chosen, path=out)
+    return chosen
 
 
 def run(order: ExportOrder, checkout: Checkout) -> Exit:
@@ -91,13 +82,14 @@ def run(order: ExportOrder, checkout: Checkout) -> Exit:
         return write_traces(order, checkout)
     if order.folder or order.suite:
         raise UsageError(f"{order.folder or '--suite'}: only --task takes it; add that, or leave it out")
-    to = target(order.format, order.out)
+    to = order.out or options.STDOUT
+    form = format_of(order.format, to)
     named = order.problem
     if order.leaderboards:
         if named:
             raise UsageError("--leaderboards: all problems are written; leave the problem out")
         boards = leaderboards(checkout)
-        _write(to, boards, LEADERBOARDS, f"{len(boards)} leaderboards")
+        _write(to, form, boards, LEADERBOARDS, f"{len(boards)} leaderboards")
         return Exit.OK
     recorded, unreadable = reports.load_all(checkout.root)
     found = rows(leaderboard.load(checkout.leaderboard), recorded, checkout.root)
@@ -105,15 +97,14 @@ def run(order: ExportOrder, checkout: Checkout) -> Exit:
         problem = find_name(named, {row["problem"] for row in found}, checkout)
         found = [row for row in found if row["problem"] == problem]
     runs = len({row["run_id"] for row in found})
-    _write(to, found, COLUMNS, f"{count_text(len(found), 'row')} of {count_text(runs, 'run')}")
+    _write(to, form, found, COLUMNS, f"{count_text(len(found), 'row')} of {count_text(runs, 'run')}")
     for message in unreadable:
         print(f"left out: {clean_line(message)}", file=sys.stderr)
     return Exit.OK
 
 
 def write_task(order: ExportOrder, checkout: Checkout) -> Exit:
-    """`export --task`: writes the folder. Raises UsageError for a problem that KernelBot has
-    no place for."""
+    """`export --task`: writes the folder. UsageError for a problem that KernelBot has no place for."""
     named, folder = order.problem, order.folder or order.out
     if named is None or folder is None:
         raise UsageError("--task: name a problem and a new folder: `export --task a2a my-a2a`")
@@ -127,7 +118,6 @@ def write_task(order: ExportOrder, checkout: Checkout) -> Exit:
 
 
 def write_traces(order: ExportOrder, checkout: Checkout) -> Exit:
-    """`export --trace`: a line for each benchmark of each run of the problem."""
     if order.problem is None:
         raise UsageError("--trace: name a definition's file: `export --trace definitions/gemm.json -o traces.jsonl`")
     problem = find(order.problem, checkout)
@@ -145,7 +135,6 @@ def write_traces(order: ExportOrder, checkout: Checkout) -> Exit:
 
 
 def write_harbor(order: ExportOrder, folder: Path, checkout: Checkout) -> Exit:
-    """`export --harbor`: a task for each problem, or for the one or the set that is named."""
     if order.leaderboards or order.format or order.out or order.folder:
         raise UsageError("--harbor writes tasks; leave --leaderboards, --format, --out and FOLDER out")
     device = order.device or host.gpus().device
@@ -163,8 +152,7 @@ def write_harbor(order: ExportOrder, folder: Path, checkout: Checkout) -> Exit:
     return Exit.OK
 
 
-def _write(to: RowsFile, found: Sequence[Row], columns: Mapping[str, Type], what: str) -> None:
-    data = FORMATS[to.form](found, columns)
-    options.write_out(to.path or options.STDOUT, data)
-    if to.path is not None:
-        print(f"{to.path}: {what}, {len(columns)} columns")
+def _write(to: Path, form: str, found: Sequence[Row], columns: Mapping[str, Type], what: str) -> None:
+    options.write_out(to, FORMATS[form](found, columns))
+    if to != options.STDOUT:
+        print(f"{to}: {what}, {len(columns)} columns")

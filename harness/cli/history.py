@@ -16,8 +16,6 @@ from harness.report.history import chosen, document_of, lines
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryOrder(result_files.WithFiles):
-    """Whose runs of which problem are shown."""
-
     problem: str | None = options.problem("only this problem's runs")
     author: str | None = option(None, "only this author's runs", metavar="A")
     format: str | None = result_files.old_format("json")

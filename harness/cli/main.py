@@ -74,16 +74,13 @@ class CommandLine:
 
     @property
     def files(self) -> ResultFiles:
-        """The files that the result goes to."""
         return result_files.of(self.values)
 
     def carry_out(self, checkout: Checkout) -> int:
-        """Calls the verb; its exit code."""
         return self.run(self.order, checkout)
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Runs a command and exits with its code."""
     _open_streams()
     words = sys.argv[1:] if argv is None else argv
     command = parse(words)
@@ -140,7 +137,6 @@ def verb(name: str) -> ModuleType:
 
 
 def parse(arguments: Sequence[str]) -> CommandLine:
-    """What was asked for."""
     named = next((argument for argument in arguments if argument in VERBS), None)
     if named == "bundle" and (words := verb("bundle").renamed(arguments)) != arguments:
         print("note: `bundle PROBLEM` is `merge PROBLEM` now; it still works", file=sys.stderr)
@@ -173,5 +169,4 @@ def parser(named: str | None) -> argparse.ArgumentParser:
 
 
 def _filled(text: str) -> str:
-    """The paragraphs in lines of at most 100 characters."""
     return "\n\n".join(textwrap.fill(" ".join(part.split()), 100) for part in text.split("\n\n"))

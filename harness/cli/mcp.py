@@ -18,8 +18,6 @@ from harness.core.errors import Exit
 
 @dataclass(frozen=True, kw_only=True)
 class McpOrder(options.Rewarded):
-    """The agent's folder, and what the server's owner decides for it."""
-
     workspace: Path = option(Path(), "the agent's folder (default: this one)", metavar="DIR")
     suite: str | None = option(None, "suite of shapes, where a call names none (default: as `eval`)", metavar="S")
     ranks: int | None = option(None, "how many ranks (default: as `eval`)")
@@ -29,7 +27,6 @@ class McpOrder(options.Rewarded):
 
 
 def run(order: McpOrder, checkout: Checkout) -> Exit:
-    """`mcp`: serves until standard input ends."""
     with Tasks(checkout.root) as tasks:
         server_of(Tools(Workspace(order.workspace), tasks, part(order, Settings), checkout)).run("stdio")
     return Exit.OK

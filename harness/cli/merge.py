@@ -19,8 +19,6 @@ from harness.problems.submission import read_submission, shown_path
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOrder(options.OfSubmission):
-    """What is merged, and into which file."""
-
     out: Path | None = options.out(
         "where to (default: build/<GPU MODE's name>-<file>; - is standard output)", metavar="OUT"
     )

@@ -16,8 +16,6 @@ from harness.report.mlperf import document_of, to_json
 
 @dataclass(frozen=True, kw_only=True)
 class MlperfScoreOrder(result_files.WithFiles):
-    """What is scored, against which reference."""
-
     folder: Path = argument(
         f"a result's folder, with {mlperf.LOGS} and perhaps {mlperf.SCALING}, or any folder above such ones",
         metavar="FOLDER",
@@ -34,8 +32,8 @@ def score(order: MlperfScoreOrder, checkout: Checkout) -> Exit:
 
     Those of every result in the folder; Exit.INVALID where one is refused."""
     found = mlperf.score(order.folder, order.reference)
-    result_files.tell(order, document_of(found), json=lambda: to_json(found))
-    return Exit.INVALID if any(one.result.refused for one in found) else Exit.OK
+    code = Exit.INVALID if any(one.result.refused for one in found) else Exit.OK
+    return result_files.tell(order, document_of(found), code, json=lambda: to_json(found))
 
 
 SUB_VERBS = {"score": score}

@@ -12,8 +12,6 @@ from harness.problems.skeleton import problem_files
 
 @dataclass(frozen=True, kw_only=True)
 class NewOrder:
-    """Which problem is begun."""
-
     name: str = argument("the problem's name: lower-case letters, digits and _", metavar="NAME")
 
 

@@ -20,8 +20,6 @@ AGENTS = "AGENTS.md"
 
 @dataclass(frozen=True, kw_only=True)
 class NewSubmissionOrder:
-    """For which problem a submission is begun, in which file."""
-
     problem: str = options.problem(options.NAMED, options.WHICH)
     file: Path | None = argument(
         "default: submissions/<problem>/mine.py, or <problem>_mine.py beside a folder that is one submission",

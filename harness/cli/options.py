@@ -40,7 +40,6 @@ def suite(cpu_suite: str) -> Any:
 
 
 def device() -> Any:
-    """Where ranks run."""
     return option(None, "device that ranks run on (default: GPUs if there are any)", choices=DEVICES)
 
 
@@ -50,7 +49,6 @@ def quiet(what: str) -> Any:
 
 
 def out(text: str, default: Any = None, metavar: str = "FILE") -> Any:
-    """The file that a verb makes."""
     return option(default, text, "-o", "--out", metavar=metavar)
 
 
@@ -61,8 +59,6 @@ USUAL = ", ".join(f"{count} on {device}" for device, count in LAUNCHES.items())
 
 @dataclass(frozen=True, kw_only=True)
 class OfSubmission:
-    """A submission, and the problem that it is for."""
-
     problem: str = problem(
         "its name (see `problems`), GPU MODE's name for it, or a folder with GPU MODE's task.yml; may be left out if "
         "the file's `#!POPCORN leaderboard` line names it",
@@ -77,8 +73,6 @@ class OfSubmission:
 
 @dataclass(frozen=True, kw_only=True)
 class OnSetting:
-    """On what submissions are evaluated."""
-
     ranks: int | None = option(None, "how many ranks (default: one per GPU; on CPU cores as the shapes say, 8)")
     suite: str | None = suite("cpu")
     device: str | None = device()
@@ -89,15 +83,11 @@ class OnSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """How long is measured."""
-
     seconds: float | None = option(None, "about how long each benchmark is measured (default: its suite's)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sandboxed:
-    """Whether submissions run in the sandbox."""
-
     confined: bool = option(
         True,
         "leave the sandbox out (docs/trust.md): the submission may do whatever you may; the report and the leaderboard "
@@ -108,8 +98,6 @@ class Sandboxed:
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """Whether and under whose name what passes is recorded."""
-
     record: bool = option(
         True, "do not write to leaderboard.yaml and runs/, except for a profile's traces", "--no-record"
     )
@@ -120,16 +108,12 @@ class Recorded:
 
 @dataclass(frozen=True, kw_only=True)
 class Rewarded:
-    """How a ranked result is rewarded."""
-
     reward: Function = option("log2_speedup", "the reward's function (default: %(default)s)")
     lower: bool = option(False, "reward the lower end of the speedup's interval in place of its value")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByEngine:
-    """Where the whole command runs."""
-
     engine: str = option(
         HERE,
         "where this runs: on this machine (the default), or as a job of the cluster that engine.yaml describes",

@@ -18,13 +18,10 @@ from harness.report.page_data import page_of
 
 @dataclass(frozen=True, kw_only=True)
 class PageOrder:
-    """Which file is written."""
-
     out: Path | None = options.out("where to (default: build/page.html; - is standard output)")
 
 
 def run(order: PageOrder, checkout: Checkout) -> Exit:
-    """`page`: writes the file."""
     out = order.out or checkout.build / "page.html"
     recorded, unreadable = reports.load_all(checkout.root)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -15,14 +15,11 @@ from harness.report.plot import DPI, SUFFIXES, figure
 
 @dataclass(frozen=True, kw_only=True)
 class PlotOrder:
-    """Which run is drawn, into which file."""
-
     recorded: str = argument("a run id of runs/ (`history` lists them), or its beginning", metavar="RUN")
     out: Path = options.out(".svg or .png", REQUIRED)
 
 
 def run(order: PlotOrder, checkout: Checkout) -> Exit:
-    """`plot`: writes the figure."""
     out = order.out
     if out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--out {out}: its name ends in .svg or .png")

@@ -55,6 +55,7 @@ MARGIN_S = 30.0  # our deadline comes before the runner's, which would leave no 
 PRINTED_CHARS = 16_000  # KernelBot keeps 16,384 of what is printed
 MAX_SEED = 2**63 - 1 - 4096  # a rank adds its number, and torch takes 64 bits
 DEVICE_ERROR = re.compile(r"\b(?:CUDA|HIP|NCCL|RCCL)(?: driver)? error\b")
+TIMEOUTS = ("test_timeout", "benchmark_timeout", "ranked_timeout")  # the keys of task.yml
 WORDS = {"true": True, "false": False}
 EPILOG = f"""\
 environment:
@@ -178,8 +179,6 @@ def _arguments(tree: ast.Module, function: str) -> set[str]:
 # ---- the evaluation ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class PopcornOrder:
-    """KernelBot's two arguments, and ours."""
-
     mode: Mode = argument("what KernelBot asks for")
     cases: Path = argument("a case a line: `key: value; key: value`", metavar="cases-file")
     device: str | None = option(None, "default: GPUs where there are any", choices=DEVICES)
@@ -191,7 +190,6 @@ class PopcornOrder:
 
 
 def parser() -> argparse.ArgumentParser:
-    """KernelBot's two arguments, and ours before them."""
     made = declare.Parser(
         prog="python -m harness.popcorn",
         description="Evaluates the submission.py of a folder staged by KernelBot, as its eval.py would, by this "
@@ -224,7 +222,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(order: PopcornOrder, environ: Mapping[str, str], checkout: Checkout) -> tuple[Pairs, int]:
-    """Carries out what was asked: the results, whatever happens, and the exit code."""
     mode, words_are_true = order.mode, order.words_are_true or environ.get(STRINGS) == "1"
     specs: list[str] = []
     try:
@@ -278,25 +275,14 @@ def traces_folder(staged: Path) -> Path:
     return max(made, key=lambda path: path.stat().st_mtime_ns, default=staged / TRACES)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeouts:
-    """Those of a staged task.yml, in seconds. KernelBot's runner tells an evaluator nothing of them."""
+def timeouts(task: Path) -> dict[str, float | None]:
+    """Those of a staged task.yml, in seconds, of which KernelBot's runner tells an evaluator nothing; none where it is
+    not staged. Raises BadFileError for what is no number."""
 
-    test_timeout: float | None = None
-    benchmark_timeout: float | None = None
-    ranked_timeout: float | None = None
+    def of_task(value: object) -> object:
+        return {name: value[name] for name in TIMEOUTS if name in value} if isinstance(value, dict) else {}
 
-
-def timeouts(task: Path) -> Timeouts:
-    """What a staged task.yml says; none where it is not staged. Raises BadFileError for what is no number."""
-    if not task.is_file():
-        return Timeouts()
-    names = [field.name for field in dataclasses.fields(Timeouts)]
-    return read_yaml(
-        Timeouts,
-        task,
-        prepare=lambda value: {name: value[name] for name in names if name in value} if isinstance(value, dict) else {},
-    )
+    return read_yaml(dict[str, float | None], task, prepare=of_task) if task.is_file() else {}
 
 
 def _suite(problem: Problem, order: PopcornOrder, cases: tuple[Case, ...], task: Path) -> Suite:
@@ -312,9 +298,9 @@ def _suite(problem: Problem, order: PopcornOrder, cases: tuple[Case, ...], task:
         official,
         tests=cases if order.mode == "test" else (),
         benchmarks=() if order.mode == "test" else cases,
-        test_timeout_s=limit_s(said.test_timeout or official.test_timeout_s),
-        benchmark_timeout_s=limit_s(said.benchmark_timeout or official.benchmark_timeout_s),
-        ranked_timeout_s=limit_s(said.ranked_timeout or official.ranked_timeout_s),
+        test_timeout_s=limit_s(said.get("test_timeout") or official.test_timeout_s),
+        benchmark_timeout_s=limit_s(said.get("benchmark_timeout") or official.benchmark_timeout_s),
+        ranked_timeout_s=limit_s(said.get("ranked_timeout") or official.ranked_timeout_s),
         benchmark_s=order.seconds or official.benchmark_s,
         drawn=0,
     )

@@ -31,8 +31,7 @@ class ProblemsOrder(result_files.WithFiles):
 
 
 def run(order: ProblemsOrder, checkout: Checkout) -> Exit:
-    """`problems`: shows those that can be read, then what is wrong with each of the others. Returns the first bad
-    one's exit code."""
+    """`problems`: shows what can be read, then what is wrong with the others. The first bad one's exit code."""
     readers: list[Callable[[], Problem]]
     if order.path is None:
         readers = [functools.partial(named, name, checkout) for name in problem_names(checkout)]
@@ -46,12 +45,11 @@ def run(order: ProblemsOrder, checkout: Checkout) -> Exit:
             good.append(read())
         except HarnessError as error:
             bad.append(error)
-    result_files.tell(order, document_of(good, bad), json=lambda: to_json(good, bad))
-    return bad[0].exit_code if bad else Exit.OK
+    code = bad[0].exit_code if bad else Exit.OK
+    return result_files.tell(order, document_of(good, bad), code, json=lambda: to_json(good, bad))
 
 
 def to_json(good: Sequence[Problem], bad: Sequence[HarnessError]) -> dict[str, Any]:
-    """The object of --json."""
     problems = [
         {
             "problem": one.name,

@@ -26,8 +26,6 @@ DAY_S, GIB = 86400.0, 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class PruneOrder(result_files.WithFiles):
-    """What may go, and whether it does."""
-
     apply: bool = option(False, "delete it (default: show what would go)")
     older_than: float = option(
         Limits.age_s / DAY_S,
@@ -52,15 +50,12 @@ def limits_of(days: float, runs: int, gib: float) -> Limits:
 
 
 def run(order: PruneOrder, checkout: Checkout) -> Exit:
-    """`prune`: shows what can go, and deletes it if asked to."""
     found = pruned(limits_of(order.older_than, order.keep, order.max_size), order.apply, checkout)
-    result_files.tell(order, document_of(found), json=lambda: to_json(found, checkout.root))
-    return Exit.OK
+    return result_files.tell(order, document_of(found), json=lambda: to_json(found, checkout.root))
 
 
 def pruned(limits: Limits, apply: bool, checkout: Checkout) -> Found:
-    """What can go, or with `apply` what went. A leaderboard or a contest that does not load is an error: nobody knows
-    then what is needed."""
+    """What can go, or with `apply` what went. Fails where a leaderboard or a contest does not load."""
     queue = checkout.runs / "serve"
     ranks_most = functools.partial(_ranks_most, checkout)
     service = kept.kept(queue, limits, time.time(), ranks_most)
@@ -76,7 +71,6 @@ def pruned(limits: Limits, apply: bool, checkout: Checkout) -> Found:
 
 
 def _needed(checkout: Checkout, run_ids: frozenset[str]) -> Needed:
-    """What the leaderboard and the contests of the checkout name, and these runs."""
     contests = [acts.opened(file) for file in sorted((checkout.root / acts.FOLDER).glob("*.yaml"))]
     entries = [entry for contest in contests for entry in contest.state().entries.values()]
     return prune.needed(

@@ -22,8 +22,6 @@ from harness.report.rejudged import document_of, to_json
 
 @dataclass(frozen=True, kw_only=True)
 class RejudgeOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, options.Timed):
-    """Which entries are judged again, how, and whether the board is changed."""
-
     problem: str | None = options.problem("only entries of this problem; a name or a problem folder's path")
     entries: tuple[str, ...] = option(
         (), "only this entry, named as for `verify`; may be repeated", "--entry", metavar="E"

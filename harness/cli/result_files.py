@@ -90,8 +90,6 @@ ERRORS: dict[str, Callable[[str, Exit], object]] = {  # what a file of values ge
 
 @dataclass(frozen=True, kw_only=True)
 class ResultFiles:
-    """Those that a verb was asked for."""
-
     all: tuple[ResultFile, ...]
 
     @property
@@ -118,8 +116,7 @@ class ResultFiles:
 
     @contextlib.contextmanager
     def told_of_errors(self) -> Iterator[None]:
-        """Writes the error that ends the block, in place of what would have been the result; a file that has a result
-        of the block keeps it. Raises the error."""
+        """Writes the error that ends the block to the files without a result of it, and raises it."""
         for file in self.all:
             file.is_written = False
         try:
@@ -148,14 +145,11 @@ def old_format(*forms: str) -> Any:
 
 
 def result_file(what: str, text: str, **words: Any) -> Any:
-    """The option of a result's file in that format."""
     return option(None, text, type=functools.partial(ResultFile, what), **words)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithJson:
-    """The result for programs."""
-
     json: ResultFile | None = result_file(
         "json",
         "write the full result to FILE as one JSON value; - writes it to standard output, with nothing else there",
@@ -164,8 +158,6 @@ class WithJson:
 
 @dataclass(frozen=True, kw_only=True)
 class WithFiles(WithJson):
-    """The result for programs, pages and tables."""
-
     markdown: ResultFile | None = result_file("markdown", "the same as Markdown, for a pull request or a job's page")
     csv: ResultFile | None = result_file("csv", "its tables as CSV")
     html: ResultFile | None = result_file("html", "the same as an HTML page, which loads nothing")
@@ -173,8 +165,6 @@ class WithFiles(WithJson):
 
 @dataclass(frozen=True, kw_only=True)
 class ForCi(WithFiles):
-    """The result for CI systems."""
-
     junit: ResultFile | None = result_file("junit", "the same as JUnit XML, for CI systems")
 
 
@@ -183,15 +173,16 @@ def of(order: object) -> ResultFiles:
     return ResultFiles(all=tuple(value for value in vars(order).values() if isinstance(value, ResultFile)))
 
 
-def tell(order: object, document: Document, **contents: Callable[[], object]) -> None:
+def tell(order: object, document: Document, code: Exit = Exit.OK, **contents: Callable[[], object]) -> Exit:
     """Shows on the terminal what a verb has found, its summary alone where the order is quiet, and nothing where a file
     that was asked for is standard output. Writes those files: the document in their formats, or, as for --json and
-    --result, what `contents` says."""
+    --result, what `contents` says. Returns the verb's exit code, `code`."""
     files = of(order)
     if not files.take_stdout and getattr(order, "page", None) != Path(STDOUT):
         terminal.show(document, new_console(), getattr(order, "quiet", False))
     for file in files.all:
         file.write(contents[file.what]() if file.what in contents else FORMATS[file.what](document))
+    return code
 
 
 def check_replaceable(option: str, path: Path) -> None:

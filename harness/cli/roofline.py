@@ -19,8 +19,6 @@ JSON_SCHEMA = 1  # of --json; 1: first
 
 @dataclass(frozen=True, kw_only=True)
 class RooflineOrder(result_files.WithFiles):
-    """Which shapes' limits are computed, on which hardware."""
-
     problem: str = options.problem(options.NAMED, options.WHICH)
     suite: str = option(OFFICIAL, "which shapes (default: %(default)s)", metavar="S")
     hardware: str | None = option(
@@ -31,7 +29,6 @@ class RooflineOrder(result_files.WithFiles):
 
 
 def run(order: RooflineOrder, checkout: Checkout) -> Exit:
-    """`roofline`: prints the limit of every benchmark shape."""
     problem = find(order.problem, checkout)
     suite = problem.suite(order.suite)
     if order.ranks is not None:
@@ -41,5 +38,4 @@ def run(order: RooflineOrder, checkout: Checkout) -> Exit:
     cached = peaks_cache.path(checkout.root, "cpu", suite.benchmarks[0].world_size)
     name, peaks = peaks_of(order.hardware, peaks_cache.load(cached))
     found = roofline(problem, suite, name, peaks)
-    result_files.tell(order, document_of(found), json=lambda: {"schema": JSON_SCHEMA} | encode(found))
-    return Exit.OK
+    return result_files.tell(order, document_of(found), json=lambda: {"schema": JSON_SCHEMA} | encode(found))

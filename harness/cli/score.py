@@ -17,14 +17,11 @@ from harness.report.render import FORMATS
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOrder(result_files.WithFiles):
-    """Which results are summed up."""
-
     results: tuple[Path, ...] = argument("files that `eval-many` wrote", metavar="RESULTS")
     page: Path | None = option(None, "write one HTML page to FILE, with the fast_p curve")
 
 
 def run(order: ScoreOrder, checkout: Checkout) -> Exit:
-    """`score`: computes and shows."""
     results = read_results(order.results)
     if not results:
         raise UsageError(f"{order.results[0]}: no results in it; `python -m harness eval-many` writes some")
@@ -32,5 +29,4 @@ def run(order: ScoreOrder, checkout: Checkout) -> Exit:
     document = score_view.document_of(found)
     if order.page:
         options.write_out(order.page, FORMATS["html"](document).encode(), make_folder=True, option="--page")
-    result_files.tell(order, document, json=lambda: encode(found))
-    return Exit.OK
+    return result_files.tell(order, document, json=lambda: encode(found))

@@ -16,8 +16,6 @@ from harness.serve.guard import ORGANISER_VARIABLE, TOKEN_VARIABLE
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOrder(options.Sandboxed):
-    """Where the server answers, what it offers, and on what submissions are evaluated."""
-
     host: str = option("127.0.0.1", "address to answer on (default: 127.0.0.1)")
     port: int = option(8000, "default: 8000; 0 takes a free one", metavar="PORT")
     token: Path | None = option(
@@ -67,6 +65,5 @@ class ServeOrder(options.Sandboxed):
 
 
 def run(order: ServeOrder, checkout: Checkout) -> Exit:
-    """`serve`: answers until it is told to end."""
     run_server(part(order, ServeOptions, engine=order.jobs, asked=options.asked(order, problem="")), checkout)
     return Exit.OK

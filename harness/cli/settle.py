@@ -31,8 +31,6 @@ ROUNDS = ", ".join(f"{one.rounds} on {name.upper()}s" for name, one in USUAL.ite
 
 @dataclass(frozen=True, kw_only=True)
 class SettleOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, options.Timed):
-    """Whose order is settled, and how."""
-
     problem: str = options.problem(
         "whose entries meet: a problem's name, or a problem folder's path",
         "which problem? `python -m harness board` lists those that have entries",

@@ -52,8 +52,8 @@ def run(order: TuneHostOrder, checkout: Checkout) -> Exit:
     choice = part(order, Choice)
     if order.worth:
         found = worth(*(reports.find(run, checkout.root) for run in order.worth))
-        result_files.tell(order, worth_document(found), json=lambda: {"schema": JSON_SCHEMA, "worth": encode(found)})
-        return Exit.OK
+        document = worth_document(found)
+        return result_files.tell(order, document, json=lambda: {"schema": JSON_SCHEMA, "worth": encode(found)})
     if not (order.apply or order.restore):
         readings = tune.read(order.root, choice, order.only)
         are_asked = not order.only or CACHES in order.only
@@ -61,15 +61,12 @@ def run(order: TuneHostOrder, checkout: Checkout) -> Exit:
         applied = tune.load_snapshot(order.root) is not None
         told = {"settings": readings, "caches_blocked": blocked, "applied": applied}
         document = document_of(readings, blocked, applied)
-        result_files.tell(order, document, json=lambda: {"schema": JSON_SCHEMA} | encode(told))
-        return Exit.OK
+        return result_files.tell(order, document, json=lambda: {"schema": JSON_SCHEMA} | encode(told))
     act = "apply" if order.apply else "restore"
     tune.check_root(os.geteuid() if order.uid is None else order.uid, f"--{act}")
     if order.apply:
         changes, what = tune.apply(order.root, choice, order.only), "changed; tune --restore takes it back"
     else:
         changes, what = tune.restore(order.root), "restored"
-    result_files.tell(
-        order, changes_document(changes, what), json=lambda: {"schema": JSON_SCHEMA, act: encode(changes)}
-    )
-    return Exit.OK
+    document = changes_document(changes, what)
+    return result_files.tell(order, document, json=lambda: {"schema": JSON_SCHEMA, act: encode(changes)})

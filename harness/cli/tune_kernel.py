@@ -24,8 +24,6 @@ from harness.tuning.tuner import PREDICTED, TuneRequest
 
 @dataclass(frozen=True, kw_only=True)
 class TuneKernelOrder:
-    """Which problem's kernels are tuned, for how long, or only predicted."""
-
     problem: str = options.problem("its name (see `problems`)", options.WHICH)
     suite: str = option(OFFICIAL, "whose benchmarks (default: %(default)s)", metavar="S")
     places: tuple[int, ...] = option((), "which of them, from 0 (default: all)", "--shapes", nargs="+", metavar="I")

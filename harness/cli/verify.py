@@ -37,8 +37,6 @@ from harness.report.progress import ProgressLine
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, options.Timed):
-    """Which entry is run again, how often and how long."""
-
     problem: str | None = options.problem("only entries of this problem; a name or a problem folder's path")
     entry: str = argument(
         "the entry's run id or its beginning (`board` shows them), or its file's name", metavar="ENTRY"
@@ -48,8 +46,7 @@ class VerifyOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, o
 
 
 def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> Judged:
-    """The entry that is meant, preferring one of this machine whose source is kept, and of those one whose run is; see
-    leaderboard.find."""
+    """The entry that is meant: one of this machine, whose source and run are kept, if there are several."""
 
     def has_source(one: Judged) -> bool:
         return runs.has_source(one.sha256, one.file, checkout.root, one.run_id)
@@ -62,7 +59,6 @@ def chosen(found: Board, text: str, problem: str | None, checkout: Checkout) -> 
 
 
 def run(order: VerifyOrder, checkout: Checkout) -> Exit:
-    """`verify`: runs the entry's source again and puts the decision on the board."""
     check_launches(order.launches)
     settings.check_seconds("--seconds", order.seconds)
     path = checkout.leaderboard

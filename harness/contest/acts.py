@@ -41,13 +41,11 @@ class Contest:
         return self.file.name.removesuffix(self.file.suffix)
 
     def state(self) -> ContestState:
-        """The contest's state by its log now."""
         return fold(self.log.records())
 
 
 def opened(file: Path) -> Contest:
-    """The contest of that file; BadFileError where file or log do not fit. Without organisers, the owner of the file is
-    one."""
+    """The contest of that file, whose owner organises by default. BadFileError for bad files and logs."""
     found = rules.read(file)
     found = replace(found, organisers=found.organisers or (owner(file),))
     contest = Contest(file=file, rules=found, log=ContestLog(file.with_suffix(LOG_SUFFIX)))
@@ -64,8 +62,7 @@ def id_hash(secret: str) -> str:
 def register(
     contest: Contest, team: str, members: tuple[str, ...], now: datetime, by: str, new_secret: Callable[[], str]
 ) -> dict[str, str]:
-    """Registers these members of the team and returns each one's id for popcorn-cli, which is not kept. Raises
-    UsageError where a rule forbids it."""
+    """Registers members; each one's id for popcorn-cli, which is not kept. UsageError by the rules."""
     ids = {name: f"{name}:{new_secret()}" for name in members}
 
     def decide(records: tuple[Record, ...]) -> list[lifecycle.Registered]:
@@ -108,8 +105,7 @@ def submit(
 
 
 def outcome(number: int, report: EvalReport, version: str | None) -> Outcome:
-    """The outcome of an evaluation for the entry of that number; `version` is of the problem that it was judged
-    under."""
+    """The outcome of an evaluation, judged under that problem version, for the entry of that number."""
     judged = judgements.judged(report, version)
     if isinstance(judged, Entry):
         return lifecycle.EvaluationRanked(entry=number, evaluation=slim(judged))
@@ -130,7 +126,6 @@ def not_run(number: int, why: str) -> lifecycle.EvaluationFailed:
 
 
 def slim(entry: Entry) -> Entry:
-    """The entry without the fields for charts: the log has it for every submission."""
     cases = tuple(replace(case, series=(), rank_ends_us=()) for case in entry.cases)
     return replace(entry, cases=cases, peaks=None, phases_s={}, history=(), holds=())
 

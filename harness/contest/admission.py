@@ -55,8 +55,7 @@ def check_registration(
 def check_submission(
     contest: Competition, state: ContestState, member: str, problem: str, now: datetime, team: str | None = None
 ) -> tuple[Team, Listed]:
-    """The member's team, and the problem. Raises UsageError where the member may not submit to the problem now, or is
-    not in `team`."""
+    """The member's team, and the problem. UsageError for another `team`, and where a rule forbids it."""
     listed = contest.problem(problem)
     own = _team(state, member, team, now)
     opens, closes = contest.opening(listed), contest.closes(listed)
@@ -125,7 +124,6 @@ def used_today(state: ContestState, team: str, now: datetime) -> int:
 
 
 def refused(what: str, rule: str, now: datetime) -> UsageError:
-    """The error for a request that a rule forbids."""
     return UsageError(f"refused: {what} (rule `{rule}`; it is {shown_time(now)})")
 
 

@@ -120,8 +120,7 @@ class EvaluationHeld(OfEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduced(OfEntry):
-    """Launches on another start reached what the entry claims. `evaluation` is the entry's where it had none, which is
-    one that was held at once."""
+    """Launches reached what the entry claims. `evaluation` is the entry's, if it was held at once."""
 
     type: Literal["reproduced"] = "reproduced"
     verified: Verification
@@ -138,8 +137,6 @@ class Reviewed(OfEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class Awarded(OfEntry):
-    """The entry got an award of the contest's file."""
-
     type: Literal["awarded"] = "awarded"
     award: Printable
 
@@ -158,22 +155,16 @@ class Decided(OfEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class Disqualified(Decided):
-    """The entry is out."""
-
     type: Literal["disqualified"] = "disqualified"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reinstated(Decided):
-    """A disqualification was taken back."""
-
     type: Literal["reinstated"] = "reinstated"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Withdrawn(OfEntry):
-    """The team took the entry back."""
-
     type: Literal["withdrawn"] = "withdrawn"
 
 
@@ -221,8 +212,7 @@ NEEDED: dict[Happening, str] = {  # what is said where the state is not one of t
 
 
 def transition(state: State, happening: Happening, entry: int = 0, before: State = "submitted") -> State:
-    """The state that follows; `before` is the one in which a disqualified entry was. Raises UsageError, which names the
-    entry, where this cannot happen in that state."""
+    """The next state; `before` is that of a disqualified entry. UsageError if it cannot happen."""
     sources, target = TRANSITIONS[happening]
     if state not in sources:
         raise UsageError(f"refused: entry {entry} is {state}, so it cannot be {happening}: {NEEDED[happening]}")

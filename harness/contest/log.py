@@ -38,7 +38,6 @@ class Record:
 
     @property
     def moment(self) -> datetime:
-        """The time at which it was written."""
         return read_moment(self.at)
 
 

@@ -67,9 +67,8 @@ class Quota(Limited):
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Limited):
-    """A goal that an entry has to reach on the shapes that have all parameters of `shape` (on every shape where it is
-    empty): a median of at most `time_us`, at least `speedup` times the reference, at least the fraction `limit` of the
-    limit."""
+    """A goal on the shapes that have all parameters of `shape` (on every shape where it is empty): a median of at most
+    `time_us`, at least `speedup` times the reference, at least the fraction `limit` of the limit."""
 
     shape: Params = field(default_factory=dict)
     time_us: Positive | None = None
@@ -105,8 +104,7 @@ class ReproduceRules(Limited):
 
 @dataclass(frozen=True, kw_only=True)
 class ContestSetting(Limited):
-    """Suite, device and other options of all submissions' evaluations; None leaves the choice to the problem and the
-    machine."""
+    """Options of all evaluations; None leaves the choice to the problem and the machine."""
 
     suite: str | None = None
     ranks: Annotated[int, at_least(1)] | None = None
@@ -200,7 +198,6 @@ class Competition:
         return self.ends is not None and now > self.ends
 
     def is_hidden(self, now: datetime) -> bool:
-        """Whether submissions are private at that time."""
         return self.private and not self.is_over(now)
 
     def problem(self, name: str) -> Listed:
@@ -229,7 +226,6 @@ class Evaluated:
 
     @property
     def exit_code(self) -> Exit:
-        """The exit code that `eval` of this problem alone would have."""
         if self.error is not None:
             return self.error.exit_code
         assert self.report is not None
@@ -276,8 +272,7 @@ def _check_target(target: Target, benchmarks: Sequence[Case]) -> None:
 
 
 def problem_of(listed: Listed, file: Path, folders: bool, checkout: Checkout) -> Problem:
-    """The checkout's problem of that name, or else the folder that the file names. Raises UsageError or BadFileError
-    where there is neither, or it is broken."""
+    """The checkout's problem, or else the folder that the file names. UsageError or BadFileError."""
     folder = file.resolve().parent / listed.directory
     if not folders:
         try:

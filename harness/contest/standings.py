@@ -66,8 +66,7 @@ def full(contest: Competition, records: Iterable[Record], board: Board, now: dat
 
 
 def public(contest: Competition, records: Iterable[Record], board: Board, now: datetime) -> Standings:
-    """The standings that everybody may see: as they were when they were frozen, and none while submissions are
-    private."""
+    """The standings that everybody may see: as of the freeze, and none while submissions are private."""
     records = tuple(records)
     frozen_at = frozen_since(contest, fold(records), now)
     if contest.is_hidden(now):

@@ -48,12 +48,10 @@ class ContestEntry:
 
     @property
     def is_placed(self) -> bool:
-        """Whether it stands in the standings."""
         return self.state in PLACED
 
     @property
     def run_ids(self) -> frozenset[str]:
-        """The runs that its claim rests on."""
         launches = self.reproduced.verified.run_ids if self.reproduced is not None else ()
         return frozenset((*(one.run_id for one in (self.evaluation, self.hold) if one is not None), *launches))
 
@@ -79,21 +77,15 @@ class ContestState:
         return self.entries[number]
 
     def team_of(self, member: str) -> Team | None:
-        """The team that the member is in."""
         return next((team for team in self.teams.values() if member in team.members), None)
 
     def member_of(self, id_sha256: str) -> tuple[Team, str] | None:
-        """Team and member with that id."""
-        for team in self.teams.values():
-            for member, known in team.members.items():
-                if known == id_sha256:
-                    return team, member
-        return None
+        members = ((team, name, known) for team in self.teams.values() for name, known in team.members.items())
+        return next(((team, name) for team, name, known in members if known == id_sha256), None)
 
 
 def fold(records: Iterable[Record], until: datetime | None = None) -> ContestState:
-    """The state after the records, or after those written up to `until`. Raises BadFileError for a record that cannot
-    follow those before it."""
+    """The state after the records (written up to `until`). BadFileError for one that cannot follow."""
     teams: dict[str, Team] = {}
     entries: dict[int, ContestEntry] = {}
     freezes: list[tuple[datetime, bool]] = []

@@ -69,8 +69,7 @@ class FailureCount:
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeSpread:
-    """The medians of all entries that passed on one shape, in `unit`: smallest, quartiles, largest. `speedup` is the
-    best one there."""
+    """Medians of all entries that passed on one shape, in `unit`; `speedup` is the best there."""
 
     problem: str
     board: str
@@ -105,7 +104,6 @@ class Statistics:
 
 
 def full(contest: Competition, records: Iterable[Record], now: datetime) -> Statistics:
-    """The statistics of everything up to now."""
     return _of(contest, fold(records), now, None, False)
 
 
@@ -162,8 +160,7 @@ def board_text(group: Group) -> str:
 
 
 def _best(entries: Sequence[ContestEntry]) -> Iterable[Best]:
-    """The best result of each board, in order of submission. Submissions that are held, disqualified or withdrawn now
-    do not count."""
+    """The best results of each board as they came. Held, disqualified and withdrawn ones do not count."""
     speedups: dict[tuple[str, Group], float] = {}
     fractions: dict[tuple[str, Group], float] = {}
     found = []

@@ -7,8 +7,7 @@ from pathlib import Path
 
 
 def account(uid: int | None = None) -> str:
-    """The name of the account with that number, or of the one that runs this process; the number where it has no name,
-    as in containers."""
+    """The name of the account of that number, or of this process; the number where it has no name."""
     number = os.getuid() if uid is None else uid
     try:
         return pwd.getpwuid(number).pw_name
@@ -17,7 +16,6 @@ def account(uid: int | None = None) -> str:
 
 
 def owner(file: Path) -> str:
-    """The name of the account that the file belongs to."""
     return account(file.stat().st_uid)
 
 

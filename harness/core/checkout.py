@@ -32,12 +32,10 @@ class Checkout:
 
     @property
     def leaderboard(self) -> Path:
-        """The board's file, kept in git."""
         return self.root / "leaderboard.yaml"
 
     @property
     def runs(self) -> Path:
-        """A folder for each evaluation."""
         return self.root / "runs"
 
     @property
@@ -47,17 +45,14 @@ class Checkout:
 
     @property
     def reference(self) -> Path:
-        """A folder for each problem."""
         return self.root / "reference"
 
     @property
     def shapes(self) -> Path:
-        """A shape file for each problem."""
         return self.root / "shapes"
 
     @property
     def submissions(self) -> Path:
-        """A folder for each problem's kernels."""
         return self.root / "submissions"
 
     @property
@@ -73,8 +68,7 @@ def home() -> Path:
 
 
 def _unpacked(shipped: Path, root: Path) -> Path:
-    """The folder with the shipped files in it, which are written anew where they are another version's. Whatever else
-    is there stays."""
+    """The folder with the shipped files, written anew if of another version. Other files stay."""
     version = (shipped / VERSION).read_text()
     mark = root / VERSION
     if not mark.exists() or mark.read_text() != version:

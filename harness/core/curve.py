@@ -20,8 +20,7 @@ class Point:
 @dataclass(frozen=True, kw_only=True)
 class Curve:
     """How the ranked series' value moved within one run of `limit_s` seconds: of the submission, and of the baseline.
-    Each side's points are in the order of time; a side without any has no answer. `known`: the best value known from
-    anywhere when it ran."""
+    Each side's points are in the order of time; without any it has no answer. `known`: the best value known by then."""
 
     limit_s: float
     own: tuple[Point, ...]

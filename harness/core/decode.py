@@ -106,6 +106,8 @@ def _decoder(kind: Any, strict: bool) -> Decoder:
     of = partial(_decoder, strict=strict)
     if kind in EXPECTED:
         return partial(_plain, kind)
+    if kind is Any:
+        return lambda value: value
     if kind is Path:
         return lambda value: Path(cast(str, _plain(str, value)))
     if dataclasses.is_dataclass(kind):
@@ -215,7 +217,6 @@ def _dataclass(kind: Any, strict: bool, value: object) -> object:
 
 @cache
 def _fields(kind: Any, strict: bool) -> tuple[dict[str, Decoder], list[str]]:
-    """The decoder of each field, and the names of those without a default."""
     hints = get_type_hints(kind)
     fields = dataclasses.fields(kind)
     missing = dataclasses.MISSING

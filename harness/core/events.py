@@ -4,10 +4,11 @@ Knows how an event is written and read. Does not know who reports events or what
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.core.decode import decode, encode
+from harness.core.words import clean_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +38,26 @@ class CaseBegan:
 Event = PhaseBegan | CaseBegan
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunningStage:
+    """How far a running evaluation is, for those who wait: its phase and case, a line each."""
+
+    phase: str = "start"
+    case: str = ""
+
+    def after(self, event: Event) -> "RunningStage":
+        match event:
+            case PhaseBegan(name=name):
+                return RunningStage(phase=_one_line(name))
+            case CaseBegan(label=label, index=index, count=count):
+                return replace(self, case=_one_line(f"{index + 1}/{count} {label}"))
+
+    @property
+    def text(self) -> str:
+        return f"{self.phase} {self.case}".strip()
+
+
 def line_of(event: Event) -> str:
-    """The event as one line of JSON, with its line end."""
     return json.dumps(encode(event)) + "\n"
 
 
@@ -50,3 +69,7 @@ def event_of(line: str) -> Event | None:
     except (ValueError, RecursionError):
         return None
     return found
+
+
+def _one_line(text: str) -> str:
+    return " ".join(clean_line(text).split())

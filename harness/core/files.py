@@ -167,7 +167,6 @@ def is_locked(path: Path) -> bool:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Writes files by their paths in the folder, which is made where it is missing."""
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -221,8 +220,7 @@ def replace_file(path: Path, data: bytes, is_alone: bool = False, mode: int = 0o
 
 
 def append(fd: int, data: bytes) -> None:
-    """Writes all of it behind what the file has, on the disk when this returns; nothing of it where it raises
-    OSError, as on a full disk."""
+    """Writes all of it at the file's end, and on the disk; nothing of it where it raises OSError."""
     size = os.fstat(fd).st_size
     try:
         while data:
@@ -234,7 +232,6 @@ def append(fd: int, data: bytes) -> None:
 
 
 def sync_names(folder: Path) -> None:
-    """Brings the names of the folder's files to the disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -43,7 +43,6 @@ def _limits(kind: type) -> list[tuple[str, Limit]]:
 
 
 def above_0(what: str = "a number") -> Limit:
-    """A number above 0."""
     return Limit(lambda value: value > 0, f"expected {what} above 0, found {{!r}}")
 
 
@@ -53,7 +52,6 @@ def at_least(least: int, more: str = "", next_: str = "") -> Limit:
 
 
 def one_of(values: Sequence[str]) -> Limit:
-    """One of these texts."""
     return Limit(values.__contains__, f"expected one of {', '.join(values)}, found {{!r}}")
 
 

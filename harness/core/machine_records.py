@@ -24,7 +24,6 @@ class Peaks:
 
 
 def class_of_gpus(model: str, count: int) -> str:
-    """The machine class of so many GPUs of one machine."""
     return f"{count}x {model}"
 
 
@@ -47,8 +46,7 @@ class Environment:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuTrack:
-    """One GPU over the sampled time. `throttled` is the union of what held its clocks down; `energy_j` is None where
-    the GPU keeps no count."""
+    """One GPU over the sampled time: what held its clocks down, its energy (None if not counted)."""
 
     index: int
     sm_mhz_min: int
@@ -90,7 +88,6 @@ class LinkBytes:
     received: int
 
     def since(self, before: "LinkBytes") -> "LinkBytes":
-        """The bytes that passed after `before` was read."""
         return LinkBytes(sent=self.sent - before.sent, received=self.received - before.received)
 
     @property
@@ -113,8 +110,7 @@ class LinkTraffic:
 
 @dataclass(frozen=True, kw_only=True)
 class NoTraffic:
-    """Traffic says nothing of communication, and why: no counters, too few bytes to count, or a reference whose own
-    traffic the counters do not show."""
+    """Traffic shows no communication: no counters, too few bytes, or an uncounted reference."""
 
     why: str
     type: Literal["no_traffic"] = "no_traffic"

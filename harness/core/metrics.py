@@ -57,7 +57,6 @@ def whole_text(value: float) -> str:
 
 
 def rate_of_tokens_text(value: float) -> str:
-    """Tokens a second, to four digits."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
@@ -156,12 +155,10 @@ class Metric:
 
     @property
     def words(self) -> Unit:
-        """How its values are shown and spoken of."""
         return unit_of(self.unit)
 
     @property
     def label(self) -> str:
-        """What tables of several metrics call it."""
         return label_of(self.name)
 
     @property
@@ -185,7 +182,6 @@ LABELS = {
 
 
 def label_of(name: str) -> str:
-    """What tables of several metrics call the metric of that name."""
     return LABELS.get(name, (name, ""))[0]
 
 

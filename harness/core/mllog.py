@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TextIO, get_args
+from typing import Any, Literal, TextIO
 
 from harness.core.checkout import ROOT, shown
 from harness.core.decode import DecodeError, decode
@@ -30,7 +30,7 @@ class LogEvent:
     event_type: EventType
     key: str
     value: Any = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
     namespace: str = ""
 
 
@@ -64,11 +64,9 @@ class Writer:
         self._write("POINT_IN_TIME", key, value, metadata)
 
     def start(self, key: str, value: object = None, **metadata: object) -> None:
-        """Writes the beginning of an interval, such as `run_start`."""
         self._write("INTERVAL_START", key, value, metadata)
 
     def end(self, key: str, value: object = None, **metadata: object) -> None:
-        """Writes the end of an interval, such as `run_stop`."""
         self._write("INTERVAL_END", key, value, metadata)
 
     def _write(self, event_type: EventType, key: str, value: object, metadata: Mapping[str, object]) -> None:
@@ -86,26 +84,9 @@ def _event(text: str, where: str) -> LogEvent:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DecodeError(where, f"what follows {MARK} is not JSON, as if cut off ({error})") from None
-    if not isinstance(found, dict):
-        raise DecodeError(where, f"expected a mapping behind {MARK}")
-    for key in KEYS:
-        if key not in found:
-            raise DecodeError(where, f"the key '{key}' is missing")
-    for key in found:
-        if key not in KEYS:
-            raise DecodeError(where, f"unknown key '{key}' (known: {', '.join(KEYS)})")
-    if found["event_type"] not in get_args(EventType):
-        raise DecodeError(where, f"the event_type is not one of {', '.join(get_args(EventType))}")
-    if not isinstance(found["metadata"], dict):
-        raise DecodeError(where, "metadata is not a mapping")
-    time_ms = decode(int, found["time_ms"], f"{where}, time_ms")
-    if abs(time_ms) > MOST_MS:
-        raise DecodeError(f"{where}, time_ms", f"expected milliseconds since 1970, found {time_ms}")
-    return LogEvent(
-        time_ms=time_ms,
-        event_type=found["event_type"],
-        key=decode(str, found["key"], f"{where}, key"),
-        value=found["value"],
-        metadata=found["metadata"],
-        namespace=decode(str, found["namespace"], f"{where}, namespace"),
-    )
+    event = decode(LogEvent, found, f"{where}, $")
+    if missing := [key for key in KEYS if key not in found]:  # none has a default in a file
+        raise DecodeError(where, f"the key '{missing[0]}' is missing")
+    if abs(event.time_ms) > MOST_MS:
+        raise DecodeError(f"{where}, $.time_ms", f"expected milliseconds since 1970, found {event.time_ms}")
+    return event

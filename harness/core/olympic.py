@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Sequence
 
 from harness.core.stats import student_t
+from harness.core.words import count_text
 
 LEAST_RUNS = 3  # without the fastest and the slowest one is left
 MOST_FAILED = 1
@@ -29,7 +30,7 @@ def olympic_mean(times: Sequence[float | None]) -> float:
     converged = sorted(time for time in times if time is not None)
     failed = len(times) - len(converged)
     if len(times) < LEAST_RUNS:
-        raise NoScoreError(f"{_runs(len(times))}: an Olympic mean needs at least {LEAST_RUNS}")
+        raise NoScoreError(f"{count_text(len(times), 'run')}: an Olympic mean needs at least {LEAST_RUNS}")
     if failed > MOST_FAILED:
         raise NoScoreError(f"{failed} of {len(times)} runs did not converge; at most {MOST_FAILED} may")
     return statistics.fmean(converged[1:] if failed else converged[1:-1])
@@ -49,7 +50,3 @@ def converges_too_fast(own: Sequence[float], reference: Sequence[float], step: f
         part**2 / (len(runs) - 1) for part, runs in zip(parts, (own, reference), strict=True)
     )
     return t > student_t(1 - P_VALUE, max(1, math.floor(freedom)))
-
-
-def _runs(count: int) -> str:
-    return f"{count} run" if count == 1 else f"{count} runs"

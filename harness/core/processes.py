@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import psutil
 
@@ -19,7 +18,6 @@ POLL_S = 0.02
 
 
 def descendants(root: int) -> list[int]:
-    """Every process below `root`, by /proc."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -45,15 +43,10 @@ def stat(pid: int) -> list[str]:
 
 
 def interrupt_on_signals() -> None:
-    """From now on SIGTERM and a hang-up are what Ctrl-C is, KeyboardInterrupt; but not where whoever started this
-    process has them ignored, as nohup does."""
+    """SIGTERM and a hang-up raise KeyboardInterrupt from now on, unless ignored as by nohup."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
-
-
-def _interrupt(signum: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
+            signal.signal(number, signal.default_int_handler)
 
 
 def end_tree(pid: int, grace_s: float = 0.0) -> None:

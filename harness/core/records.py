@@ -82,8 +82,7 @@ def param_text(value: Param) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A local module of a submission as text. `name` is what it is imported by (`common.heap`), `file` its path
-    relative to the checkout."""
+    """A local module of a submission: `name` is what it is imported by, `file` its path in the checkout."""
 
     name: str
     file: str
@@ -187,7 +186,6 @@ class Measured(Limited):
 
     @property
     def ranked(self) -> Series:
-        """The series that ranks."""
         return self.series[0]
 
     @property
@@ -197,7 +195,6 @@ class Measured(Limited):
 
     @property
     def against_bound(self) -> Series:
-        """The series that is held against the case's bound."""
         return self.by_name.get(self.bounded, self.series[0])
 
 
@@ -211,8 +208,7 @@ class Wrong:
 
 @dataclass(frozen=True, kw_only=True)
 class Raised:
-    """The submission raised: `traceback` is the first failing rank's, `alike` are the other ranks that raised the
-    same."""
+    """The submission raised: the first rank's `traceback`; `alike` are other ranks that raised the same."""
 
     rank: int
     message: str
@@ -385,8 +381,7 @@ class CaseResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Warning:
-    """Something that makes a measurement doubtful without making it wrong. judging.warnings has the text of each
-    `code`, into which `values` go."""
+    """Makes a measurement doubtful, not wrong; judging.warnings has each `code`'s text for `values`."""
 
     code: str
     values: dict[str, str | int | float] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.core.records import Estimate, Measured, Series
+from harness.core.words import count_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +27,6 @@ SEED = 20240229  # any fixed number: the same samples give the same interval, to
 
 
 def median(samples: Sequence[float]) -> float:
-    """The median, in the samples' unit."""
     assert samples, "no samples"
     return float(statistics.median(samples))
 
@@ -69,7 +69,6 @@ class CaseLogs:
 
     @property
     def by_launch(self) -> list[Sequence[float]]:
-        """The logarithms of each launch."""
         ends = list(itertools.accumulate(self.launches or [len(self.logs)]))
         return [self.logs[start:end] for start, end in itertools.pairwise([0, *ends])]
 
@@ -90,25 +89,18 @@ def ratio(series: Series) -> float:
 
 
 def ratios_of(series: Series) -> CaseLogs:
-    """The logarithms of the series' ratios to the baseline."""
     return CaseLogs(logs=log_ratios(series), block=series.block, launches=series.launches)
 
 
 def fractions_of(series: Series, bound: float) -> CaseLogs:
-    """The logarithms of the fractions of the bound that samples reached."""
-    return CaseLogs(logs=log_fractions(series, bound), block=series.block, launches=series.launches)
+    logs = [series.metric.sign * math.log(bound / own) for own in series.own]  # 0 is the bound itself
+    return CaseLogs(logs=logs, block=series.block, launches=series.launches)
 
 
 def log_ratios(series: Series) -> list[float]:
     """Logarithms, by which twice and half as good are equally far from 1; above 0 is better than the baseline."""
     sign = series.metric.sign
     return [sign * math.log(ref / own) for ref, own in zip(series.baseline, series.own, strict=True)]
-
-
-def log_fractions(series: Series, bound: float) -> list[float]:
-    """Logarithms of the part of the bound that each sample reached: 0 is the bound itself."""
-    sign = series.metric.sign
-    return [sign * math.log(bound / own) for own in series.own]
 
 
 def estimate(cases: Sequence[CaseLogs], usual: "LaunchNoise | None" = None) -> Estimate:
@@ -136,7 +128,7 @@ def estimate(cases: Sequence[CaseLogs], usual: "LaunchNoise | None" = None) -> E
     for number, case in enumerate(cases, start=1):
         assert case.block >= 1, "a block holds a sample"
         if len(case.logs) < 2 * case.block:
-            samples = "1 sample" if len(case.logs) == 1 else f"{len(case.logs)} samples"
+            samples = count_text(len(case.logs), "sample")
             why = f"case {number} has {samples}; an interval takes {2 * case.block} or more"
             return Estimate(value=value, ci=None, why=why)
     return Estimate(value=value, ci=_interval(tuple((tuple(case.logs), case.block) for case in cases), value))
@@ -236,7 +228,6 @@ def students_range(probability: float, count: int, freedom: int) -> float:
 
 
 def standard_error(ci: tuple[float, float]) -> float:
-    """The standard error of the logarithm, from a 95 % interval of the value."""
     return math.log(ci[1] / ci[0]) / 2 / statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
@@ -265,8 +256,7 @@ class Noise:
 
 
 class LaunchRatio(NamedTuple):
-    """A launch, or an evaluation of several: log(ratio) and its standard error. Of one launch that is by its samples,
-    and does not cover what launches differ by."""
+    """log(ratio) and its standard error; if it `covers` what launches differ by, of several launches."""
 
     log: float
     error: float
@@ -278,15 +268,13 @@ Sessions = Sequence[Sequence[LaunchRatio]]  # a source's launches
 
 @dataclass(frozen=True, kw_only=True)
 class OverLaunches:
-    """An estimate of log(ratio) over launches, its standard error, and the degrees of freedom that this is known
-    with."""
+    """An estimate of log(ratio) over launches, its standard error and degrees of freedom."""
 
     log: float
     error: float
     freedom: int
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """The interval of the ratio."""
         half = student_t((1 + confidence) / 2, self.freedom) * self.error
         return math.exp(self.log - half), math.exp(self.log + half)
 

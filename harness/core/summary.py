@@ -8,8 +8,7 @@ from harness.core.limits import Limited, above_0
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Limited):
-    """Statistics of `runs` calls in the metric's unit, from an evaluator that tells no samples. `err` is the standard
-    error of the mean."""
+    """Statistics of `runs` calls in the metric's unit; `err` is the standard error of the mean."""
 
     runs: int
     mean: Annotated[float, above_0("a mean")]

@@ -21,8 +21,7 @@ def unseen(checkout: Checkout) -> tuple[Path, ...]:
 
 
 def keep_unseen(file: Path, checkout: Checkout) -> None:
-    """Adds the file to the list, from which files that are gone are left out. Raises HarnessError where the list cannot
-    be written."""
+    """Adds the file to the list, and drops files that are gone. HarnessError if it cannot be written."""
     file, known = file.resolve(), unseen(checkout)
     if file in known or file.is_relative_to(checkout.root.resolve()):
         return

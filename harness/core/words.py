@@ -6,7 +6,7 @@ then neither style a terminal nor be mistaken for the harness's own words.
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -52,7 +52,6 @@ def cut_line(text: str, chars: int) -> str:
 
 
 def make_text(verb: str, problem: str) -> str:
-    """make's command for that problem, as it can be typed."""
     return f"`make {verb} PROBLEM={shlex.quote(problem)}`"
 
 
@@ -103,7 +102,6 @@ def speedup_text(value: float | None) -> str:
 
 
 def or_dash(text: Callable[[T], str], value: T | None) -> str:
-    """The value as that text, or `-` where there is none."""
     return "-" if value is None else text(value)
 
 
@@ -123,6 +121,18 @@ def size_text(nbytes: float) -> str:
 def count_text(number: int, what: str) -> str:
     """A number with its noun: `1 rank`, `8 ranks`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def numbered_text(what: str, numbers: Iterable[int]) -> str:
+    """A noun with its numbers: `rank 2`, `ranks 0, 2-7`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    texts = [f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return f"{what}{'' if sum(map(len, runs)) == 1 else 's'} {', '.join(texts)}"
 
 
 def literal(text: str) -> str:

@@ -4,8 +4,7 @@ A job is a command that leaves a JSON object in RESULT and may write a line to E
 folder of its own, which is wherever the engine puts it; FOLDER stands for it in the command. What else the command
 names must be readable where the engine runs it.
 
-An engine does not decide what runs when: it says how many jobs it takes at a time, and which is next is the queue's
-business.
+An engine does not decide what runs when: it says how many jobs it takes at a time; which is next is the queue's to say.
 """
 
 import re
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from harness.core.errors import HarnessError
+from harness.core.errors import Exit, HarnessError
 
 FOLDER = "{job}"  # in a command: the job's folder
 RESULT = "result.json"  # in the job's folder: what came of it, written by the job
@@ -29,8 +28,13 @@ class EngineError(HarnessError):
 
 
 class UnavailableError(EngineError):
-    """The engine takes no job now, whatever the job is: the cluster does not answer, or the disk is full. The same job
-    may be submitted later."""
+    """The engine takes no job now: the cluster does not answer, or the disk is full. The job may be submitted later."""
+
+
+class NotInstalledError(UnavailableError):
+    """This machine lacks the engine's commands."""
+
+    exit_code = Exit.USAGE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +103,7 @@ class Running:
 
 @dataclass(frozen=True, kw_only=True)
 class JobDone:
-    """None of its processes is left. `has_result`: RESULT holds a whole JSON object, also where the job was ended
-    after it had written that."""
+    """None of its processes is left. `has_result`: RESULT holds a whole JSON object, however the job was ended."""
 
     end: End
     has_result: bool
@@ -133,8 +136,7 @@ class Engine(Protocol):
         is taken, UnavailableError if no job can be submitted now, and OSError if this one cannot be started."""
 
     def poll(self, ticket: Ticket) -> State:
-        """How the job stands. Does not wait, except for processes that it ends at a deadline. Raises OSError if that
-        cannot be found out now."""
+        """How the job stands. Waits only for processes that it ends at a deadline. OSError if it is not known now."""
 
     def cancel(self, ticket: Ticket) -> None:
         """Ends the job with all its processes; `poll` tells when they are gone, which may be later. Nothing happens if
@@ -145,12 +147,10 @@ class Engine(Protocol):
         a copy in `into`. Raises EngineError if there is no such job or it still runs, OSError if copying fails."""
 
     def printed(self, ticket: Ticket, name: str, start: int) -> bytes:
-        """The bytes that the job has written to OUT or ERR (`name`) so far, from byte `start` on; nothing for an
-        unknown job."""
+        """The bytes that the job has written to OUT or ERR (`name`), from byte `start` on; none for an unknown job."""
 
     def discard(self, ticket: Ticket) -> None:
-        """Removes what the engine keeps of the job. Cancels it first if it runs, and waits for its end. Unknown jobs
-        are no error."""
+        """Removes what the engine keeps of the job, if it knows it, once it has cancelled it and waited for its end."""
 
     def tickets(self) -> Sequence[Ticket]:
         """All jobs that were not discarded, those from before a restart included: the queue decides about each."""

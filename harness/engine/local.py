@@ -38,8 +38,7 @@ class _Child:
 
 
 class LocalEngine(JobFolders):
-    """An Engine whose jobs run in `cwd` with exactly the environment `environ`; `folder` holds the jobs' folders, and
-    is this engine's alone."""
+    """An Engine whose jobs run in `cwd` with exactly `environ`; `folder`, its own, holds the jobs' folders."""
 
     at_once = 1  # all would share this machine's devices
     outlived = False
@@ -64,7 +63,8 @@ class LocalEngine(JobFolders):
         child = self._children.get(ticket.id)
         if child is None:
             return self._from_before(ticket)
-        if child.end is None and _has_ended(child.process):
+        # It is not waited for yet, so that its number stays its own.
+        if child.end is None and os.waitid(os.P_PID, child.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             child = self._ended(ticket, base.Exited(code=_reaped(child.process)))
         elif child.end is None and time.monotonic() > child.deadline_s:
             _end(child.process)
@@ -118,11 +118,6 @@ class LocalEngine(JobFolders):
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------
-def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
-    """Whether it has; it is not waited for yet, so that its number stays its own."""
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
 def _reaped(process: "subprocess.Popen[bytes]") -> int:
     """The exit code of a process that has ended, after what is left of its group was killed."""
     end_group(process.pid)
@@ -130,7 +125,6 @@ def _reaped(process: "subprocess.Popen[bytes]") -> int:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends it with all that it started."""
     end_tree(process.pid, END_S)
     _reaped(process)
 

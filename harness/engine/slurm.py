@@ -162,6 +162,8 @@ class SlurmEngine(JobFolders):
         fixed = ["--parsable", "--no-requeue", "--export=NIL", f"--chdir={folder}", "--signal=B:TERM@30"]
         try:
             told = self._run("sbatch", *fixed, *options, *self._settings.sbatch(), stdin=script)
+        except base.NotInstalledError:
+            raise
         except EngineError as error:
             raise error if self._answers() else base.UnavailableError(str(error)) from None
         return told.strip().partition(";")[0]
@@ -174,8 +176,7 @@ class SlurmEngine(JobFolders):
             return False
 
     def _look(self) -> dict[str, _Seen]:
-        """Slurm's queue, as of LOOK_S ago at most; an older one while Slurm does not answer. Raises OSError if it has
-        not answered for SILENT_S."""
+        """Slurm's queue, of LOOK_S ago at most, or older while Slurm is silent; OSError after SILENT_S of silence."""
         now = time.monotonic()
         if now - self._looked_s < LOOK_S:
             return self._queue
@@ -225,15 +226,10 @@ class SlurmEngine(JobFolders):
         """The command's output. Raises EngineError where it fails or does not come to an end."""
         try:
             ran = subprocess.run(
-                [command, *arguments],
-                input=stdin,
-                capture_output=True,
-                text=True,
-                timeout=COMMAND_S,
-                check=False,
+                [command, *arguments], input=stdin, capture_output=True, text=True, timeout=COMMAND_S, check=False
             )
         except FileNotFoundError:
-            raise EngineError(
+            raise base.NotInstalledError(
                 f"{command}: not installed here; Debian and Ubuntu have it in slurm-client, and engine.yaml is for "
                 "machines that can submit to a cluster"
             ) from None

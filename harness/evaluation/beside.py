@@ -6,7 +6,6 @@ differ by is known better than by two evaluations, and orders the two on the boa
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.board import leaderboard, places, runs
@@ -50,8 +49,7 @@ class Beside:
 
 
 def opposite(board: Board, own: Entry, setting: Setting, source: Submission, checkout: Checkout) -> Contenders | None:
-    """The entry and the best other one that was judged under the same version of the problem and whose source is kept;
-    None where there is none."""
+    """The entry and the best other one of the same version of the problem whose source is kept; None without one."""
     for row in places.ranking(board, own.group):
         other = row.entry
         if is_same_code(other, own) or other.problem_version != own.problem_version:
@@ -79,7 +77,11 @@ def met(meeting: Contenders, board: Board, shown: Shown, checkout: Checkout, unt
             raise TimeIsUp(f"the two are not in order after {MOST_S:.0f} s")
         return launches(number, one, opponent)
 
-    found = settle.settled(before, rounds, usual(meeting.setting.device).head_to_head, meet, _suffices(until))
+    def suffices(found: Fit) -> bool:
+        apart = abs(found.logs[1] - found.logs[0])
+        return apart > found.half or (until is not None and apart + found.half < math.log1p(until))
+
+    found = settle.settled(before, rounds, usual(meeting.setting.device).head_to_head, meet, suffices)
     if found.ended is not None and not isinstance(found.ended, TimeIsUp):
         raise found.ended
     kept = leaderboard.change(checkout.leaderboard, lambda now: settle.applied(now, settle.settlement(meeting, found)))
@@ -97,11 +99,3 @@ def met(meeting: Contenders, board: Board, shown: Shown, checkout: Checkout, unt
 
 class TimeIsUp(HarnessError):
     """The time for launches head to head is over; those made so far decide."""
-
-
-def _suffices(until: float | None) -> Callable[[Fit], bool]:
-    def enough(found: Fit) -> bool:
-        apart = abs(found.logs[1] - found.logs[0])
-        return apart > found.half or (until is not None and apart + found.half < math.log1p(until))
-
-    return enough

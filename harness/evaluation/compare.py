@@ -33,16 +33,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from harness.core.decode import part
 from harness.core.errors import BadSubmissionError, Exit, HarnessError
 from harness.core.metrics import UNITS, Metric, Unit
-from harness.core.records import (
-    EvalReport,
-    Failure,
-    Params,
-    Series,
-    Submission,
-    Warning,
-)
+from harness.core.records import EvalReport, Failure, Params, Series, Submission, Warning
 from harness.core.stats import CONFIDENCE, LaunchNoise, ratios_of, values_of
 from harness.core.words import clean, clean_line
 from harness.evaluation.evaluate import evaluate
@@ -87,8 +81,7 @@ class Ratio:
 
 
 def paired(a_us: Sequence[float], b_us: Sequence[float], size: int) -> Difference:
-    """The difference by samples that were taken in turn on the same inputs, in blocks of `size`; a last block that is
-    shorter is left out, unless there is no other."""
+    """The difference by samples in turn on the same inputs, in blocks of `size`, not a shorter last one of several."""
     logs = [math.log(a) - math.log(b) for a, b in zip(a_us, b_us, strict=True)]
     return _of_blocks(_blocks(logs, size))
 
@@ -238,8 +231,7 @@ class Comparison:
 
     @property
     def summary(self) -> Ratio:
-        """The geometric mean of the rows' ratios. AMBIGUOUS where the machine differed by more than the files seem
-        to."""
+        """The geometric mean of the rows' ratios. AMBIGUOUS where the machine differed by more than the files."""
         return self._judged(mean([row.difference for row in self.rows]), self._moved)
 
     @property
@@ -304,16 +296,14 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
         )
         for result, measured in verdict.measured_cases(report)
     ]
-    return Comparison(
+    return part(
+        report,
+        Comparison,
         metric=metric_of(report),
         how="paired",
-        problem=report.problem,
-        suite=report.suite,
-        device=report.device,
-        world_size=report.world_size,
         margin=margin,
-        a=Side(name=a.name, sha256=a.sha256),
-        b=Side(name=b.name, sha256=b.sha256),
+        a=part(a, Side),
+        b=part(b, Side),
         rows=tuple(rows),
         warnings=(*report.warnings, *same_text(a, b), *part_of_score(report)),
         launches=tuple(values_of([ratios_of(measured.ranked) for _, measured in verdict.measured_cases(report)])),
@@ -321,8 +311,7 @@ def live(plan: Plan, margin: float, progress: Progress) -> Comparison:
 
 
 def exit_code(comparisons: Sequence[Comparison], fail_if: Sequence[str]) -> int:
-    """Exit.FAIL_IF where `fail_if` (keys of FAIL_IF) names a summary's word and it is not by the machine's drift, else
-    0."""
+    """Exit.FAIL_IF where `fail_if` (keys of FAIL_IF) names a summary's word that is not by the machine's drift."""
     return Exit.FAIL_IF if any(one.is_failed(fail_if) for one in comparisons) else Exit.OK
 
 
@@ -332,7 +321,6 @@ def metric_of(run: EvalReport) -> Metric:
 
 
 def same_text(a: Submission, b: Submission) -> tuple[Warning, ...]:
-    """The warning that A is B."""
     return (Warning(code="same_text"),) if a.sha256 == b.sha256 else ()
 
 

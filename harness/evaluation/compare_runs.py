@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from harness.board.entries import Board
 from harness.board.places import MACHINES, noise_of
+from harness.core.decode import part
 from harness.core.errors import UsageError
 from harness.core.records import CaseResult, EvalReport, Measured, Param, Params, Warning
 from harness.evaluation import compare
@@ -64,16 +65,14 @@ def recorded(a: EvalReport, b: EvalReport, margin: float, board: Board | None = 
         )
         for (result, one, other), reference in zip(pairs, references, strict=True)
     ]
-    return Comparison(
+    return part(
+        a,
+        Comparison,
         metric=compare.metric_of(a),
         how="unpaired",
-        problem=a.problem,
-        suite=a.suite,
-        device=a.device,
-        world_size=a.world_size,
         margin=margin,
-        a=Side(name=a.submission.name, sha256=a.submission.sha256, run_id=a.run_id),
-        b=Side(name=b.submission.name, sha256=b.submission.sha256, run_id=b.run_id),
+        a=part(a.submission, Side, run_id=a.run_id),
+        b=part(b.submission, Side, run_id=b.run_id),
         rows=tuple(rows),
         warnings=(*warnings, *compare.same_text(a.submission, b.submission), *compare.part_of_score(a)),
         noise=noise_of(board or Board(), a.problem, machine_class, a.device),
@@ -87,8 +86,7 @@ def _timed(run: EvalReport) -> list[tuple[CaseResult, Measured]]:
 
 
 def _apart(a: EvalReport, b: EvalReport) -> float:
-    """By how much log(A / B) may be off where the runs are not known to be of one machine. Runs whose machine has no id
-    are taken for those of one."""
+    """By how much log(A / B) may be off if the runs are of two machines. Machines without an id are taken for one."""
     one, other = ((env.machine_class, env.machine) if (env := run.environment) else ("", "") for run in (a, b))
     return 0.0 if one == other else MACHINES
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from harness.core.records import Case, CaseResult, Held, Measured
 from harness.core.stats import median
 from harness.evaluation.launches import LaunchFailed, one_more, with_outcome
-from harness.kinds.kind import Plan, Progress, Session
+from harness.kinds.kind import Session
 
 CASES = 3  # that are looked at, those whose reference takes the least time: nothing is slowed down more cheaply
 SLOWER = math.log(1.05)  # from which on it is looked at again
@@ -58,15 +58,8 @@ def _key(case: Case) -> tuple[str, int]:
     return case.label, case.world_size
 
 
-def controlled(
-    plan: Plan,
-    session: Session,
-    progress: Progress,
-    results: Sequence[CaseResult],
-    controls: Controls | None = None,
-) -> list[CaseResult]:
-    """The results; held where the reference was slower beside the submission in every pair of launches. `controls` are
-    those of earlier evaluations on the same pool."""
+def controlled(session: Session, results: Sequence[CaseResult], controls: Controls | None = None) -> list[CaseResult]:
+    """The results; held where the reference was slower beside the submission in all pairs. `controls`: the pool's."""
     benchmarks = [(at, one.outcome) for at, one in enumerate(results) if one.case.kind == "benchmark"]
     measured = [(at, outcome) for at, outcome in benchmarks if isinstance(outcome, Measured)]
     if not measured or len(measured) < len(benchmarks):
@@ -79,11 +72,11 @@ def controlled(
     logs: list[float] = []
     for number in range(PAIRS):
         try:
-            beside = one_more(plan, session, progress, cases) if number else beside
+            beside = one_more(session, cases) if number else beside
         except LaunchFailed as failed:
             return with_outcome(results, places[failed.number], failed.outcome)
         try:
-            alone = one_more(plan, session, progress, cases, is_control=True)
+            alone = one_more(session, cases, is_control=True)
         except LaunchFailed:
             return list(results)  # the reference fails beside itself: nothing is known of the submission
         if controls is not None:

@@ -30,12 +30,7 @@ class Eta:
     once: int = 0
 
     def left_s(
-        self,
-        phase: str,
-        index: int,
-        phase_s: float,
-        case_s: float,
-        took_s: Mapping[str, Sequence[float]],
+        self, phase: str, index: int, phase_s: float, case_s: float, took_s: Mapping[str, Sequence[float]]
     ) -> float | None:
         """About how many seconds are left; None if the running case has taken so long that the estimate is worthless.
 

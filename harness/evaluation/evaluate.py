@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import get_args
 
+from harness.core.decode import part
 from harness.core.records import (
     Case,
     CaseResult,
@@ -43,25 +44,26 @@ def evaluate(
         except SubmissionFailed as failed:
             results = [CaseResult(case=cases[0], outcome=failed.outcome)]
         else:
-            results = list(_results(plan, session, progress))
-        if plan.launches > 1:
-            results = launched(plan, session, progress, results)
-        if plan.has_controls:
-            results = controlled(plan, session, progress, results, controls)
+            results = list(_results(session))
+        is_right = not any(isinstance(one.outcome, get_args(Failure)) for one in results)
+        if is_right and plan.launches > 1:
+            results = launched(session, results)
+        if is_right and plan.has_controls:
+            results = controlled(session, results, controls)
     results = [replace(result, logs=session.logs_of(result.case)) for result in results]
     results += [CaseResult(case=case, outcome=NotRun()) for case in cases[len(results) :]]
     results = [replace(result, bound=session.bound(result.case)) for result in results]  # by what is known in the end
     return figured(_report(plan, started, tuple(results), session))
 
 
-def _results(plan: Plan, session: Session, progress: Progress) -> Iterator[CaseResult]:
+def _results(session: Session) -> Iterator[CaseResult]:
     """Phase after phase until a case fails. Every case of a phase is checked; none is measured once one has failed,
     since nothing is ranked then, unless its cases are independent."""
     failed = False
-    for phase in plan.phases:
+    for phase in session.plan.phases:
         with session.phase(phase):
             for index, case in enumerate(phase.cases):
-                progress.case(case.label, index, len(phase.cases))
+                session.progress.case(case.label, index, len(phase.cases))
                 found, verdicts = _found(session, phase.then if phase.independent or not failed else "check", case)
                 if index + 1 == len(phase.cases) and not _is_over(found):
                     try:
@@ -103,25 +105,19 @@ def new_run_id(started: datetime) -> str:
 
 
 def _report(plan: Plan, started: datetime, results: tuple[CaseResult, ...], session: Session) -> EvalReport:
-    report = EvalReport(
+    report = part(
+        plan,
+        EvalReport,
         run_id=new_run_id(started),
         started_at=started.isoformat(timespec="seconds"),
         problem=plan.problem.name,
-        submission=plan.submission,
-        author=plan.author,
-        device=plan.device,
-        world_size=plan.world_size,
         suite=plan.suite_name,
-        mode=plan.mode,
-        ranking_by=plan.ranking_by,
         results=results,
         empty_call_samples_us={},
         peaks=None,
         environment=None,
         phases_s={},
         secret_seed=plan.secret,
-        checker=plan.checker,
-        confined=plan.confined,
         data=plan.data_sha256,
     )
     report = session.completed(report)

@@ -9,10 +9,10 @@ from dataclasses import replace
 from itertools import chain
 
 from harness.core.records import Case, CaseResult, Failure, Measured, NotRun, Outcome
-from harness.kinds.kind import Plan, Progress, Session, SubmissionFailed
+from harness.kinds.kind import Session, SubmissionFailed
 
 
-def launched(plan: Plan, session: Session, progress: Progress, results: Sequence[CaseResult]) -> list[CaseResult]:
+def launched(session: Session, results: Sequence[CaseResult]) -> list[CaseResult]:
     """The results with the samples of further launches, where all of the first were right. What fails in a later launch
     is the case's outcome, and the end."""
     found = list(results)
@@ -20,9 +20,9 @@ def launched(plan: Plan, session: Session, progress: Progress, results: Sequence
     launches = [[one for at in places if isinstance(one := found[at].outcome, Measured)]]
     if not places or len(launches[0]) < len(places):
         return found
-    for _ in range(1, plan.launches):
+    for _ in range(1, session.plan.launches):
         try:
-            launches.append(one_more(plan, session, progress, [found[at].case for at in places]))
+            launches.append(one_more(session, [found[at].case for at in places]))
         except LaunchFailed as failed:
             return with_outcome(found, places[failed.number], failed.outcome)
     for at, measured in zip(places, zip(*launches, strict=True), strict=True):
@@ -38,17 +38,15 @@ class LaunchFailed(SubmissionFailed):
         self.number = number
 
 
-def one_more(
-    plan: Plan, session: Session, progress: Progress, cases: Sequence[Case], is_control: bool = False
-) -> list[Measured]:
+def one_more(session: Session, cases: Sequence[Case], is_control: bool = False) -> list[Measured]:
     """These cases in another launch. Raises LaunchFailed at the first that fails."""
     measured: list[Measured] = []
     try:
         session.again(is_control)
-        [phase] = [phase for phase in plan.phases if phase.then == "measure"]
+        [phase] = [phase for phase in session.plan.phases if phase.then == "measure"]
         with session.phase(phase):
             for number, case in enumerate(cases):
-                progress.case(case.label, number, len(cases))
+                session.progress.case(case.label, number, len(cases))
                 measured.append(session.measure_again(case))
     except SubmissionFailed as failed:
         raise LaunchFailed(len(measured), failed.outcome) from None
@@ -56,7 +54,6 @@ def one_more(
 
 
 def with_outcome(results: Sequence[CaseResult], at: int, outcome: Outcome) -> list[CaseResult]:
-    """The results with that outcome in one's place."""
     return [*results[:at], replace(results[at], outcome=outcome), *results[at + 1 :]]
 
 

@@ -30,8 +30,7 @@ def leading(board: Board, setting: Setting, gpus: tuple[str, ...] | None = None)
 
 
 def class_here(device: str, ranks: int, gpus: tuple[str, ...] | None = None) -> str:
-    """The machine class of an evaluation of so many ranks on this machine; `gpus` are the names of its GPUs (None: ask
-    the driver)."""
+    """The machine class of so many ranks on this machine; `gpus` are its GPUs' names (None: ask the driver)."""
     model = ""
     if device != "cpu":
         model = next(iter(gpu_names() if gpus is None else gpus), "a GPU that the driver does not name")

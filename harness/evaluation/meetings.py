@@ -20,9 +20,8 @@ Shown = Callable[[int, int, int], AbstractContextManager[Progress]]
 def launches(
     meeting: Contenders, number: int, one: int, other: int, count: int, progress: Progress
 ) -> tuple[float, ...]:
-    """The logs of at most `count` launches of two of them, from round `number` on; in odd rounds the first is measured
-    as the candidate, in even ones the second. What either returns is judged in every call. Raises Dropped for one that
-    fails."""
+    """The logs of at most `count` launches of two of them, from round `number` on; in odd rounds the first is the
+    candidate, in even ones the second. Either's outputs are judged. Raises Dropped for one that fails."""
     candidate, opponent = (one, other) if number % 2 else (other, one)
     order = Order(
         setting=replace(meeting.setting, launches=count),

@@ -17,8 +17,7 @@ from harness.kinds.registry import plan_of
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """An evaluation and what became of it: its place where it was recorded as an entry, on which board, and why it
-    could not be recorded where that is so."""
+    """An evaluation and what became of it: its place, if it was recorded as an entry, or why it was not recorded."""
 
     report: EvalReport
     standing: Board | None
@@ -39,9 +38,8 @@ def evaluated(
     traces: Path | None = None,
     by: By = "speedup",
 ) -> Ran:
-    """Evaluates and, if asked to, records. Whether it could be recorded is known before anything runs; what goes wrong
-    with it afterwards does not take away what was measured. Its place is `by` speedup or score. Raises HarnessError
-    where nothing could be measured."""
+    """Evaluates and, if asked to, records, which is known to be possible before anything runs; what then goes wrong
+    takes no measurement away. Its place is `by` speedup or score. Raises HarnessError if nothing could be measured."""
     earlier = leaderboard.load(checkout.leaderboard) if record else None
     version = judgements.problem_version(setting.problem, setting.suite, setting.device) if record else None
     if record:

@@ -61,12 +61,7 @@ Row = Rejudged | Left
 
 # ---- again -----------------------------------------------------------------------------------------------------------
 def rejudged(
-    one: Judged,
-    setting: Setting,
-    rerun: bool,
-    checkout: Checkout,
-    progress: Progress,
-    noise: LaunchNoise | None = None,
+    one: Judged, setting: Setting, rerun: bool, checkout: Checkout, progress: Progress, noise: LaunchNoise | None = None
 ) -> Row:
     """Judges the entry again: from its report where that suffices, else, or with `rerun`, by running it again. `noise`
     is what launches differ by; the usual where it is None."""
@@ -152,8 +147,7 @@ def _change(one: Judged, version: str) -> str:
 
 def _bound(result: CaseResult, report: EvalReport, problem: Problem) -> Bound | None:
     """The case's bound by today's cost and hardware table; a machine that the table does not know keeps the peaks that
-    were measured on it. None where the problem has no cost, or the report no peaks. The bound of what is no time is the
-    report's."""
+    were measured on it. None without a cost, or peaks in the report. The bound of what is no time is the report's."""
     peaks = (hardware.match(report.device_model) if report.device != "cpu" else None) or report.peaks
     is_time = not isinstance(result.outcome, Measured) or result.outcome.against_bound.metric.unit == "us"
     if problem.cost_of is None or not is_time:
@@ -164,8 +158,7 @@ def _bound(result: CaseResult, report: EvalReport, problem: Problem) -> Bound | 
 
 
 def applied(found: Board, changes: Sequence[Rejudged]) -> Board:
-    """The board with all changes. Raises HarnessError, and so changes nothing, where one of the entries was changed
-    meanwhile."""
+    """The board with all changes. Raises HarnessError, and changes nothing, if an entry was changed meanwhile."""
     for row in changes:
         found = judgements.replaced(found, row.old, row.new, row.why)
     return found

@@ -1,4 +1,4 @@
-"""What no kernel can beat, shape by shape, on a GPU of the hardware table or on this machine.
+"""What no kernel can beat: shape by shape, on a GPU of the hardware table or on this machine, and over a board.
 
 For each shape there are the three times of hardware.bound, which of them binds, and beside them the limit that the
 problem's shape file has as published. Where that is well above our limit for the GPU that it was published for, it is
@@ -10,22 +10,25 @@ from dataclasses import dataclass
 
 import yaml
 
-from harness.core.errors import UsageError
+from harness.board.entries import Entry, Group
+from harness.core.decode import part
+from harness.core.errors import HarnessError, UsageError
 from harness.core.machine_records import Peaks
 from harness.core.records import Case, Params
 from harness.core.stats import geomean
+from harness.judging.scoring import SCORINGS
 from harness.machine import hardware
 from harness.machine.gpus import gpu_names
 from harness.problems.problem import OFFICIAL, Problem, Suite
 
+DEFAULT_RANKING = "geom"  # of a problem that is not there any more; GPU MODE's default too
 NO_BOUND = 1.05  # published / bound above this: not a rounding of the bound
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """One benchmark shape. `flop_per_byte` is the arithmetic intensity over memory traffic (None without any).
-    `published_ratio` is the published value over our bound for the machine that it was published for (None where none
-    was published)."""
+    `published_ratio` is the published value, if any, over our bound for the machine that it was published for."""
 
     params: Params
     flops: float
@@ -83,14 +86,13 @@ def _shape(problem: Problem, case: Case, peaks: Peaks) -> Shape:
     limit = hardware.limit(cost, peaks)
     if limit is None:
         raise UsageError(f"{problem.name}: {case.label}: nothing that cost() counts has a rate here; name --hardware")
-    ratio = None
+    ratio = 0.0
     if case.published_us is not None and problem.published is not None:
         ratio = case.published_us / hardware.bound(cost, hardware.peaks(problem.published.gpu))[0]
-    return Shape(
+    return part(
+        cost,
+        Shape,
         params=case.params,
-        flops=cost.flops,
-        hbm_bytes=cost.hbm_bytes,
-        link_bytes=cost.link_bytes,
         flops_us=times_us["flops"],
         hbm_us=times_us["hbm"],
         link_us=times_us["link"],
@@ -98,15 +100,9 @@ def _shape(problem: Problem, case: Case, peaks: Peaks) -> Shape:
         bound_by=limit.by,
         flop_per_byte=cost.flops / cost.hbm_bytes if cost.hbm_bytes else None,
         published_us=case.published_us,
-        published_ratio=ratio,
-        note=_note(ratio),
+        published_ratio=ratio or None,
+        note=f"not a limit: {ratio:.2f} times ours, so a fraction of it can pass 1" if ratio > NO_BOUND else "",
     )
-
-
-def _note(ratio: float | None) -> str:
-    if ratio is None:
-        return ""
-    return f"not a limit: {ratio:.2f} times ours, so a fraction of it can pass 1" if ratio > NO_BOUND else ""
 
 
 def peaks_of(name: str | None, measured: Peaks | None = None, names: Sequence[str] | None = None) -> tuple[str, Peaks]:
@@ -131,3 +127,34 @@ def peaks_of(name: str | None, measured: Peaks | None = None, names: Sequence[st
             f"them once; or choose a GPU with --hardware (known: {', '.join(table)})"
         )
     return known, peaks
+
+
+def board_limit(
+    entries: Sequence[Entry], limits_us: Sequence[Sequence[float | None]], group: Group, problem: Problem | None
+) -> float | None:
+    """One limit for a board whose scores are times, in seconds: over the bounds of the best entry that has one of every
+    case (`limits_us`, by entry and case); else over the suite's shapes on a GPU that hardware.yaml knows; else, on a
+    CPU, whose only clock a fraction is of, from the best entry's fraction."""
+    if any(one.score.unit != "s" for one in entries):
+        return None
+    over = SCORINGS[problem.ranking_by if problem else DEFAULT_RANKING]
+    for known_us in limits_us:
+        limits_s = [limit / 1e6 for limit in known_us if limit is not None]
+        if limits_s and len(limits_s) == len(known_us):
+            return over.total(limits_s, limits_s)
+    if limits_s := _computed_s(group, problem):
+        return over.total(limits_s, limits_s)
+    return next((one.score.value * one.fraction for one in entries if one.device == "cpu" and one.fraction), None)
+
+
+def _computed_s(group: Group, problem: Problem | None) -> list[float]:
+    """The bounds of a suite's benchmarks on the GPUs of that machine class; none where anything of it is not known."""
+    _, suite, machine_class, world_size = group
+    peaks = hardware.of_class(machine_class, world_size)
+    if problem is None or peaks is None:
+        return []
+    try:
+        cases = problem.with_world_size(problem.suite(suite), world_size).benchmarks
+        return [hardware.bound(problem.cost(case), peaks)[0] / 1e6 for case in cases]
+    except (HarnessError, TypeError, ValueError):  # another suite, or a problem that says no cost
+        return []

@@ -88,7 +88,6 @@ class RoundsTally:
     looks: int
 
     def plus(self, meetings: Sequence[Meeting]) -> "RoundsTally":
-        """The tally with further complete rounds."""
         count = len(self.logs)
         rounds = self.rounds + len(meetings) // math.comb(count, 2)
         sums = [log * count * self.rounds for log in self.logs]
@@ -164,8 +163,7 @@ def share(look: int) -> float:
 def fit(tally: RoundsTally, usual: LaunchNoise, part: float = 1.0) -> Fit:
     """Log-speeds by complete rounds, two at least; `part` of the 5 % is what the intervals may miss.
 
-    The squared residuals of complete rounds are the squared logs without the squared differences of the log-speeds,
-    once a round (Pythagoras).
+    The squared residuals of rounds are the squared logs less the squared differences of log-speeds, once a round.
     """
     count, rounds = len(tally.logs), tally.rounds
     assert rounds >= 2, "one round does not show what launches differ by"
@@ -277,8 +275,7 @@ class Contenders:
 
 
 def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -> Group:
-    """The problem's group that this machine can run and that has two entries or more. Raises UsageError where there is
-    none, or more than one."""
+    """The problem's one group of several entries that this machine can run. Raises UsageError for none or several."""
     known = [group for group in places.groups(board) if group[0] == problem]
     if not known:
         raise UsageError(f"no entry of {problem} is on the leaderboard: {make_text('eval', problem)} makes the first")
@@ -310,8 +307,7 @@ def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -
 
 
 def check_class(one: Entry, gpus: tuple[str, ...] | None = None) -> None:
-    """Raises UsageError where the entry was measured on other GPUs than this machine's; `gpus` are their names (None:
-    ask the driver)."""
+    """Raises UsageError if the entry is of other GPUs than this machine's, named `gpus` (None: ask the driver)."""
     if (here := class_here(one.device, one.world_size, gpus)) != one.machine_class:
         there = f"{one.run_id} was measured on {one.machine_class} (--device {one.device}, {one.world_size} ranks)"
         raise UsageError(f"{there}; this machine is {here}, and figures of two machines do not compare: run it there")
@@ -320,8 +316,7 @@ def check_class(one: Entry, gpus: tuple[str, ...] | None = None) -> None:
 def contenders(
     board: Board, group: Group, top: int, problem: str | None, seconds: float | None, checkout: Checkout
 ) -> Contenders:
-    """The leading `top` entries of the group that can be run: a source each, judged under today's problem. Raises
-    UsageError where fewer than two are left."""
+    """The leading `top` entries that can be run: a source each, under today's problem. UsageError for less than two."""
     entries: list[Entry] = []
     sources: list[Submission] = []
     left_out = []

@@ -16,9 +16,7 @@ says by how much. A score that is relative to others' results says nothing of th
 ratios to the reference (llama's) have to reproduce by the same rule, since they rank and have further factors than the
 speedup. Of a solver, the speedup is the ratio of costs; its launches differ by their seeds too.
 
-How often it errs (200,000 simulated entries, N = 5): of honest ones whose launches spread by 2, 5, 10 % it holds 0.6,
-2.1, 2.2 %; of entries that claim 30 % too much 100, 92, 41 %; twice too much 100, 100, 99 %. These are rates of one
-decision; points are a second one.
+docs/statistics.md says how often the rule errs.
 
 A launch that does not pass, or is held by a check itself, holds the entry at once. One exception: some checks (those of
 BY_CHANCE) hold an honest launch now and then on a busy machine. They compare times, or tell of a broken judge, which
@@ -174,8 +172,7 @@ def _less(excess: float) -> str:
 
 
 def _drift(claim: EntryClaim, score: Mean, excess: float) -> str:
-    """What the score says beside, where it is a time: by how much the machine itself, as the reference shows it, was
-    another."""
+    """What a score that is a time says too: by how much the machine, as the reference shows it, was another."""
     if claim.score.unit != "s":
         return ""
     drift = math.log(score.value / claim.score.value) - excess
@@ -254,8 +251,7 @@ class Ready:
 
 
 def prepared(one: Judged, problem: str | None, seconds: float | None, confined: bool, checkout: Checkout) -> Ready:
-    """What the entry's launches need. Raises UsageError where this machine or checkout cannot run them, SourceError
-    where the source is not kept."""
+    """What the entry's launches need. Raises UsageError if they cannot run here, SourceError without the source."""
     check_machine(one)
     setting = replace(setting_for(one, problem, seconds, checkout), confined=confined)
     version = judgements.problem_version(setting.problem, setting.suite, setting.device)
@@ -293,8 +289,7 @@ def claim_of(one: Judged) -> EntryClaim | None:
 
 
 def decision_of(one: Judged, reports: Sequence[EvalReport], count: int) -> Decision:
-    """What the launches say: one that did not pass decides, if chance does not explain it, else the rule over those
-    that did."""
+    """What the launches say: one that did not pass, unless chance explains it, else the rule over those that did."""
     if (number := deciding(reports)) is not None:
         return not_passed(_failed(reports[number - 1]), number, count)
     figures = [report.figures for report in reports if report.figures is not None]

@@ -96,8 +96,7 @@ class CudaConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Validation(Limited):
-    """A program that validates ranked entries by an application of the kernel: its contract's version, and its file
-    relative to task.yml."""
+    """A program that validates ranked entries by an application, relative to task.yml."""
 
     version: Annotated[str | int, Limit(bool, "expected a version, found {!r}")]
     script: str
@@ -231,8 +230,7 @@ class TaskProblem(Problem):
 
 
 class AnyParams:
-    """The parameters of a case, whatever they are. generate_input decides whether a case can be split over more ranks
-    or fewer."""
+    """The parameters of a case, whatever they are; generate_input says which rank counts it takes."""
 
     def __init__(self, **params: Param) -> None: ...
 

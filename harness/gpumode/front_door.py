@@ -209,8 +209,7 @@ def _meant(gpu: str, known: Iterable[str]) -> str | None:
 
 # ---- a file that passes ----------------------------------------------------------------------------------------------
 def rewritten(source: str, problem: Problem) -> tuple[str, tuple[str, ...]]:
-    """The program as a file that GPU MODE takes, as far as that is possible, and the list of changes. Python that
-    cannot be read stays as it is."""
+    """The program as GPU MODE takes it, as far as possible, and the changes."""
     try:
         tree = ast.parse(source)
     except UNREADABLE:

@@ -76,8 +76,7 @@ def combined_seed(seed: int, secret: int) -> int:
 
 # ---- what goes out -----------------------------------------------------------------------------------------------
 def report_pairs(specs: Sequence[str], results: Sequence[CaseResult], passed: bool) -> Pairs:
-    """The results of one run of KernelBot's under its keys; the last is `check`. Every case has its lines, also if the
-    evaluation ended before it."""
+    """One run's results under KernelBot's keys, all cases', with `check` last."""
     pairs = [(f"{key_of(results[0].case.kind)}-count", str(len(specs)))]
     for index, (spec, result) in enumerate(zip(specs, results, strict=True)):
         pairs += case_pairs(index, spec, result)
@@ -85,14 +84,12 @@ def report_pairs(specs: Sequence[str], results: Sequence[CaseResult], passed: bo
 
 
 def case_pairs(index: int, spec: str, result: CaseResult) -> Pairs:
-    """The lines of the case with this number among its kind: its spec, then its outcome. Texts may have several
-    lines."""
+    """The lines of the case of this number among its kind: its spec, then its outcome."""
     key = f"{key_of(result.case.kind)}.{index}"
     return [(f"{key}.spec", spec), *((f"{key}.{name}", value) for name, value in _outcome_pairs(result))]
 
 
 def check_pair(passed: bool) -> tuple[str, str]:
-    """The line that says whether a run passed."""
     return "check", "pass" if passed else "fail"
 
 
@@ -127,8 +124,7 @@ def stats_ns(times_us: Sequence[float]) -> dict[str, float]:
 
 
 def case_values(case: Case) -> dict[str, Param]:
-    """A case under the keys of task.yml. The number of ranks is said only where there are several, as KernelBot's
-    problems of one GPU do not know it."""
+    """A case under the keys of task.yml, with the number of ranks only if several."""
     ranks: dict[str, Param] = {"world_size": case.world_size} if case.world_size > 1 else {}
     return {**ranks, **case.params, "seed": case.seed}
 
@@ -219,8 +215,7 @@ def error_text(result: CaseResult) -> str:
 
 
 def profile_table(profile: Profile) -> str:
-    """One line for each rank's call, and what took the most time in the slowest; or the text of a folder's own
-    evaluator."""
+    """A line for each rank's call, and what took most of the slowest; or an evaluator's own text."""
     if not profile.ranks:
         return clean(profile.text)
     slowest = max(profile.ranks, key=lambda rank: rank.call_us)
@@ -294,7 +289,6 @@ def parse(data: bytes) -> dict[str, str]:
 
 
 def profile_text(report: str) -> str:
-    """A profile's table, decoded from its line."""
     try:
         return cut(base64.b64decode(report, b"+*", validate=True).decode(errors="replace"))
     except ValueError:

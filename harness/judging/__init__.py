@@ -1,2 +1,1 @@
-"""Pure rules over what was measured: right or wrong, passed or failed, scores, warnings. Starts no process and reads
-no file."""
+"""Pure rules over what was measured: verdicts, figures, scores, warnings. Starts no process and reads no file."""

@@ -80,13 +80,11 @@ def strict_declared(kind: str, device: str, wanted_device: str, note: str) -> Ve
     `note` says why its bytes could not be handed over, if they could not.
     """
     if kind != "torch.Tensor":
-        return Verdict(passed=False, message=f"custom_kernel returned {kind}; it must return a plain torch.Tensor")
+        return failed(f"custom_kernel returned {kind}; it must return a plain torch.Tensor")
     if device != wanted_device:
-        return Verdict(
-            passed=False, message=f"the result is on {device or 'no device'}; expected it on {wanted_device}"
-        )
+        return failed(f"the result is on {device or 'no device'}; expected it on {wanted_device}")
     if note:
-        return Verdict(passed=False, message=f"the result cannot be judged: {note}")
+        return failed(f"the result cannot be judged: {note}")
     return Verdict(passed=True)
 
 
@@ -97,9 +95,9 @@ def strict(output: Tensor, expected: Expected) -> Verdict:
     Takes seven passes over the output, some rows at a time, and waits for the device once.
     """
     if output.dtype != expected.dtype:
-        return _failed(f"the dtype is {_name(output.dtype)}; expected {_name(expected.dtype)}")
+        return failed(f"the dtype is {_name(output.dtype)}; expected {_name(expected.dtype)}")
     if output.shape != expected.value.shape:
-        return _failed(f"the shape is {_sizes(output)}; expected {_sizes(expected.value)}")
+        return failed(f"the shape is {_sizes(output)}; expected {_sizes(expected.value)}")
     if output.numel() == 0:
         return Verdict(passed=True)
     groups = _groups(output, expected)
@@ -111,7 +109,7 @@ def strict(output: Tensor, expected: Expected) -> Verdict:
     if bool(infinite.any()) and torch.equal(output[infinite].to(expected.value.dtype), expected.value[infinite]):
         finite = replace(expected, value=expected.value.masked_fill(infinite, 0))
         return strict(output.masked_fill(infinite, 0), finite)
-    return _failed(_not_finite(output, expected) or _too_far(output, expected, groups))
+    return failed(_not_finite(output, expected) or _too_far(output, expected, groups))
 
 
 def margin(output: Tensor, expected: Expected) -> float:
@@ -246,7 +244,7 @@ def _span(what: str, start: int, stop: int) -> str:
     return f"{what} {start}" if stop - start == 1 else f"{what}s {start} to {stop - 1}"
 
 
-def _failed(message: str) -> Verdict:
+def failed(message: str) -> Verdict:
     return Verdict(passed=False, message=message)
 
 

@@ -122,8 +122,7 @@ def means(results: Sequence[CaseResult]) -> Means | None:
 
 
 def case_figures(measured: Measured, bound: Bound | None, usual: LaunchNoise | None = None) -> CaseFigures:
-    """What one case comes to. Ratio and spread are of the series that ranks, the fraction of the one that the bound
-    is of."""
+    """What one case comes to: ratio and spread of the series that ranks, the fraction of that which is bounded."""
     ranked, bounded = measured.ranked, measured.against_bound
     value = median(ranked.own) if ranked.own else ranked.summary.mean if ranked.summary else 0.0
     return CaseFigures(
@@ -167,8 +166,7 @@ def _whole(cases: Sequence[tuple[CaseResult, Measured]], ranking_by: str, usual:
 
 
 def _drawn(results: Sequence[CaseResult]) -> tuple[float, float] | tuple[None, None]:
-    """The geometric mean ratio of drawn cases, and of the benchmarks near which they were drawn; None where there are
-    none, or one has no ratio."""
+    """The geometric mean ratios of drawn cases and of the benchmarks near them; None without any, or one's ratio."""
     benchmarks = [one for one in results if one.case.kind == "benchmark"]
     drawn = [one for one in results if one.case.near is not None and one.case.near < len(benchmarks)]
     both = [*drawn, *(benchmarks[one.case.near or 0] for one in drawn)]

@@ -81,8 +81,7 @@ class ScoredResult:
 
 # ---- a log -----------------------------------------------------------------------------------------------------------
 def run_of(events: Sequence[LogEvent], file: str) -> LoggedRun:
-    """The run that a log has. Raises BadFileError for a log that has none, or more than one, or that contradicts
-    itself."""
+    """The run that a log has. Raises BadFileError for a log with none or several, or that contradicts itself."""
     start, stop = _only(events, "run_start", file), _only(events, "run_stop", file)
     if stop.time_ms <= start.time_ms:
         raise BadFileError(
@@ -93,6 +92,7 @@ def run_of(events: Sequence[LogEvent], file: str) -> LoggedRun:
         raise BadFileError(f"{file}: run_stop has the status {status!r}; expected one of {', '.join(ENDS)}")
     last = [event for event in events if event.key in ("eval_accuracy", "eval_error") and event.time_ms <= stop.time_ms]
     counts: Mapping[str, Any] = last[-1].metadata if last else {}
+    seeds = (event.value for event in events if event.key == "seed")
     return LoggedRun(
         file=file,
         seconds=(stop.time_ms - start.time_ms) / 1000,
@@ -100,7 +100,7 @@ def run_of(events: Sequence[LogEvent], file: str) -> LoggedRun:
         samples=_number(counts.get("samples_count", stop.metadata.get("samples_count"))),
         epoch=_number(counts.get("epoch_num", stop.metadata.get("epoch_num"))),
         quality=_number(last[-1].value) if last else None,
-        seed=next((event.value for event in events if event.key == "seed" and _is_seed(event.value)), None),
+        seed=next((one for one in seeds if type(one) is int and abs(one) < MOST), None),
         **{field: _stated(events, key, (int, float) if field == "batch" else str, file) for field, key in SAME.items()},
     )
 
@@ -123,10 +123,6 @@ def _stated(events: Sequence[LogEvent], key: str, kind: type | tuple[type, ...],
     if len(set(values)) > 1:
         raise BadFileError(f"{file}: the key {key} stands there with several values: {', '.join(map(str, values))}")
     return values[0] if values else None
-
-
-def _is_seed(value: object) -> bool:
-    return type(value) is int and abs(value) < MOST
 
 
 def _number(value: object) -> float | None:

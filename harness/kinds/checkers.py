@@ -13,8 +13,7 @@ class Checker:
     path of its folder, `longest` how many times its limit a phase may take: if it is more than 1, the time in which
     inputs are made and outputs judged does not count towards the limit. `trusted` is the program of the ranks that
     judge, as `module:class`, where ranks do; `unit` that of the metric which ranks what they judge. `after_wrong` is
-    what to try once a test has shown that an output is wrong. `published` is what the published tolerance is called.
-    `tally` puts verdicts into words."""
+    what to try once a test has shown that an output is wrong. `published` is the published tolerance's name."""
 
     name: str
     trusted: str = ""

@@ -22,8 +22,7 @@ REASON_CHARS = 300
 
 @dataclass(frozen=True, kw_only=True)
 class GpuCode:
-    """Code that only a GPU runs. Exceptions from these functions of that file, or from any where none is named, say
-    that there is no GPU."""
+    """Code that only a GPU runs. Exceptions from these functions of the file (none: any) say that there is no GPU."""
 
     name: str
     file: str
@@ -44,8 +43,7 @@ CUDA = GpuCode(
 
 
 def refuse_gpu_only(submission: Submission, text: str, message: str) -> None:
-    """Raises UsageError where the submission failed on CPU cores because it has code that only a GPU runs. `text` has
-    the tracebacks, `message` is the exception."""
+    """Raises UsageError if the submission failed on CPU cores, with these tracebacks (`text`), for a GPU's code."""
     last = [frames[-1] for block in text.split(START)[1:] if (frames := FRAME.findall(block))]
     for part in _parts(submission):
         if any(file.endswith(part.file) and (not part.functions or name in part.functions) for file, name in last):

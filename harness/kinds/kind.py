@@ -30,7 +30,6 @@ from harness.core.records import (
 )
 from harness.machine import host
 from harness.machine.gpus import gpu_names
-from harness.problems import shape_file
 from harness.problems.problem import Problem, Suite
 from harness.problems.submission import read_submission
 
@@ -51,8 +50,7 @@ class OwnData:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Problem, suite, device, number of ranks and options of an evaluation. `suite` has the world size that will
-    run."""
+    """Problem, suite, device, ranks and options of an evaluation. `suite` has the world size that will run."""
 
     problem: Problem
     suite: Suite
@@ -71,7 +69,7 @@ class Setting:
     launches: int = 1  # of a ranked evaluation
     fresh_caches: bool = False  # nothing that earlier evaluations compiled is seen: no file can know that it ran before
     import_s: float | None = None  # for ranks to import a submission, where that is less than usual
-    idle_s: float | None = None  # after which a submission that does nothing at all is given up, on CPU cores
+    idle_s: float | None = None  # after which a submission whose processes only sleep is given up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +87,7 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """A submission to be evaluated in a mode, on a setting. With an `opponent` it is measured against that one in place
-    of the reference."""
+    """A submission to be evaluated in a mode, on a setting, against the reference or an `opponent` in its place."""
 
     setting: Setting
     submission: Submission
@@ -156,8 +153,7 @@ class OpponentFailed(HarnessError):
 
 
 class SubmissionFailed(Exception):
-    """The submission failed in a case, with these verdicts where outputs were judged. NotRun: an earlier failure of the
-    phase kept the session from running the case."""
+    """The submission failed in a case, with these verdicts of its outputs. NotRun: after a failure of the phase."""
 
     def __init__(self, outcome: Failure | NotRun, verdicts: Verdicts | None = None) -> None:
         super().__init__(outcome)
@@ -173,7 +169,28 @@ class Session:
         self.plan, self.progress = plan, progress
         self.phases_s: dict[str, float] = {}
         self.logs: dict[str, str] = {}
+        self.notes: list[Warning] = []
+        self.lacking: tuple[str, ...] = ()  # what this kernel does not give to confine the submission with
+        self.peak_memory_bytes: dict[str, int] = {}  # of a process on each side
+        self.device_model = ""  # what the device calls itself, where a process has told
         self.deadline = 0.0
+
+    @contextlib.contextmanager
+    def spending(self, name: str) -> Iterator[None]:
+        """The seconds within are the report's, under that name."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.count_s(name, time.monotonic() - began)
+
+    def count_s(self, name: str, seconds: float) -> None:
+        """These seconds are the report's, under that name."""
+        self.phases_s[name] = self.phases_s.get(name, 0.0) + seconds
+
+    def note(self, case: Case, text: str) -> None:
+        """What the reader of the report should know of the case."""
+        self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -187,12 +204,9 @@ class Session:
     def phase(self, phase: Phase) -> Iterator[None]:
         """Opens a phase, starts its deadline and counts its seconds."""
         self.progress.phase(phase.name)
-        began = time.monotonic()
-        self.deadline = began + phase.limit_s
-        try:
+        self.deadline = time.monotonic() + phase.limit_s
+        with self.spending(phase.name):
             yield
-        finally:
-            self.phases_s[phase.name] = time.monotonic() - began
 
     def check(self, case: Case) -> Verdicts | None:
         """Is the submission right in this case? Returns the verdicts where outputs were judged."""
@@ -210,8 +224,7 @@ class Session:
         """Ends a phase whose cases are done, while its deadline still holds."""
 
     def again(self, is_control: bool = False) -> None:
-        """Another launch: fresh processes, up to where benchmarks can be measured. `is_control`: the reference takes
-        the submission's place."""
+        """Another launch: fresh processes that can measure. `is_control`: with the reference as the submission."""
         raise AssertionError("the plan has one launch")
 
     def measure_again(self, case: Case) -> Measured:
@@ -227,12 +240,18 @@ class Session:
         return ()
 
     def completed(self, report: EvalReport) -> EvalReport:
-        """The report with what it needs beside the cases, once the session is closed: seconds of phases, this machine,
-        logs, and the session's own warnings."""
+        """The report with what it needs beside the cases, once the session is closed: seconds, machine, logs, notes."""
         plan = self.plan
-        model = (gpu_names() or ("",))[0] if plan.device != "cpu" else ""
-        environment = host.environment(model, plan.world_size)
-        return replace(report, phases_s=self.phases_s, environment=environment, device_model=model, logs=self.logs)
+        model = self.device_model or ((gpu_names() or ("",))[0] if plan.device != "cpu" else "")
+        return replace(
+            report,
+            phases_s=self.phases_s,
+            environment=host.environment(model, plan.world_size, plan.nodes),
+            device_model=model,
+            logs=self.logs,
+            peak_memory_bytes=self.peak_memory_bytes,
+            warnings=(*(Warning(code="sandbox", values={"text": text}) for text in self.lacking), *self.notes),
+        )
 
 
 class SessionPool(Protocol):
@@ -254,17 +273,15 @@ class Kind:
     is_pooled = False
 
     def claims(self, place: Path) -> bool:
-        """Whether a folder holds a problem of this kind. By default none does: kind `op` reads folders of a checkout,
-        and the shape file names the kind."""
+        """Whether a folder holds a problem of this kind. By default none does: a shape file names the kind."""
         return False
 
     def read(self, place: Path, checkout: Checkout) -> Problem:
-        """The problem in that folder, for use in that checkout. Raises BadFileError, with the place of the mistake."""
-        return shape_file.find(place.name, checkout)
+        """The claimed problem, for use in that checkout. Raises BadFileError, with the place of the mistake."""
+        raise NotImplementedError
 
     def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """The submission at that path, or the problem's default one. Raises UsageError where there is none,
-        BadSubmissionError for what cannot be one."""
+        """The submission at that path, or the default one. Raises UsageError without one, BadSubmissionError if bad."""
         return read_submission(path or problem.default_submission(), checkout.root, problem.lang)
 
     def plan(self, order: Order) -> Plan:

@@ -1,5 +1,4 @@
-"""What the plans of most kinds have in common: what was asked for, the phases of each mode, and what is said of an
-evaluation before it runs."""
+"""What the plans of most kinds have in common: what was asked for, each mode's phases, and notes before the run."""
 
 import contextlib
 from dataclasses import replace
@@ -22,7 +21,6 @@ PHASES: dict[Mode, tuple[Literal["test", "benchmark", "profile"], ...]] = {
 
 
 def phases(suite: Suite, mode: Mode) -> tuple[Phase, ...]:
-    """The phases of a mode, on the cases of a suite."""
     profiled = tuple(replace(case, kind="profile") for case in suite.benchmarks)
     limit_s = suite.ranked_timeout_s if mode == "leaderboard" else suite.benchmark_timeout_s
     known = {

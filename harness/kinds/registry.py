@@ -76,7 +76,6 @@ def find(name: str, checkout: Checkout) -> Problem:
 
 
 def is_problem(path: Path) -> bool:
-    """Whether that file or folder is a problem of some kind."""
     return _claiming(path) is not None
 
 
@@ -100,8 +99,7 @@ def _recalled(name: str, checkout: Checkout) -> Problem | None:
 
 
 def named(name: str, checkout: Checkout, folder: Problem | None = None) -> Problem:
-    """The checkout's problem of that name, or of that name at GPU MODE; or else `folder`, or else the folder of that
-    name, see `find`. Raises what `find` does."""
+    """The checkout's problem of that name, here or at GPU MODE, else `folder`, else as `find` has it, which raises."""
     try:
         return checked(find_named(name, checkout))
     except UsageError:
@@ -156,8 +154,7 @@ def kind_of(setting: Setting) -> Kind:
 
 
 def pool_of(setting: Setting) -> contextlib.AbstractContextManager[SessionPool]:
-    """The pool for many evaluations in that setting: the kind itself where nothing is kept between them. Raises what
-    `kind_of` does."""
+    """The pool for many evaluations in that setting; the kind itself if it keeps nothing. Raises as `kind_of`."""
     kind = kind_of(setting)
     return OpPool() if kind.is_pooled else contextlib.nullcontext(kind)
 
@@ -179,8 +176,7 @@ def find_name(text: str, recorded: Collection[str], checkout: Checkout) -> str:
 
 
 def set_members(name: str) -> list[Path] | None:
-    """The problems of the set at that path; None where it is one problem, or a problem's name. Raises UsageError for a
-    folder without any."""
+    """The problems of the set at that path; None for one problem, or its name. UsageError for a folder without any."""
     path = Path(name).expanduser()
     return problems_below(path) if path.is_dir() and not is_problem(path) else None
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import UsageError
 from harness.core.records import Warning
 from harness.kinds import registry
@@ -75,10 +76,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
     if asked.timeout_s is not None:
         check_seconds("--timeout", asked.timeout_s)
         suite = replace(
-            suite,
-            test_timeout_s=asked.timeout_s,
-            benchmark_timeout_s=asked.timeout_s,
-            ranked_timeout_s=asked.timeout_s,
+            suite, test_timeout_s=asked.timeout_s, benchmark_timeout_s=asked.timeout_s, ranked_timeout_s=asked.timeout_s
         )
     if asked.seconds is not None:
         check_seconds("--seconds", asked.seconds)
@@ -97,12 +95,13 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
     evaluator: Evaluator = asked.evaluator or ("theirs" if problem.only_theirs else "ours")
     if asked.benchmark is not None:
         suite = with_benchmark(suite, asked.benchmark, evaluator)
-    data = own_data(asked, problem)
     if asked.seed is not None and evaluator == "ours":
         raise UsageError(f"--seed {asked.seed}: only --eval theirs takes it; our ranks draw fresh seeds in every run")
     if asked.evaluator is None and problem.only_theirs:
         notes += (Warning(code="only_theirs", values={"why": problem.only_theirs}),)
-    return Setting(
+    return part(
+        asked,
+        Setting,
         problem=problem,
         suite=suite,
         device=device,
@@ -111,11 +110,7 @@ def setting(asked: Asked, checkout: Checkout, problem: Problem | None = None) ->
         is_cpu_asked=asked.device == "cpu",
         evaluator=evaluator,
         evaluator_seed=asked.seed,
-        tool=asked.tool,
-        launch_count=asked.launch_count,
-        confined=asked.confined,
-        data=data,
-        nodes=asked.nodes,
+        data=own_data(asked, problem),
         launches=launches,
         notes=notes,
     )
@@ -139,8 +134,7 @@ def with_benchmark(suite: Suite, number: int, evaluator: Evaluator) -> Suite:
 
 
 def named(asked: Asked, checkout: Checkout) -> tuple[Problem, Path | None, tuple[Warning, ...]]:
-    """The problem that is meant, its file (None: its default), and notes for the report; UsageError where there is no
-    such problem, or a file alone does not name one."""
+    """The problem that is meant, its file (None: its default), and notes for the report; UsageError if it is none."""
     if asked.file is None and asked.problem.endswith(".py") and not registry.is_problem(Path(asked.problem)):
         file = Path(asked.problem)
         problem, notes = _named_by(file, checkout)

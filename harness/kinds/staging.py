@@ -10,7 +10,7 @@ from harness.core.checkout import SHIPPED, Checkout, shown
 from harness.core.files import lock_of, remove, replace_file
 from harness.core.records import Submission
 from harness.core.unseen import unseen
-from harness.kinds.kind import Plan
+from harness.kinds.kind import Session
 from harness.problems.problem import Problem
 from harness.process import compile_cache, sandbox
 from harness.process.child import search_path
@@ -18,9 +18,12 @@ from harness.process.child import search_path
 FAILED_LOG = "failed.log"  # in runs/: what the last evaluation printed that had no report
 
 
-def files_of(problem: Problem, submission: Submission) -> dict[str, bytes]:
-    """A submission's files by their names in a staged folder."""
-    files = problem.staged_submission(submission.source)
+def files_of(problem: Problem, submission: Submission | None) -> dict[str, bytes]:
+    """The problem's files and the submission's, by their names in a staged folder."""
+    files = dict(problem.staged())
+    if submission is None:
+        return files
+    files |= problem.staged_submission(submission.source)
     if submission.modules:
         files["common/__init__.py"] = b""  # without it any installed package `common` would come first
     for module in submission.modules:
@@ -49,19 +52,21 @@ def kept(problem: Problem, printed: str) -> str:
     return f"; its traceback is in {shown(path)}"
 
 
-@contextlib.contextmanager
-def workplace(plan: Plan) -> Iterator[tuple[Path, Path]]:
-    """A new folder, gone when the `with` ends, and the submission's compile cache, in use until then; in that folder
-    if it has to be fresh."""
-    folder = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
-    kept = None if plan.fresh_caches else compile_cache.folder(plan.problem.root, plan.submission.sha256)
-    cache = kept or folder / "cache"
-    cache.mkdir(exist_ok=True)
-    try:
-        with compile_cache.held(cache):
-            yield folder, cache
-    finally:
-        remove(folder)
+class StagedSession(Session):
+    """A session whose processes have a new folder, gone when the `with` ends, and the submission's compile cache, which
+    is in that folder if it has to be fresh."""
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        plan, self.folder = self.plan, Path(tempfile.mkdtemp(prefix="kernel-eval-"))
+        kept = None if plan.fresh_caches else compile_cache.folder(plan.problem.root, plan.submission.sha256)
+        self.cache = kept or self.folder / "cache"
+        self.cache.mkdir(exist_ok=True)
+        try:
+            with compile_cache.held(self.cache):
+                yield
+        finally:
+            remove(self.folder)
 
 
 def environ_of(cache: Path) -> dict[str, str]:

@@ -18,7 +18,6 @@ MILLIDEGREES_FROM = 1_000
 
 @tried
 def read_amd(smi: Any, environ: Mapping[str, str]) -> Gpus:
-    """Every GPU that AMD SMI (`smi`: the module amdsmi) knows."""
     smi.amdsmi_init(smi.AmdSmiInitFlags.INIT_AMD_GPUS)
     try:
         handles = list(smi.amdsmi_get_processor_handles())

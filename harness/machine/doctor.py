@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.core.decode import part
 from harness.core.machine_records import MachineState
 from harness.machine import gpu_findings, hardware, host_findings, readings
 from harness.machine.findings import CheckResult, Status, used_gpus
@@ -63,12 +64,7 @@ def doctor(found: Readings) -> tuple[Finding, ...]:
 
 
 def short(findings: Sequence[Finding]) -> tuple[MachineState, ...]:
-    """The findings that a report keeps: each one that is warn or fail."""
-    return tuple(
-        MachineState(status=one.status, check=one.check, found=one.found)
-        for one in findings
-        if one.status in ("fail", "warn")
-    )
+    return tuple(part(one, MachineState) for one in findings if one.status in ("fail", "warn"))
 
 
 def read(with_smoke: bool | None = None, deadline_s: float = DEADLINE_S, root: Path | None = None) -> Readings:

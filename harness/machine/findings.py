@@ -50,7 +50,6 @@ def of_reading(
 
 
 def used_gpus(found: Gpus | Unread | None) -> list[Gpu]:
-    """The GPUs that torch may use."""
     return [found.gpus[index] for index in found.visible] if isinstance(found, Gpus) else []
 
 

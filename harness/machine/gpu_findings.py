@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from harness.core.words import numbered_text
 from harness.machine.findings import GIB, NO_GPU, ORDER, CheckResult, Status, of_reading, used_gpus, version_numbers
 from harness.machine.readings import NOT_THROTTLING, Clocks, Ecc, Gpu, Gpus, Heat, Pcie, Power, Readings, Unread, Usage
 
@@ -48,7 +49,7 @@ def _each(
     ]
     parts += [("unknown", "", indices, f"cannot be read: {why}") for why, indices in unread.items()]
     parts.sort(key=lambda part: ORDER.index(part[0]))
-    words = (f"{gpu_list(indices)}: {text}" if len(parts) > 1 else text for _, _, indices, text in parts)
+    words = (f"{numbered_text('GPU', indices)}: {text}" if len(parts) > 1 else text for _, _, indices, text in parts)
     return CheckResult(parts[0][0], "; ".join(words), parts[0][1])
 
 
@@ -237,7 +238,7 @@ def check_links(gpus: Gpus, found: Readings) -> CheckResult:
         version = links[0].version
         nvlink = f"{span([one.active for one in links])} NVLinks a GPU" + (f", version {version}" if version else "")
     if down:
-        text = f"{nvlink}; some are down on {gpu_list(down)}"
+        text = f"{nvlink}; some are down on {numbered_text('GPU', down)}"
         return CheckResult("warn", text, "check fabric manager and `nvidia-smi nvlink -s`")
     if isinstance(pairs, Unread):
         return CheckResult("pass", nvlink) if nvlink else CheckResult("unknown", f"cannot be read: {pairs.why}")
@@ -269,18 +270,6 @@ def check_pcie(found: Readings) -> CheckResult:
 def span(values: Sequence[float]) -> str:
     low, high = f"{min(values):.0f}", f"{max(values):.0f}"
     return low if low == high else f"{low} to {high}"
-
-
-def gpu_list(indices: Sequence[int]) -> str:
-    """`GPU 3`, `GPUs 0-2, 5`"""
-    runs: list[list[int]] = []
-    for index in sorted(indices):
-        if runs and runs[-1][-1] == index - 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    words = ", ".join(f"{one[0]}" if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in runs)
-    return f"GPU{'' if len(indices) == 1 else 's'} {words}"
 
 
 def some_of(words: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from harness.core.decode import did_you_mean
+from harness.core.decode import did_you_mean, part
 from harness.core.errors import UsageError
 from harness.core.limits import Limit, Limited, above_0
 from harness.core.machine_records import Peaks, class_of_gpus
@@ -35,12 +35,7 @@ class _Row(Limited):
     date: Named
 
     def peaks(self) -> Peaks:
-        return Peaks(
-            flops_per_s=self.flops_per_s,
-            hbm_bytes_per_s=self.hbm_bytes_per_s,
-            link_bytes_per_s=self.link_bytes_per_s,
-            source=f"{self.source}, {self.date}",
-        )
+        return part(self, Peaks, source=f"{self.source}, {self.date}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,6 @@ ADVICE = {
 
 
 def cpu_model() -> str:
-    """The processor's name, as the kernel reports it."""
     for line in _read("/proc/cpuinfo").splitlines():
         if line.startswith(("model name", "Model")):
             return line.partition(":")[2].strip()
@@ -90,8 +89,7 @@ def available_bytes() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CpuTime:
-    """The time of this process's cores since they started, in ticks: all of it, and the part that a hypervisor gave to
-    other guests."""
+    """The ticks of this process's cores since they started, and those that went to other guests."""
 
     total: int
     stolen: int
@@ -142,8 +140,7 @@ def check_temporary(device: str) -> None:
 
 
 def environment(device_model: str, world_size: int, nodes: int = 1) -> Environment:
-    """The machine and software as every report has them; `device_model` is the GPUs', empty where the CPU is used. Of
-    `nodes` alike this is one."""
+    """This machine and its software, one of `nodes` alike. `device_model` is the GPUs', or empty."""
     total = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal")]
     model = cpu_model()
     one = class_of_gpus(device_model, world_size // nodes) if device_model else f"{cores()} cores of {model}"
@@ -153,8 +150,8 @@ def environment(device_model: str, world_size: int, nodes: int = 1) -> Environme
         cores=cores(),
         memory_bytes=total[0] if total else 0,
         python=platform.python_version(),
-        torch=_version("torch") or "none",
-        triton=_version("triton"),
+        torch=installed("torch") or "none",
+        triton=installed("triton"),
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
         harness=__version__,
         machine=machine_id(),
@@ -169,8 +166,7 @@ class UsableGpus:
     count: int
 
     def has(self, name: str) -> bool:
-        """Whether GPU MODE's name of a kind of GPU (MI300, MI300x8, B200, L4) may be of these: which make it is, is all
-        that is known without a driver."""
+        """Whether GPU MODE's name (MI300, B200x8) may be of these: only the make is known without a driver."""
         return self.device == ("rocm" if name.upper().startswith("MI") else "cuda")
 
     @property
@@ -186,7 +182,7 @@ VISIBLE_DEVICES = {  # the variables that hide GPUs; the first that is set count
 
 def gpus() -> UsableGpus:
     """By the driver's own lists, since torch would take a second to ask, and respecting VISIBLE_DEVICES."""
-    torch = _version("torch") or ""
+    torch = installed("torch") or ""
     nvidia = [Path("/dev", name) for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
     nodes = Path("/sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
     for device, count in (
@@ -223,7 +219,8 @@ def refusal(error: OSError | MemoryError) -> str:
     return f"{what}; {ADVICE.get(error.errno or 0, 'check its rights, and what else runs here')}"
 
 
-def _version(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """The version of an installed package; None where it is not."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -51,7 +51,6 @@ def opened(nvml: Any, indices: Sequence[int] | None) -> tuple[Any, dict[int, Any
 
 @tried
 def read_nvidia(nvml: Any, environ: Mapping[str, str]) -> Gpus:
-    """Every GPU that NVML (`nvml`: the module pynvml) knows."""
     nvml.nvmlInit()
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -146,8 +145,7 @@ def throttle_reasons(nvml: Any, handle: Any) -> tuple[str, ...]:
 
 
 def link_bytes(nvml: Any, handle: Any) -> LinkBytes:
-    """The bytes that the GPU has sent and received over all its NVLinks. Raises an NVMLError where it has no such
-    counters."""
+    """The bytes sent and received over all NVLinks. Raises NVMLError without such counters."""
     sent, received = nvml.nvmlDeviceGetFieldValues(handle, [(LINK_SENT, ALL_LINKS), (LINK_RECEIVED, ALL_LINKS)])
     for value in (sent, received):
         if value.nvmlReturn != 0:
@@ -156,8 +154,7 @@ def link_bytes(nvml: Any, handle: Any) -> LinkBytes:
 
 
 class LinkCounters:
-    """The counters of the GPUs `indices` (NVML's; default all), which are open until close(). `nvml` is the module
-    pynvml, or a test's fake."""
+    """The NVLink counters of the GPUs `indices` (default all), open until close()."""
 
     def __init__(self, indices: Sequence[int] | None = None, nvml: Any = None) -> None:
         self._nvml, self._handles = opened(nvml, indices)
@@ -170,7 +167,6 @@ class LinkCounters:
         return attempt(lambda: tuple(link_bytes(self._nvml, handle) for handle in handles.values()))
 
     def close(self) -> None:
-        """Ends the use of NVML."""
         if not isinstance(self._handles, Unread):
             attempt(self._nvml.nvmlShutdown)
             self._handles = Unread(why="closed")

@@ -77,8 +77,7 @@ def ask_again(root: Path) -> None:
 
 def store(file: Path, peaks: Peaks, load_per_core: float = 0.0, stolen: float = 0.0, today: str | None = None) -> Peaks:
     """Remembers the best rates seen, and returns them with where they come from. `stolen` is the part of the cores'
-    time that went to other guests of the host meanwhile. A checkout that cannot be written to is measured again next
-    time."""
+    time that went to other guests meanwhile. If it cannot be written, it is measured again next time."""
     today = today or _today()
     old = _read(file)
     quiet = set(old.quiet if old else ())

@@ -7,7 +7,6 @@ reason, in place of the record. So nothing here raises, in whatever container it
 
 import ast
 import functools
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -39,8 +38,6 @@ class Unread:
 
 @dataclass(frozen=True, kw_only=True)
 class Clocks:
-    """A GPU's, now and at most."""
-
     sm_mhz: int
     sm_max_mhz: int
     memory_mhz: int
@@ -72,8 +69,6 @@ class Ecc:
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One that uses a GPU, with its memory there."""
-
     pid: int
     name: str
     memory_bytes: int
@@ -195,8 +190,6 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenFiles:
-    """Limits of this process (RLIMIT_NOFILE)."""
-
     soft: int
     hard: int
 
@@ -283,10 +276,10 @@ def read_software() -> Software:
     cuda, hip = (None, None) if isinstance(built, Unread) else built
     return Software(
         python=platform.python_version(),
-        torch=_version("torch"),
+        torch=host.installed("torch"),
         torch_cuda=cuda,
         torch_hip=hip,
-        triton=_version("triton") or _version("pytorch-triton-rocm"),
+        triton=host.installed("triton") or host.installed("pytorch-triton-rocm"),
     )
 
 
@@ -305,20 +298,13 @@ def _torch_built_for() -> tuple[str | None, str | None]:
     return values.get("cuda"), values.get("hip")
 
 
-def _version(package: str) -> str | None:
-    found = attempt(lambda: importlib.metadata.version(package))
-    return None if isinstance(found, Unread) else found
-
-
 @tried
 def read_shm(root: Path = Path("/")) -> Shm:
-    """The size of shared memory."""
     found = os.statvfs(root / "dev/shm")
     return Shm(free_bytes=found.f_bavail * found.f_frsize, total_bytes=found.f_blocks * found.f_frsize)
 
 
 def read_governors(root: Path = Path("/")) -> tuple[str, ...] | Unread:
-    """The different frequency governors of the cores."""
     files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
     found = attempt(lambda: tuple(sorted({printable(file.read_text()) for file in files})))
     return found or Unread(why="this kernel shows none (a virtual machine or container, mostly)")
@@ -384,13 +370,11 @@ def _quota(group: Path) -> float | None:
 
 @tried
 def read_memory() -> Memory:
-    """The host's memory, and what of it can still be taken here."""
     return Memory(available_bytes=host.available_bytes(), total_bytes=int(psutil.virtual_memory().total))
 
 
 @tried
 def read_disk(root: Path) -> Disk:
-    """What the checkout at `root` keeps."""
     queue = taken_bytes(root / "runs" / "serve")
     return Disk(
         runs_bytes=taken_bytes(root / "runs", set()) - queue,
@@ -402,7 +386,6 @@ def read_disk(root: Path) -> Disk:
 
 @tried
 def read_open_files() -> OpenFiles:
-    """How many files one process may hold open."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft, hard = (UNLIMITED if limit == resource.RLIM_INFINITY else limit for limit in limits)
     return OpenFiles(soft=soft, hard=hard)

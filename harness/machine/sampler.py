@@ -57,7 +57,6 @@ class GpuSampler:
         self.close()
 
     def start(self) -> None:
-        """Begins to sample, for a timed block."""
         if not self._handles or self._closed.is_set() or self._running.is_set():
             return
         self._why = "the block was over before the first sample"
@@ -93,7 +92,6 @@ class GpuSampler:
 
     @property
     def record(self) -> Sampling:
-        """The samples of all blocks so far."""
         with self._lock:
             samples = {index: tuple(found) for index, found in self._samples.items() if found}
         if not samples:

@@ -42,7 +42,6 @@ def main(arguments: list[str]) -> None:
 
 
 def run_rank(device: str, rank: int, world_size: int, nbytes: int, meeting: str) -> None:
-    """One rank: writes its line and ends."""
     try:
         reduce_s, gather_s = measure(device, rank, world_size, nbytes, meeting)
         line = {"rank": rank, "error": "", "all_reduce_s": reduce_s, "all_gather_s": gather_s}

@@ -34,7 +34,7 @@ def of_report(environment: Environment, device_model: str, world_size: int, auth
         "system_name": environment.machine_class,
         "number_of_nodes": "1",
         "host_processor_model_name": environment.cpu,
-        "host_memory_capacity": _gib(environment.memory_bytes),
+        "host_memory_capacity": f"{environment.memory_bytes / 2**30:.1f} GiB" if environment.memory_bytes else "",
         "framework": f"torch {environment.torch}",
         "other_software_stack": ", ".join(
             [f"Python {environment.python}", *([f"triton {environment.triton}"] if environment.triton else [])]
@@ -96,7 +96,3 @@ def _caches(root: Path) -> str:
 
 def _text(path: Path) -> str:
     return printable(path.read_text())
-
-
-def _gib(nbytes: int) -> str:
-    return f"{nbytes / 2**30:.1f} GiB" if nbytes else ""

@@ -60,8 +60,7 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """A setting on this machine. `values` is empty where the kernel does not have it. `blocked` says why its files
-    cannot be written, or is empty."""
+    """A setting here: no `values` if the kernel lacks it; `blocked` says why its files cannot be written."""
 
     setting: LinuxSetting
     values: tuple[Value, ...]
@@ -82,7 +81,6 @@ class Snapshot:
 
 
 def settings(choice: Choice) -> tuple[LinuxSetting, ...]:
-    """All settings, in the order in which they are applied."""
     core, kernel, huge = "sys/devices/system/cpu/cpu[0-9]*", "proc/sys/kernel", "sys/kernel/mm/transparent_hugepage"
     aslr = {"full": ("2", "every run has a layout of its own, so that the spread is honest"),
             "off": ("0", "every run has the same layout: less spread, which doctor warns of")}[choice.aslr]  # fmt: skip
@@ -143,8 +141,7 @@ def unwritable(path: Path) -> str:
 
 
 def load_snapshot(root: Path) -> Snapshot | None:
-    """The snapshot of what was applied and not restored since the machine started; None where there is none. Raises
-    HarnessError where it is damaged."""
+    """What was applied since the machine started and not restored. HarnessError where it is damaged."""
     path = root / SNAPSHOT
     try:
         found = decode(Snapshot, json.loads(read_text(path)))
@@ -231,9 +228,8 @@ def _change(root: Path, changes: Sequence[Value], earlier: Mapping[str, str]) ->
 
 
 def restore(root: Path) -> list[Value]:
-    """Writes the snapshot's values back and deletes it; returns the files that were changed. Raises HarnessError where
-    a file could not be written: the others are restored and the snapshot stays. UsageError where nothing was
-    applied."""
+    """Writes the snapshot's values back and deletes it; returns the files that were changed. HarnessError where a file
+    could not be written: the others are restored, the snapshot stays. UsageError without a snapshot."""
     with _alone(root):
         found = load_snapshot(root)
         if found is None:

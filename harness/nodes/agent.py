@@ -11,7 +11,6 @@ import os
 import socket
 import tarfile
 import tempfile
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,8 +32,7 @@ IPV4 = 4
 
 
 class Agent(Relay):
-    """The agent of number `node`; `sock` leads to the hub, and `master` is node 0's address. Its files are below
-    `folder`."""
+    """The agent of number `node`, with its files below `folder`; `sock` leads to the hub, `master` is node 0."""
 
     def __init__(self, sock: socket.socket, node: int, master: str, folder: Path) -> None:
         super().__init__([sock])
@@ -118,11 +116,6 @@ class Agent(Relay):
             if packet[:1] and packet[0] >> 4 == IPV4 and not self.hub.is_full:
                 self.hub.send(FrameKind.PACKET, number, packet)
 
-    def end(self) -> None:
-        """Ends the zygotes, and all below them."""
-        self.zygotes.end(lambda: True, lambda: time.sleep(0.01))
-        self.zygotes.close()
-
 
 def has_own_network(confined: bool, device: str) -> bool:
     """Whether ranks have no network but their group's; see Sandbox.enter."""
@@ -147,7 +140,7 @@ def serve(sock: socket.socket, node: int, master: str) -> None:
     except (EOFError, BrokenPipeError, ConnectionResetError):
         raise HarnessError("the process that ranks are forked from ended; is the machine out of memory?") from None
     finally:
-        agent.end()
+        agent.zygotes.stop()
         sock.close()
         sandbox.hide(False)
         remove(folder)

@@ -1,10 +1,11 @@
 """What the hub and an agent send each other: frames over one TCP connection. Neither side waits for the other."""
 
 import enum
+import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 HEAD = struct.Struct(">BHQ")  # kind, number, bytes that follow
@@ -13,8 +14,7 @@ FULL_BYTES = 8 << 20  # unsent, from which on what can be lost is not sent
 
 
 class FrameKind(enum.IntEnum):
-    """What a frame carries. Its number is that of a rank (`relay.number_of`) or of a group (its place in
-    zygotes.GROUPS)."""
+    """What a frame carries. Its number is a rank's (`relay.number_of`) or a group's (its place in zygotes.GROUPS)."""
 
     CONTROL = 0  # JSON of the zygote's protocol (ranks.wire)
     FOLDER = 1  # of a rank that is to be started: a tar archive of its working folder
@@ -38,53 +38,76 @@ class PeerGoneError(Exception):
     """The connection has ended, or sent bytes that are none of these frames."""
 
 
-class Peer:
-    """One end of the connection; `wants_write` is called when that there is something unsent begins or ends."""
+class Outbox:
+    """What is to be written to a descriptor, a socket's where descriptors go with it, which is never waited for. Data
+    for a reader that is gone is dropped. `wants_write` is called when that there is something unsent begins or ends."""
 
-    def __init__(self, sock: socket.socket, wants_write: Callable[["Peer", bool], None]) -> None:
-        self.sock, self.wants_write = sock, wants_write
+    def __init__(
+        self, fd: int, wants_write: Callable[["Outbox", bool], None], sock: socket.socket | None = None
+    ) -> None:
+        self.fd, self.wants_write, self.sock = fd, wants_write, sock
+        os.set_blocking(fd, False)
+        self.unsent: deque[tuple[memoryview, list[int]]] = deque()
+        self.unsent_bytes = 0
+
+    def write(self, data: bytes, fds: Sequence[int] = ()) -> None:
+        """Writes it now or as soon as there is room, with these descriptors, which are closed then."""
+        self.unsent.append((memoryview(data), list(fds)))
+        self.unsent_bytes += len(data)
+        if len(self.unsent) == 1:
+            self._flush()
+            if self.unsent:
+                self.wants_write(self, True)
+
+    def write_more(self) -> None:
+        """Called when there is room again."""
+        self._flush()
+        if not self.unsent:
+            self.wants_write(self, False)
+
+    def _flush(self) -> None:
+        try:
+            while self.unsent:
+                data, fds = self.unsent[0]
+                sent = socket.send_fds(self.sock, [data], fds) if self.sock and fds else os.write(self.fd, data)
+                for fd in fds:
+                    os.close(fd)
+                self.unsent_bytes -= sent
+                if sent < len(data):
+                    self.unsent[0] = (data[sent:], [])
+                else:
+                    self.unsent.popleft()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._is_gone(error)
+
+    def _is_gone(self, error: OSError) -> None:
+        self.unsent.clear()
+
+
+class Peer(Outbox):
+    """One end of the connection."""
+
+    sock: socket.socket
+
+    def __init__(self, sock: socket.socket, wants_write: Callable[[Outbox, bool], None]) -> None:
+        super().__init__(sock.fileno(), wants_write, sock)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a barrier's word is a few bytes
         self._received = bytearray()
-        self._unsent: deque[memoryview] = deque()
-        self._unsent_bytes = 0
 
     @property
     def is_full(self) -> bool:
         """Whether so much is unsent that packets and logs had better be lost."""
-        return self._unsent_bytes > FULL_BYTES
+        return self.unsent_bytes > FULL_BYTES
 
     def send(self, kind: FrameKind, number: int, data: bytes = b"") -> None:
         """Sends the frame, now or as soon as there is room. Raises PeerGoneError."""
-        was_idle = not self._unsent
-        frame = HEAD.pack(kind, number, len(data)) + data
-        self._unsent.append(memoryview(frame))
-        self._unsent_bytes += len(frame)
-        if was_idle:
-            self.flush()
-            if self._unsent:
-                self.wants_write(self, True)
+        self.write(HEAD.pack(kind, number, len(data)) + data)
 
-    def flush(self) -> None:
-        """Sends as much as the socket takes. Raises PeerGoneError."""
-        try:
-            while self._unsent:
-                sent = self.sock.send(self._unsent[0])
-                self._unsent_bytes -= sent
-                if sent < len(self._unsent[0]):
-                    self._unsent[0] = self._unsent[0][sent:]
-                else:
-                    self._unsent.popleft()
-        except BlockingIOError:
-            return
-        except OSError as error:
-            raise PeerGoneError(str(error)) from None
-
-    def write_more(self) -> None:
-        """Called when there is room again."""
-        self.flush()
-        if not self._unsent:
-            self.wants_write(self, False)
+    def _is_gone(self, error: OSError) -> None:
+        raise PeerGoneError(str(error)) from None
 
     def receive(self) -> Iterator[Frame]:
         """The frames that have come in full. Raises PeerGoneError."""

@@ -81,7 +81,6 @@ class Hub(Relay):
         self.tell(message)
 
     def tell(self, message: ZygoteMessage) -> None:
-        """Sends the message to the parent."""
         self.control.send(json.dumps(encode(message)).encode())
 
     def lost(self) -> zygote_messages.NodeLost:
@@ -95,7 +94,6 @@ class Hub(Relay):
 
 
 def _is_gone(peer: Peer) -> bool:
-    """Whether its connection has ended."""
     try:
         return peer.sock.recv(1, socket.MSG_PEEK) == b""
     except BlockingIOError:
@@ -105,7 +103,6 @@ def _is_gone(peer: Peer) -> bool:
 
 
 def _archive(folder: Path) -> bytes:
-    """The folder's content as a tar archive."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.add(folder, arcname=".")

@@ -12,10 +12,9 @@ import os
 import selectors
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable, Sequence
 
-from harness.nodes.frames import Frame, FrameKind, Peer
+from harness.nodes.frames import Frame, FrameKind, Outbox, Peer
 from harness.ranks import wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.channel import MessageParser
@@ -29,7 +28,6 @@ MORE_BYTES = 1 << 20  # that a file may have beyond its output: alignment and de
 
 
 def number_of(group: wire.GroupName, rank: int, world_size: int) -> int:
-    """A rank's number in frames."""
     return GROUPS.index(group) * world_size + rank
 
 
@@ -48,8 +46,7 @@ class BarrierPage:
         self.barrier.merge(changes)
 
     def changes_for(self, peer: Peer) -> bytes:
-        """The words that have changed here and that the far page does not have; they count as known there from now
-        on."""
+        """The words that have changed here and that the far page lacks; they count as known there from now on."""
         known = self.known[peer]
         changed = [(word, value) for word, value in enumerate(self.barrier.words) if value != known[word]]
         for word, value in changed:
@@ -57,57 +54,10 @@ class BarrierPage:
         return b"".join(WORD.pack(word, value) for word, value in changed)
 
 
-class ChannelWriter:
-    """The near end of a rank's channel or log, which is never waited for."""
-
-    def __init__(
-        self, fd: int, watch: Callable[["ChannelWriter", bool], None], sock: socket.socket | None = None
-    ) -> None:
-        self.fd, self.watch, self.sock = fd, watch, sock
-        os.set_blocking(fd, False)
-        self.unsent: deque[tuple[memoryview, list[int]]] = deque()
-        self.unsent_bytes = 0
-
-    def write(self, data: bytes, fds: list[int]) -> None:
-        """Writes it with these descriptors, which are closed then."""
-        self.unsent.append((memoryview(data), fds))
-        self.unsent_bytes += len(data)
-        if len(self.unsent) == 1:
-            self.flush()
-            if self.unsent:
-                self.watch(self, True)
-
-    def flush(self) -> None:
-        """Writes as much as the descriptor takes. Data for a reader that is gone is dropped."""
-        try:
-            while self.unsent:
-                data, fds = self.unsent[0]
-                sent = socket.send_fds(self.sock, [data], fds) if self.sock and fds else os.write(self.fd, data)
-                for fd in fds:
-                    os.close(fd)
-                self.unsent_bytes -= sent
-                if sent < len(data):
-                    self.unsent[0] = (data[sent:], [])
-                else:
-                    self.unsent.popleft()
-        except BlockingIOError:
-            return
-        except OSError:
-            self.unsent.clear()
-
-    def write_more(self) -> None:
-        """Called when there is room again."""
-        self.flush()
-        if not self.unsent:
-            self.watch(self, False)
-
-
 class RankEnd:
     """The near end of one rank, behind `peer`: its channel, and the log that is written to (hub) or read (agent)."""
 
-    def __init__(
-        self, number: int, peer: Peer, channel: socket.socket, writer: ChannelWriter, log: ChannelWriter | None
-    ) -> None:
+    def __init__(self, number: int, peer: Peer, channel: socket.socket, writer: Outbox, log: Outbox | None) -> None:
         self.number, self.peer, self.channel, self.writer, self.log = number, peer, channel, writer, log
         self.files: list[int] = []  # that go with the next bytes
         self.commands: MessageParser | None = None  # of those that an untrusted rank gets
@@ -127,12 +77,11 @@ class RankEnd:
 
 
 class Relay:
-    """Moves frames between the far ends and the near ones. The hub and the agent handle CONTROL, FOLDER and PACKET
-    frames."""
+    """Moves frames between far and near ends; CONTROL, FOLDER and PACKET frames are the hub's and the agent's."""
 
     def __init__(self, sockets: Sequence[socket.socket]) -> None:
         self.selector = selectors.DefaultSelector()
-        self.peers = [Peer(sock, lambda peer, wants: self._modify(peer.sock, wants)) for sock in sockets]
+        self.peers = [Peer(sock, lambda peer, wants: self._modify(peer.fd, wants)) for sock in sockets]
         self.ends: dict[int, RankEnd] = {}
         self.pages: dict[wire.GroupName, BarrierPage] = {}
         for peer in self.peers:
@@ -156,8 +105,8 @@ class Relay:
 
     def add_rank(self, number: int, peer: Peer, channel: socket.socket, log: int, writes_log: bool) -> RankEnd:
         """The near end of a rank. Its log is written to, or else read."""
-        writer = ChannelWriter(channel.fileno(), self._watch_channel, channel)
-        end = RankEnd(number, peer, channel, writer, ChannelWriter(log, self._watch_log) if writes_log else None)
+        writer = Outbox(channel.fileno(), self._watch_channel, channel)
+        end = RankEnd(number, peer, channel, writer, Outbox(log, self._watch_log) if writes_log else None)
         self.ends[number] = end
         self.selector.register(channel, selectors.EVENT_READ, lambda mask: self._on_channel(end, mask))
         if not writes_log:
@@ -172,11 +121,11 @@ class Relay:
         self.pages[group] = BarrierPage(barrier, self.peers)
         self.watch_read(bell, lambda: self._on_bell(group, bell))
 
-    def _watch_channel(self, writer: ChannelWriter, wants_write: bool) -> None:
+    def _watch_channel(self, writer: Outbox, wants_write: bool) -> None:
         with contextlib.suppress(KeyError):  # closed meanwhile
             self._modify(writer.fd, wants_write)
 
-    def _watch_log(self, writer: ChannelWriter, wants_write: bool) -> None:
+    def _watch_log(self, writer: Outbox, wants_write: bool) -> None:
         if wants_write:
             self.selector.register(writer.fd, selectors.EVENT_WRITE, lambda mask: writer.write_more())
         else:
@@ -213,7 +162,7 @@ class Relay:
         elif frame.kind in (FrameKind.FILE, FrameKind.UNSEALED):
             end.files.append(made_file(frame.data, frame.kind == FrameKind.FILE))
         elif frame.kind == FrameKind.LOG and end.log is not None and end.log.unsent_bytes < LOST_LOG_BYTES:
-            end.log.write(frame.data, [])
+            end.log.write(frame.data)
         elif frame.kind == FrameKind.CLOSED:
             with contextlib.suppress(OSError):
                 end.channel.shutdown(socket.SHUT_WR)

@@ -27,7 +27,6 @@ class Traits:
 
 @cache
 def traits() -> Traits:
-    """The traits of this node."""
     found = host.environment("", 1)
     return Traits(
         machine=found.machine_class,

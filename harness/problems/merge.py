@@ -27,8 +27,7 @@ DIRECTIVE = "#!POPCORN"  # GPU MODE's service reads these lines in the comment t
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """A binding of a name at the top level of a file: an import of `meaning` (dotted), or the file's own code
-    (None)."""
+    """A name bound at a file's top level, to an import's `meaning` (dotted) or its own code (None)."""
 
     name: str
     file: str
@@ -62,7 +61,6 @@ class MergedFile:
 
     @property
     def names(self) -> set[str]:
-        """All that can be imported from it."""
         imported = (alias.name for node in self.local for alias in node.names)
         return {*imported, *(binding.name for binding in self.bindings)}
 
@@ -232,8 +230,7 @@ def _foreign_imports(part: MergedFile, modules: Mapping[str, MergedFile], seen: 
 
 
 def _merged(imports: Iterable[Import]) -> list[str]:
-    """Every import once: `from __future__` first, then Python's modules, then others in their order, since one import
-    may depend on an earlier one."""
+    """Every import once: `from __future__`, Python's modules, then others in their order."""
     merged: dict[str, set[str]] = {}  # by "import a" or "from a import", which is followed by these
     for node in imports:
         for named in map(ast.unparse, node.names):
@@ -258,8 +255,7 @@ def _import_line(start: str, names: Sequence[str]) -> str:
 
 
 def _section(part: MergedFile, above: int = 0) -> str:
-    """The code of a file below its first `above` lines, under a line that names the file. A docstring becomes comments,
-    and comments among the imports stay."""
+    """A file's code below its first `above` lines; a docstring becomes comments."""
     taken = [*part.imports, *([part.docstring] if part.docstring else [])]
     moved = {number for statement in taken for number in _lines_of(statement)}
     begin = max(moved | {above})

@@ -51,8 +51,7 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class Marks:
-    """How a reference.py that somebody else staged is recognised as this problem's: some name in it begins with `has`,
-    and none is `lacks`."""
+    """A staged reference.py is this problem's if a name in it begins with `has` and none is `lacks`."""
 
     has: str
     lacks: str | None = None
@@ -137,7 +136,6 @@ class Problem(Declared):
         return {"submission.py": source.encode()}
 
     def default_submission(self) -> Path:
-        """The file that is evaluated if none is named."""
         return self.submissions_folder / self.submission_file
 
     def workload(self, case: Case) -> dict[str, Any] | None:
@@ -159,12 +157,10 @@ class Problem(Declared):
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """The libraries that a compiler links to."""
         return ()
 
     @property
     def cache_name(self) -> str:
-        """The name under which the reference's compiled kernels are cached."""
         return self.name
 
     def check_runnable(self) -> None:
@@ -176,8 +172,7 @@ class Problem(Declared):
         return ""
 
     def cost(self, case: Case) -> Cost:
-        """The least that one rank must do in one call of `case`. Raises UsageError if the problem has no cost(),
-        BadFileError if what it returns is no cost."""
+        """One rank's least work in a call of `case`. UsageError without cost(), BadFileError for a bad one."""
         if self.cost_of is None:
             raise UsageError(
                 f"{self.name} does not say what a call costs (no cost() in a params.py): it has no roofline"
@@ -190,8 +185,7 @@ class Problem(Declared):
         return cost
 
     def depends_on(self, case: Case, rank: int) -> frozenset[int]:
-        """The other ranks whose data this rank's result needs, on a hardened input of `case`. Empty if the problem does
-        not say."""
+        """The other ranks whose data this rank's result needs, hardened; empty if the problem does not say."""
         params = self.params_type(**case.params)
         return self.depends_of(params, rank, case.world_size) if self.depends_of else frozenset()
 
@@ -246,7 +240,6 @@ def check_ranks(params: Any, world_size: int, multi_gpu: bool, path: str) -> Non
 
 
 def suite_path(name: str) -> str:
-    """The place of a suite in its shape file."""
     return "$" if name == OFFICIAL else f"$.suites.{name}"
 
 

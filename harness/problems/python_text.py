@@ -46,8 +46,7 @@ def called(call: ast.Call) -> str:
 
 
 def captures_graphs(evaluator: str) -> bool:
-    """Whether an evaluator's text names what captures CUDA graphs, so that it times those. False for what is no
-    Python."""
+    """Whether an evaluator's text names what captures CUDA graphs, and so times those."""
     try:
         nodes = ast.walk(ast.parse(evaluator))
     except UNREADABLE:

@@ -148,7 +148,6 @@ class Load:
 
 
 def load(params: RoutedParams, world_size: int) -> Load:
-    """What a case's routing comes to on so many ranks."""
     holders = world_size - is_empty(params, world_size - 1, world_size)  # ranks with tokens
     most, mean = expected_max_tokens(params.max_num_tokens, holders), params.max_num_tokens / 2
     if params.routing == "single":

@@ -86,7 +86,6 @@ class _Scope:
         return self.outer.find(name, inner=True) if self.outer else None
 
     def word(self, name: str) -> str:
-        """The word that stands for the name."""
         scope = self.find(name)
         if scope is None or scope.is_class:
             return name
@@ -123,7 +122,6 @@ def _own(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
-    """The names that this node binds where it stands."""
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         yield node.id
     elif isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:

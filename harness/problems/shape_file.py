@@ -198,8 +198,7 @@ def _read_problem(name: str, root: Path, params: bytes, shapes: bytes) -> Proble
 
 
 def declared(name: str, checkout: Checkout) -> Problem | None:
-    """The problem of that name out of a report, by its present files; None if there is no such problem, or it cannot be
-    read."""
+    """The problem of that name out of a report, by its present files; None if there is none to read."""
     if name not in problem_names(checkout):  # a name out of a report may be any text, a path among them
         return None
     try:
@@ -215,8 +214,7 @@ def short_names(name: str, checkout: Checkout) -> dict[str, str]:
 
 
 def communication_words(name: str, checkout: Checkout) -> str:
-    """How communication is shown for a problem, as text: `delay, data`. Empty if there is no such problem now, or it
-    does not say."""
+    """How communication is shown for a problem: `delay, data`; empty if it does not say."""
     problem = declared(name, checkout)
     return ", ".join(problem.communication) if problem else ""
 

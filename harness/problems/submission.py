@@ -32,9 +32,8 @@ TAKEN = sys.stdlib_module_names | {"submission", "harness", "numpy", "torch", "t
 
 
 def read_submission(path: Path, root: Path, lang: Literal["py", "cu"] = "py") -> Submission:
-    """The file at `path` with the local modules that it needs; in CUDA C++ (`cu`) it is one file. Raises UsageError if
-    there is no such file, and BadSubmissionError if a file is not Python or imports another in a form other than
-    FORM."""
+    """The file at `path` with the local modules that it needs; in CUDA C++ (`cu`) it is one file. UsageError if there
+    is no such file, BadSubmissionError if a file is not Python or has imports of another form than FORM."""
     shown = shown_path(path, root)
     if not os.path.exists(path):  # False, not an error, for a name that is too long
         raise UsageError(f"no submission file {shown}; write one, or name another (SUBMISSION=path, or the argument)")
@@ -58,7 +57,6 @@ def read_submission(path: Path, root: Path, lang: Literal["py", "cu"] = "py") ->
 
 
 def digest(source: str, modules: Iterable[Module]) -> str:
-    """The sha256 of a submission and its local modules, in this order, in hexadecimal."""
     sha256 = hashlib.sha256(source.encode())
     for module in modules:
         sha256.update(f"\0{module.name}\0{module.source}".encode())  # no source has \0, so no two splits look alike
@@ -111,8 +109,7 @@ def directives(source: str, name: str = "the submission") -> Directives:
 
 @dataclass(frozen=True, kw_only=True)
 class Imports:
-    """What a file imports: each statement or call with the module that it names, those at the top level first, and
-    those that stand above all other code."""
+    """A file's imports with the modules that they name, and those above all other code."""
 
     targets: tuple[tuple[ast.stmt | ast.expr, str], ...]
     above: tuple[ast.stmt, ...]
@@ -140,7 +137,6 @@ class LocalModules:
         self.found: dict[str, Module] = {}
 
     def name(self, path: Path) -> str:
-        """What the file at `path` is imported by."""
         return f"{COMMON}.{path.stem}" if path.parent == self.common else path.stem
 
     def collect(self, imports: Imports, shown: str, chain: tuple[str, ...]) -> None:

@@ -45,7 +45,6 @@ class TokenFolder:
 
     @property
     def tokens(self) -> int:
-        """The number of tokens in all files."""
         return sum(file.count for file in self.files)
 
     @property
@@ -143,7 +142,6 @@ def _file(path: Path, dtype: str, offset: int, count: int) -> TokenFile:
 
 
 def _scanned(file: TokenFile) -> tuple[int, str]:
-    """The largest token, and the sha256 of the file."""
     import numpy as np
 
     digest, largest = hashlib.sha256(), 0

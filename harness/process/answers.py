@@ -17,16 +17,15 @@ from pathlib import Path
 from typing import IO
 
 from harness.core.checkout import ROOT
-from harness.core.decode import encode
+from harness.core.decode import encode, part
 from harness.core.errors import HarnessError
 from harness.core.processes import descendants, end_tree
 from harness.process import cgroup, usage
-from harness.process.child import signal_name
+from harness.process.child import end_text, has_ended, read_pipes
 from harness.process.confined import STARTED, ConfinedOrder
 
 POLL_S = 0.05
 WATCH_S = 0.25  # between two looks at what the program's processes use
-CHUNK_BYTES = 1 << 18
 LINE_BYTES = 64 << 20  # an answer for ten million nodes
 MOST_KEPT, KEPT_BYTES = 512, 256 << 20  # answers, and their text; beyond, every second one of the older ones is dropped
 START_S = 60.0  # for the launcher to come to the program
@@ -59,9 +58,8 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """How a run of a program ended. `broke` says which limit it broke, in words, and is empty where it broke none;
-    `ended` how it ended otherwise (`exited with code 1`), empty where it ended in order. `seconds` is how long it
-    ran."""
+    """How a run of a program ended after `seconds`. `broke` says which limit it broke, in words, and is empty where it
+    broke none; `ended` how it ended otherwise (`exited with code 1`), empty where it ended in order."""
 
     answers: tuple[Answer, ...]
     late_answers: int
@@ -89,8 +87,7 @@ class Command:
 
 
 def run(command: Command, limits: ProcessLimits) -> Finished:
-    """Runs it to its end or to a limit, and ends whatever is left of it. Raises HarnessError where it cannot be
-    started."""
+    """Runs it to its end or to a limit, and ends what is left of it. HarnessError if it cannot start."""
     status_fd, their_fd = os.pipe()
     group = cgroup.make(
         cgroup.Most(cores=limits.cores, memory_bytes=limits.memory_bytes, tasks=limits.tasks + OVERHEAD_TASKS)
@@ -137,15 +134,12 @@ def run(command: Command, limits: ProcessLimits) -> Finished:
         reading.broke = _too_many(limits)
     if not is_started and not reading.broke and not reading.is_late:
         raise HarnessError(f"{command.arguments[0]} was not started: {reading.stderr_text()}")
-    return Finished(
+    return part(
+        reading,
+        Finished,
         answers=tuple(reading.answers),
-        late_answers=reading.late_answers,
-        seconds=reading.seconds,
-        is_late=reading.is_late,
-        broke=reading.broke,
         ended=ended,
         stderr=reading.stderr_text(),
-        peak_bytes=reading.peak_bytes,
         lacking=tuple(filter(None, lacking.split("\n"))),
     )
 
@@ -159,13 +153,10 @@ def _too_many(limits: ProcessLimits) -> str:
 
 
 def _ending(said: str) -> str:
-    """The meaning of the status that the launcher wrote."""
     if not said.isdigit():
         return said
     code = os.waitstatus_to_exitcode(int(said))
-    if code == 0:
-        return ""
-    return f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+    return end_text(code) if code else ""
 
 
 @dataclass
@@ -216,13 +207,11 @@ class _Reading:
             self.selector.register(pipe, selectors.EVENT_READ, take)
 
     def until_end(self) -> None:
-        """Reads until the program has ended, or has broken a limit."""
         watch_at = self.began
         while not self.broke:
             now = time.monotonic()
             self.seconds = now - self.began
-            # not waited for, so that its number stays its own until all below it have been ended
-            if os.waitid(os.P_PID, self.child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            if has_ended(self.child.pid):  # its number stays its own until all below it have been ended
                 return
             wall_s = self.limits.wall_s if STARTED in self.status else START_S
             if self.seconds >= wall_s:
@@ -231,13 +220,13 @@ class _Reading:
             if now >= watch_at:
                 watch_at = now + WATCH_S
                 self._watch()
-            self._read(min(POLL_S, wall_s - self.seconds))
+            read_pipes(self.selector, min(POLL_S, wall_s - self.seconds))
 
     def drain(self) -> None:
         """Reads what is still in the pipes, and closes them. What is last need not end with a line end."""
         end = time.monotonic() + DRAIN_S
         while self.selector.get_map() and not self.broke and time.monotonic() < end:
-            self._read(POLL_S)
+            read_pipes(self.selector, POLL_S)
         if not self.broke:
             self._keep(self.line.answer())
         self.selector.close()
@@ -245,18 +234,7 @@ class _Reading:
             pipe.close()
 
     def stderr_text(self) -> str:
-        """The end of what it wrote there."""
         return self.stderr.decode(errors="replace")
-
-    def _read(self, wait_s: float) -> None:
-        if not self.selector.get_map():
-            time.sleep(max(0.0, wait_s))
-        for key, _ in self.selector.select(max(0.0, wait_s)):
-            data = os.read(key.fd, CHUNK_BYTES)
-            if data:
-                key.data(data)
-            else:
-                self.selector.unregister(key.fileobj)
 
     def _take(self, data: bytes) -> None:
         self.output_bytes += len(data)
@@ -264,8 +242,8 @@ class _Reading:
             self.broke = f"printed more than {self.limits.output_bytes >> 20} MiB"
         *whole, rest = data.split(b"\n")
         newest = None  # of those that arrived at once
-        for part in whole:
-            self.line.add(part)
+        for text in whole:
+            self.line.add(text)
             newest = self.line.answer() or newest
             self.line = _Line()
         self.line.add(rest)

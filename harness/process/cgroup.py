@@ -52,12 +52,10 @@ class Cgroup:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The folders that a process joins, see `join`."""
         return tuple(dict.fromkeys(map(str, self.folders.values())))
 
     def used_bytes(self) -> int | None:
-        """The memory in use that could only be swapped out: anonymous, shared, in files of memory. None if the kernel
-        does not count it."""
+        """Memory that could only be swapped out: anonymous, shared, files of memory. None if not counted."""
         if MEMORY not in self.kept:
             return None
         with contextlib.suppress(OSError, ValueError):
@@ -66,8 +64,7 @@ class Cgroup:
         return 0
 
     def hit(self) -> set[str]:
-        """The controllers whose limit was met: the kernel ended a process for want of memory, or refused to start
-        one."""
+        """The controllers whose limit was met: a process was killed, or refused."""
         found = set()
         for controller, name, counter in EVENTS:
             with contextlib.suppress(OSError, ValueError, KeyError):
@@ -76,7 +73,6 @@ class Cgroup:
         return found
 
     def end(self) -> None:
-        """Ends every process that is still in it, and removes it."""
         deadline = time.monotonic() + END_S
         for folder in dict.fromkeys(self.folders.values()):
             while folder.exists() and time.monotonic() < deadline:
@@ -165,8 +161,7 @@ def _places() -> Iterator[_Place]:
 
 
 def _own_groups() -> list[tuple[Path, Path, tuple[str, ...]]]:
-    """The top and this process's group of each mounted hierarchy, with the controllers of one of version 1; version 2
-    comes first."""
+    """Top and own group of each hierarchy, version 2 first; of version 1 with its controllers."""
     own = {}
     for line in _text(Path("/proc/self/cgroup")).splitlines():
         _, names, path = line.split(":", 2)
@@ -187,7 +182,6 @@ def _own_groups() -> list[tuple[Path, Path, tuple[str, ...]]]:
 
 
 def _remove_left(place: Path) -> None:
-    """Removes groups of evaluations that were killed."""
     for folder in place.glob(f"{PREFIX}*"):
         pid = folder.name.removeprefix(PREFIX).partition("-")[0]
         if not Path("/proc", pid).exists():

@@ -20,16 +20,19 @@ def search_path() -> str:
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
-def signal_name(number: int) -> str:
-    """SIGTERM and the like; real-time signals have numbers only."""
+def end_text(code: int) -> str:
+    """`exited with code 1`, `was killed by SIGTERM`; real-time signals have numbers only."""
+    if code >= 0:
+        return f"exited with code {code}"
     try:
-        return signal.Signals(number).name
+        return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
-        return f"signal {number}"
+        return f"was killed by signal {-code}"
 
 
 DRAIN_S = 1.0  # for what is still in the pipes when the child has ended
 POLL_S = 0.05
+CHUNK_BYTES = 1 << 18
 RESULT_BYTES = 16 << 20  # of result lines; far more than any evaluation has
 
 
@@ -72,7 +75,7 @@ def run_child(command: Sequence[str], folder: Path, environ: Mapping[str, str], 
         with selectors.DefaultSelector() as selector:
             for pipe, kept in keeps.items():
                 os.set_blocking(pipe.fileno(), False)
-                selector.register(pipe.fileno(), selectors.EVENT_READ, kept)
+                selector.register(pipe.fileno(), selectors.EVENT_READ, kept.add)
             try:
                 in_time = _read_until(selector, time.monotonic() + limit_s, child.pid)
             finally:
@@ -95,18 +98,29 @@ class _Kept:
         self.data += data[: max(0, self.most - len(self.data))]
 
 
+def read_pipes(selector: selectors.BaseSelector, wait_s: float) -> None:
+    """Waits at most that long, and calls the selector's data of each pipe with what has come."""
+    if not selector.get_map():
+        time.sleep(max(0.0, wait_s))
+    for key, _ in selector.select(max(0.0, wait_s)):
+        data = os.read(key.fd, CHUNK_BYTES)
+        if data:
+            key.data(data)
+        else:
+            selector.unregister(key.fileobj)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the child has ended; it is not waited for, so that its number stays its own."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def _read_until(selector: selectors.BaseSelector, deadline: float, pid: int | None) -> bool:
     """Reads until the process has ended, or without one until the pipes have; False where the deadline came first."""
     while pid is not None or selector.get_map():
-        if pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+        if pid is not None and has_ended(pid):
             return True
         if (left_s := deadline - time.monotonic()) <= 0:
             return False
-        if not selector.get_map():
-            time.sleep(min(POLL_S, left_s))
-        for key, _ in selector.select(min(POLL_S, left_s)):
-            data = os.read(key.fd, 1 << 16)
-            key.data.add(data)
-            if not data:
-                selector.unregister(key.fd)
+        read_pipes(selector, min(POLL_S, left_s))
     return True

@@ -63,7 +63,6 @@ def _size(caches: Path, name: str) -> int:
 
 
 def unused(root: Path, age_s: float = KEPT_S) -> dict[str, int]:
-    """The caches that were last used longer ago, with their sizes."""
     caches, now = root / FOLDER, time.time()
     names = {path.name for path in caches.iterdir() if path.is_dir()} if caches.is_dir() else set()
     return {name: _size(caches, name) for name in sorted(names) if abs(now - _last_use(caches, name)) > age_s}
@@ -85,8 +84,8 @@ def _drop(found: Path, with_lock: bool = False) -> None:
 
 
 def _note_size(found: Path) -> None:
-    """Notes how large the cache is, and removes one that is larger than ONE_BYTES, or than what it leaves free on the
-    disk; unless an evaluation uses it, which will do so."""
+    """Notes the cache's size, and removes one above ONE_BYTES, or above what it leaves free on the disk, unless an
+    evaluation uses it."""
     with contextlib.suppress(OSError), locked_alone(_lock(found)) as lock:
         size = taken_bytes(found)
         os.truncate(lock, 0)

@@ -45,7 +45,6 @@ WHAT = {cgroup.CORES: "cores", cgroup.MEMORY: "memory", cgroup.TASKS: "processes
 
 
 def main() -> None:
-    """Runs the order, and ends."""
     order = decode(ConfinedOrder, json.loads(sys.argv[1]))
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # in a PID namespace, the only one that the command could end it by
@@ -78,8 +77,7 @@ def main() -> None:
 
 
 def requests(kept: tuple[str, ...], is_filtered: bool) -> tuple[str, ...]:
-    """A line that says which limits the kernel does not keep, if any. A filter of system calls keeps programs on their
-    cores too."""
+    """Says which limits the kernel does not keep. A filter keeps programs on their cores too."""
     asked = [what for name, what in WHAT.items() if name not in kept and not (name == cgroup.CORES and is_filtered)]
     if not asked:
         return ()

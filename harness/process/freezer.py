@@ -93,7 +93,6 @@ class Freezer:
 
 
 def signal_all(number: int) -> None:
-    """Sends every process below this one the signal."""
     if os.getpid() == FIRST_PID:  # all of the namespace but this one, at once: none is missed while it forks
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, number)
@@ -110,8 +109,7 @@ def _below() -> list[int]:
 
 
 def states_of(pid: int) -> str:
-    """The states of a process's threads; empty where it is gone. The first thread may have ended before the others, and
-    stops before them."""
+    """The states of a process's threads; empty where it is gone."""
     first = _stat(f"/proc/{pid}/stat")
     if not first or _state(first) in RUNS or first[THREADS_AT] == "1":
         return _state(first)
@@ -122,8 +120,7 @@ def states_of(pid: int) -> str:
 
 
 def _state(words: list[str]) -> str:
-    """A thread's state, by the words of its stat. One that is about to end runs until it has ended, even if it
-    waits."""
+    """A thread's state. One that is about to end runs until it has, even if it waits."""
     if not words or words[0] in ENDED:
         return words[0] if words else ""
     return "R" if int(words[FLAGS_AT]) & PF_EXITING else words[0]

@@ -49,5 +49,4 @@ def interface_of(address: str) -> str:
 
 
 def _address(text: str) -> bytes:
-    """The address as a struct sockaddr_in."""
     return struct.pack("=HH4s8x", socket.AF_INET, 0, socket.inet_aton(text))

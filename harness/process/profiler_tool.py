@@ -21,8 +21,7 @@ class Tool:
     """A profiler. `devices` are the kinds of device that it knows, `most_ranks` is how many it can profile at a time
     (None: any number), `starts` whether it waits for cudaProfilerStart. A tool that runs each kernel many times
     profiles the first `launch_count` launches of a call unless told otherwise (None: it profiles all). `places` are
-    folders beside PATH that it may lie in, with wildcards, and `complaints` what it prints where it may not profile,
-    each with advice."""
+    further folders for it, with wildcards; `complaints` what it prints where it may not profile, with advice."""
 
     program: str
     devices: tuple[str, ...]
@@ -33,8 +32,7 @@ class Tool:
     complaints: tuple[tuple[str, str], ...] = ()
 
     def command(self, program: str, folder: Path, inner: Sequence[str], launch_count: int | None) -> list[str]:
-        """The command that runs `inner` and leaves its report in the folder: of the first so many launches of the
-        marked call, or of all."""
+        """The command that runs `inner` and leaves a report of the marked call in the folder."""
         raise NotImplementedError
 
     def dispatches(self, program: str, folder: Path) -> list[Dispatch]:

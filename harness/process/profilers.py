@@ -41,8 +41,7 @@ class ProfilerJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """The profiled process's answer: why its output is `wrong`, or that it raised; the kernel launches of the call if
-    they were to be counted."""
+    """The profiled process's answer: why it is wrong or raised; launches, if they were counted."""
 
     wrong: str = ""
     raised: str = ""

@@ -152,8 +152,7 @@ def landlock_abi() -> int:
 
 
 def has_namespaces(sandbox: Sandbox | None = None, own_pids: bool = False) -> bool:
-    """Whether this process may create namespaces. Tried in a child process, since half of them (a network without its
-    loopback, say) would be worse than none."""
+    """Whether namespaces may be created, tried in a child: half of them would be worse than none."""
     if (child := os.fork()) == 0:
         try:
             _enter_namespaces(sandbox or Sandbox(folder=Path("/"), cache=Path("/"), device="cpu"), own_pids)
@@ -293,8 +292,7 @@ def _limits(sandbox: Sandbox) -> str:
 
 
 def _landlock(sandbox: Sandbox) -> str:
-    """No change to any file but theirs; no tracing, memory, descriptors or environment of processes outside, no
-    signals to them."""
+    """No change to any file but theirs, and no access to or signals for processes outside."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     abi = landlock_abi()
     if abi == 0:
@@ -354,7 +352,6 @@ def _limit(what: int, most: int) -> None:
 
 
 def _tasks() -> int:
-    """How many threads the user has, which is what RLIMIT_NPROC counts."""
     count, uid = 0, os.getuid()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

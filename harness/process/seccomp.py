@@ -92,7 +92,6 @@ class Machine:
     seccomp: int
 
     def number(self, call: Syscall) -> int:
-        """The call's number on this machine."""
         return int(getattr(call, self.name))
 
 

@@ -54,8 +54,7 @@ def memory(pids: Iterable[int]) -> int:
 
 
 def _mapped(pid: int) -> tuple[int, int]:
-    """Its part of the memory that it has mapped, without and of files of memory. Of a process that hides, all that is
-    resident counts as the former."""
+    """Its mapped memory, without and of files of memory; all that is resident if it hides."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             parts = {line.split(b":")[0]: int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss")}

@@ -1,2 +1,1 @@
-"""The three groups of ranks of one evaluation: how they start, talk, wait, call a kernel and read clocks. Decides
-nothing about an evaluation."""
+"""The three groups of ranks of one evaluation: how they start, talk, wait, call a kernel and read clocks."""

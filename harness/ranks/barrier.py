@@ -114,7 +114,6 @@ class Barrier:
         return self.words[FINISHED] >= epoch
 
     def finished(self, epoch: int) -> list[int]:
-        """The ranks that have finished `epoch`."""
         return [rank for rank, place in enumerate(self.marks) if self.words[place + 1] >= epoch]
 
     def wait(self, epoch: int) -> None:

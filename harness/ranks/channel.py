@@ -61,8 +61,7 @@ class Channel:
 
 
 class MessageParser:
-    """Cuts a stream that arrives in pieces into messages of one of `kind`'s types; for the parent, which must not block
-    on one rank."""
+    """Cuts a stream into messages of one of `kind`'s types; for the parent, which must not block on one rank."""
 
     def __init__(self, kind: Any = Reply) -> None:
         self.kind = kind

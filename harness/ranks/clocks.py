@@ -82,7 +82,6 @@ class Samples:
         self.traffic: Traffic | None = None  # between GPUs, in calls among these
 
     def count(self, clock: Clock) -> int:
-        """How many samples that clock has."""
         return len(self.own_us[clock])
 
     def add(

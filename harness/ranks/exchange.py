@@ -129,16 +129,14 @@ class Exchange:
         return output
 
     def leave(self, result: Any) -> wire.Output:
-        """Says where what a stepped call returned lies. What another process cannot read there is copied, behind the
-        call."""
+        """Says where a stepped call's result lies. What another process cannot read is copied, behind the call."""
         if self.buffers is None:  # nothing was loaded: an empty call
             return wire.NO_OUTPUT
         buffer = LeftInPlace(self.input_buffer, self.output_buffer)
         return payload.write_output(buffer, 0, result, self.output_limit)
 
     def _hand_over_file(self, result: Any) -> wire.Output:
-        """Sends the output's file. The parent's clock runs until it has the file, so everything that can be done later
-        is."""
+        """Sends the output's file, until which the parent's clock runs: all that can be done later is."""
         if self.gated_file is None:
             file, output = sealed_file("output", lambda buffer: write_described(buffer, result, self.output_limit))
             self.to_send.append(file)
@@ -173,8 +171,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 @functools.lru_cache
 def _of_plain(dtype: torch.dtype, shape: torch.Size) -> tuple[wire.Output, bytes] | None:
-    """The description of a plain tensor of that dtype and shape, as a record and as JSON; None if no result may have
-    that dtype or shape."""
+    """The description of a plain tensor, as a record and as JSON; None if no result may have that dtype or shape."""
     if str(dtype) not in payload.RESULT_DTYPES or len(shape) > MAX_RANK:
         return None
     nbytes = shape.numel() * dtype.itemsize

@@ -35,8 +35,7 @@ def raised(failures: Sequence[tuple[Rank, wire.Failed]]) -> RankFailure:
 
 
 def timed_out(role: wire.Role, waiting: Sequence[Rank], stacks: tuple[str, ...], why: str = "") -> RankFailure:
-    """The ranks in `waiting` were not done at the deadline, or were given up before for the reason in `why`; `stacks`
-    has the stack of every rank of the group then."""
+    """The ranks in `waiting` were not done at the deadline, or given up before, for `why`, with the group's stacks."""
     whose = "" if role == "candidate" else f"{role} "  # then it may not be the submission's fault
     message = f"{whose}{_numbered([rank.rank for rank in waiting])} timed out{why}"
     elsewhere = [rank.rank for rank in waiting if IN_COLLECTIVE not in stacks[rank.rank]]

@@ -1,7 +1,6 @@
 """One group of ranks, as the parent commands it: it sends commands and gathers replies.
 
-Knows nothing of how the processes are started and ended (launch.py), nor of problems, verdicts or statistics. Never
-imports torch.
+Knows nothing of how the processes are started and ended (launch.py), nor of problems and verdicts, nor torch.
 """
 
 import os
@@ -40,7 +39,6 @@ class Gates:
     idle: bool = False
 
     def of(self, rank: int) -> Sequence[int]:
-        """The files that this rank gets."""
         return [self.files[rank]] if self.files else ()
 
 
@@ -193,8 +191,7 @@ class Group:
         return let_in_ns
 
     def _ready(self, command: wire.Call, lead_s: float, late: Late | None, deadline: float) -> int:
-        """Lets ranks call that already hold plain inputs; returns when the late one was let in (ns,
-        CLOCK_MONOTONIC)."""
+        """Lets ranks call that hold plain inputs; returns when the late one was let in (ns, CLOCK_MONOTONIC)."""
         others = self._all_but(late)
         self._send((rank, command, ()) for rank in others)
         self.watch.gather(others, wire.AtBarrier, deadline)
@@ -238,8 +235,7 @@ class Group:
         return [list(samples) for samples in zip(*(reply.samples for reply in called), strict=True)]
 
     def gather(self, reply: type[R], deadline: float) -> list[R]:
-        """Every rank's next reply, by rank. Raises RankFailure when a rank of any group raises or ends, or when
-        `deadline` (of time.monotonic()) passes."""
+        """Every rank's next reply, by rank. Raises RankFailure if any group's rank raises or ends, or at `deadline`."""
         return self.watch.gather(self.members, reply, deadline)
 
 

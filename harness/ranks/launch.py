@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from harness.core.decode import part
 from harness.core.errors import HarnessError
 from harness.process import cgroup, sandbox
 from harness.ranks import failure, wire, zygote_messages
@@ -33,8 +34,7 @@ FROZEN_S = 10.0  # for all processes of a group to stop, which takes millisecond
 
 
 def drawn() -> dict[wire.Role, wire.GroupName]:
-    """Draws which group has which role. Chance decides, so that a rank cannot tell its role from its folder or its
-    place in the order of start."""
+    """Draws which group has which role, so that a rank cannot tell its role from its folder or order of start."""
     first, *others = GROUPS
     if secrets.randbits(1):
         others.reverse()
@@ -48,8 +48,7 @@ class Launch:
     roles in `judged` are, by trusted ranks that run `judge`. `caches` are for what compilers make, where a role has one
     that outlives the run. `hidden`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder; `judges` are
     folders that trusted ranks see and no others. `idle_s`: for how long the candidate's ranks, waited for, may do
-    nothing at all; None: until the deadline. `nodes` has a connection to the agent of each node that runs ranks;
-    without, all run here."""
+    nothing; None: until the deadline. `nodes` has a connection to each node's agent; without, all run here."""
 
     world_size: int
     device: str
@@ -86,40 +85,30 @@ class Launch:
         return self.world_size // max(1, len(self.nodes))
 
     def workdir(self, role: wire.Role, rank: int) -> Path:
-        """The folder that a rank starts in, its own."""
         return self.folder / self.names[role] / str(rank)
 
     def workdirs(self, role: wire.Role) -> list[Path]:
-        """The folders of all ranks of that role."""
         return [self.workdir(role, rank) for rank in range(self.world_size)]
 
     def order(self, role: wire.Role, rank: int, groups: tuple[str, ...] = ()) -> wire.RankOrder:
-        """The order that starts this rank."""
         is_judge = role == "trusted"
-        return wire.RankOrder(
+        return part(
+            self,
+            wire.RankOrder,
             group=self.names[role],
             rank=rank,
-            world_size=self.world_size,
-            local_size=self.local_size,
-            device=self.device,
-            threads=self.threads,
             cores=self.cores[rank % self.local_size] if self.cores else (),
-            spin=self.spin,
             workdir=str(self.workdir(role, rank)),
             cache=str(self.caches.get(role, self.folder / self.names[role] / "cache")),
             hidden=tuple(map(str, self.hidden if is_judge else dict.fromkeys((*self.hidden, *self.judges)))),
             shown=tuple(map(str, self.judges)) if is_judge else (),
             program=self.judge if is_judge else wire.UNTRUSTED,
             judged=role in self.judged,
-            cuda_is_cpu=self.cuda_is_cpu,
-            confined=self.confined,
-            kept_bytes=self.kept_bytes,
             groups=groups,
         )
 
 
 def log_name(role: wire.Role, rank: int) -> str:
-    """The name of a rank's log in reports."""
     return f"{role} rank {rank}"
 
 
@@ -184,11 +173,9 @@ class Ranks:
             raise HarnessError(f"{NO_ANSWER}. {ASKS}")
 
     def all_ranks(self) -> list[Rank]:
-        """The ranks of all groups."""
         return [rank for role in ROLES for rank in self.ranks[role]]
 
     def pids(self) -> list[int]:
-        """The process ids of the zygotes and of every rank."""
         return [*(process.pid for process in self.zygotes.processes), *self.by_pid]
 
     def logs(self) -> dict[str, str]:
@@ -198,14 +185,12 @@ class Ranks:
         return {log_name(rank.role, rank.rank): rank.log.text() for rank in self.all_ranks() if rank.log.tail}
 
     def freeze(self, role: wire.Role) -> None:
-        """Has all processes of the group stopped."""
         if role not in self.frozen:
             self.freezes += 1
             self.frozen[role] = self.freezing[role] = self.freezes
             self._tell(role, "freeze", self.freezes)
 
     def thaw(self, role: wire.Role) -> None:
-        """Continues the processes of that role's group."""
         if role in self.frozen:
             del self.frozen[role]
             self.freezing.pop(role, None)

@@ -1,5 +1,4 @@
-"""What an output's description may hold at most: whoever describes one is not trusted, and whoever reads one has little
-memory for it."""
+"""What an output's description may hold at most: who describes one is not trusted, and who reads it has little room."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -174,8 +174,7 @@ def write_input(buffer: SharedBuffer, offset: int, value: Any, key: int = 0) -> 
 
 
 def describe_input(value: Any) -> Input:
-    """The tree as a rank gets it that reads its tensors in the buffer, from offset 0 on. Those of the host, which
-    cannot lie there, go with the tree."""
+    """The tree for a rank that reads its tensors in the buffer, from offset 0 on. The host's go with the tree."""
     layout, tree = _laid_out(value, 0, with_host=True)
     return Input(tree=base64.b64encode(tree).decode(), nbytes=layout.end, masked=False)
 
@@ -293,8 +292,7 @@ def _write_tensor(buffer: SharedBuffer, offset: int, value: torch.Tensor, max_nb
 
 
 def viewed(output: Output, data: torch.Tensor | None) -> torch.Tensor | None:
-    """The tensor that an output declares, on its bytes `data`; None if there are none, if they are more or fewer than
-    it declares, or if no result is of that make."""
+    """The tensor that an output declares, on its bytes `data`; None if they do not fit, or no result is like that."""
     dtype = RESULT_DTYPES.get(output.dtype)
     if output.note or data is None or dtype is None or len(output.shape) > MAX_RANK:
         return None
@@ -310,8 +308,7 @@ def viewed(output: Output, data: torch.Tensor | None) -> torch.Tensor | None:
 
 
 def read_tree(buffer: Source, output: Output, max_nbytes: int) -> tuple[Any, str]:
-    """The declared value with its tensors, as plain tuples, lists and dicts; or (None, why not). Reads at most
-    `max_nbytes`, whatever is declared."""
+    """The declared value, tensors in plain tuples, lists and dicts, or (None, why not). Reads at most `max_nbytes`."""
     try:
         return _Reader(buffer, max_nbytes).value(output, 0), ""
     except _NoValue as error:

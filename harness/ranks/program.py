@@ -38,7 +38,7 @@ MEMORY = re.compile("out of memory|cannot allocate|can't allocate|too large for 
 
 
 class Program:
-    """The commands that every kind of rank obeys: one method a command, which returns the reply."""
+    """The commands that every kind of rank obeys: one method a command, which returns the reply; None is Done."""
 
     judged = True  # whether its outputs go where trusted ranks look for them
 
@@ -55,7 +55,7 @@ class Program:
         self.masked: list[Masked] = []  # of each of these, what is still to be unmasked
         self.settled = order.cores  # where calls run now
         self.is_watched, self.call_bytes = False, 0  # whether the next call's memory is wanted; the last watched one's
-        self.commands: dict[type | wire.What, Callable[[Any], wire.Reply]] = {
+        self.commands: dict[type | wire.What, Callable[[Any], wire.Reply | None]] = {
             wire.ImportKernel: self.import_kernel,
             "compile": self.compile_kernel,
             wire.OpenGroup: self.open_group,
@@ -78,7 +78,8 @@ class Program:
             except EOFError:
                 return
             try:
-                reply = self.commands[command.what if isinstance(command, wire.Do) else type(command)](command)
+                obey = self.commands[command.what if isinstance(command, wire.Do) else type(command)]
+                reply = obey(command) or wire.Done()
             except BaseException as error:  # the one broad catch: a submission may raise anything, SystemExit too
                 reply = failed(error)
             self.exchange.send_files()
@@ -94,7 +95,7 @@ class Program:
                 self.import_kernel(wire.ImportKernel())
         return wire.Imported(device="")
 
-    def open_group(self, command: wire.OpenGroup) -> wire.Reply:
+    def open_group(self, command: wire.OpenGroup) -> None:
         order = self.order
         set_meeting(order.rank, order.world_size, command.free_port)
         meeting = f"file://{Path(order.workdir).parent}/meet-{command.number}"
@@ -108,15 +109,13 @@ class Program:
             world_size=order.world_size,
             device_id=self.device.id,
         )
-        return wire.Done()
 
-    def close_group(self, command: wire.Do) -> wire.Reply:
+    def close_group(self, command: wire.Do) -> None:
         self.loaded = self.masked = []
         if dist.is_initialized():
             dist.destroy_process_group()
-        return wire.Done()
 
-    def load_inputs(self, command: wire.LoadInputs) -> wire.Reply:
+    def load_inputs(self, command: wire.LoadInputs) -> None:
         exchange = self.exchange
         if command.buffers is not None and exchange.buffers != command.buffers:
             exchange.open_buffers(command.buffers)
@@ -125,7 +124,6 @@ class Program:
         read = exchange.map_input if command.stepped else exchange.read_input
         self.loaded = list(map(read, command.inputs, self.masked))
         exchange.output_limit = command.output_limit
-        return wire.Done()
 
     def yield_memory(self, command: wire.Yield) -> wire.Reply:
         self.loaded = self.masked = []
@@ -134,14 +132,12 @@ class Program:
             self.exchange.close_buffers()
         return wire.Done(freed_bytes=self.device.release(everything=command.case))
 
-    def regain_memory(self, command: wire.Do) -> wire.Reply:
+    def regain_memory(self, command: wire.Do) -> None:
         self.device.regain()
-        return wire.Done()
 
-    def watch_memory(self, command: wire.Do) -> wire.Reply:
+    def watch_memory(self, command: wire.Do) -> None:
         self.device.watch_memory()
         self.is_watched = True
-        return wire.Done()
 
     def tell_memory(self, command: wire.Do) -> wire.Reply:
         return wire.MemoryTold(peak_bytes=self.device.peak_bytes(), call_bytes=self.call_bytes)
@@ -185,8 +181,7 @@ class Program:
         return wire.Called(samples=tuple(samples), kept_bytes=self.device.kept_bytes())
 
     def step_calls(self, command: wire.StepCalls) -> wire.Reply:
-        """Makes stepped calls: the device waits for words that the parent sets, and the host queues ahead of it if it
-        may."""
+        """Makes stepped calls: the device waits for the parent's words, and the host queues ahead of it if it may."""
         gc.disable()
         for at, (index, work) in enumerate(zip(command.indices, command.work, strict=True)):
             epoch = command.epoch + wire.STEP_EPOCHS * at

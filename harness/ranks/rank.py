@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from harness.process.child import signal_name
+from harness.process.child import end_text
 from harness.ranks import channel, wire
 from harness.ranks.logs import LogPipe
 
@@ -57,8 +57,7 @@ class Rank:
         return bool(data)
 
     def _has_sealed(self, files: list[int]) -> bool:
-        """Whether all these files are sealed, so that nobody can change them any more. Rejects more files than one
-        reply may bring, since each takes memory here."""
+        """Whether all these files are sealed, and no more than one reply may bring, since each takes memory here."""
         try:
             sealed = all(fcntl.fcntl(fd, fcntl.F_GET_SEALS) & wire.SEALS == wire.SEALS for fd in files)
         except OSError:  # it is not even a file in memory
@@ -72,8 +71,7 @@ class Rank:
 
     @property
     def inbox(self) -> deque[wire.Reply]:
-        """The replies that have come in full. Parsed here and not in `read`, so that no rank's files are looked at
-        later because another one's reply takes a while."""
+        """The replies that have come in full. Parsed here, not in `read`, so that others' files are noticed at once."""
         if self.unparsed:
             try:
                 self._inbox += self.parser.feed(bytes(self.unparsed))
@@ -118,6 +116,4 @@ def exit_text(code: int) -> str:
     """A process's end in words; `code` as subprocess has it."""
     if code == -signal.SIGKILL:
         return "was killed by SIGKILL (often the kernel's answer to running out of memory)"
-    if code < 0:
-        return f"was killed by {signal_name(-code)}"
-    return f"exited with code {code} in the middle of the evaluation"
+    return end_text(code) + (" in the middle of the evaluation" if code >= 0 else "")

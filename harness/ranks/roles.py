@@ -24,9 +24,8 @@ SUBMITTED = "submission.py"
 
 
 class Untrusted(Program):
-    """Runs a submission, or the reference if none is staged, and nothing else: the submission that is evaluated and
-    whatever it is held against are in processes that differ in nothing but their kernel. A rank that also judged would
-    have warmer connections and a larger heap."""
+    """Runs a submission, or the reference if none is staged, and nothing else: both sides' processes differ in nothing
+    but their kernel. A rank that also judged would have warmer connections and a larger heap."""
 
     def __init__(self, order: wire.RankOrder, fds: dict[str, int]) -> None:
         self.judged = order.judged
@@ -44,12 +43,11 @@ class Untrusted(Program):
             self.kernel = Captured(self.kernel, captures_late=on_cpu)
         return wire.Imported(device="")
 
-    def load_inputs(self, command: wire.LoadInputs) -> wire.Reply:
+    def load_inputs(self, command: wire.LoadInputs) -> None:
         self.forget()
-        reply = super().load_inputs(command)
+        super().load_inputs(command)
         if isinstance(self.kernel, Captured):
             self.kernel.prepare(self.loaded, is_readable=not command.stepped and not any(self.masked))
-        return reply
 
     def yield_memory(self, command: wire.Yield) -> wire.Reply:
         self.forget()
@@ -60,7 +58,7 @@ class Untrusted(Program):
         if isinstance(self.kernel, Captured):
             self.kernel.graphs = {}
 
-    def start_profile(self, command: wire.Do) -> wire.Reply:
+    def start_profile(self, command: wire.Do) -> None:
         self.trace_file.unlink(missing_ok=True)  # an earlier case's
         # What torch.profiler.profile is a shell of; the shell imports torch's compiler first, seconds a rank.
         self.profiler = torch.autograd.profiler.profile(
@@ -68,13 +66,11 @@ class Untrusted(Program):
         )
         self.profiler.__enter__()
         self.stopwatch.clocks["wall"] = self.profiled
-        return wire.Done()
 
-    def stop_profile(self, command: wire.Do) -> wire.Reply:
+    def stop_profile(self, command: wire.Do) -> None:
         self.stopwatch.clocks["wall"] = self.stopwatch.wall
         self.profiler.__exit__(None, None, None)
         self.profiler.export_chrome_trace(str(self.trace_file))
-        return wire.Done()
 
     def profiled(self, kernel: Kernel, data: Any, epoch: int, keep: Keep) -> Sample:
         """The wall clock, with the wait and the call marked in the trace."""
@@ -89,7 +85,6 @@ class Untrusted(Program):
 
 
 def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
-    """The life of a rank's process."""
     if order.cores:
         os.sched_setaffinity(0, order.cores)
     faulthandler.enable()

@@ -43,8 +43,7 @@ class TensorPlace:
 
 
 class SharedBuffer:
-    """Memory that two processes share. The other process opens the buffer by `handle`, which is empty if that process
-    has it open already."""
+    """Memory that two processes share. The other one opens it by `handle`, which is empty if it is open there."""
 
     kind: str
     handle = ""
@@ -225,8 +224,7 @@ def _with_length(data: bytes) -> bytes:
 
 
 def new_file(name: str) -> int:
-    """A file without a place, which can be sealed. Its number is none of a standard stream that a submission may have
-    closed, and may close again."""
+    """A file without a place, which can be sealed. Its number is no standard stream's, which a submission may close."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     if fd > 2:
         return fd

@@ -128,14 +128,7 @@ class Stepper:
         return (max(stamps_ns) - began_ns) / 1000
 
     def _call(
-        self,
-        group: Group,
-        epoch: int,
-        index: int,
-        deadline: float,
-        ahead: bool,
-        judged: bool,
-        late: Late | None,
+        self, group: Group, epoch: int, index: int, deadline: float, ahead: bool, judged: bool, late: Late | None
     ) -> Seen:
         self.epoch += 1
         steps, ours = group.barrier.steps, self.trusted.barrier.steps

@@ -11,7 +11,7 @@ import torch
 
 from harness.core.records import Verdict
 from harness.judging import correctness
-from harness.judging.correctness import Expected
+from harness.judging.correctness import Expected, failed
 from harness.ranks import payload
 from harness.ranks.shared_buffer import Source
 from harness.ranks.wire import Output
@@ -44,12 +44,12 @@ def judged(output: Output, values: Values, expected: Right, device: str) -> Verd
     """Every part must pass; the message of the first that does not begins with its name."""
     if not isinstance(expected, tuple):
         if output.kind in ("tuple", "list"):
-            return _failed(f"custom_kernel returned a {output.kind}; it must return a plain torch.Tensor")
+            return failed(f"custom_kernel returned a {output.kind}; it must return a plain torch.Tensor")
         return _judged_part(output, values[0], expected, device)
     names = [part.name or f"part {index} of the result" for index, part in enumerate(expected)]
     if output.kind != "tuple" or len(output.items) != len(expected):
         found = f"a {output.kind} of {len(output.items)}" if output.kind in ("tuple", "list") else output.kind
-        return _failed(f"custom_kernel returned {found}; it must return a tuple of {len(names)}: {', '.join(names)}")
+        return failed(f"custom_kernel returned {found}; it must return a tuple of {len(names)}: {', '.join(names)}")
     for name, part, value, right in zip(names, output.items, values, expected, strict=True):
         verdict = _judged_part(part, value, right, device)
         if not verdict.passed:
@@ -63,7 +63,7 @@ def for_check(output: Output, values: Values, expected: Right, device: str) -> t
         tensor_of(part, value, right.dtype, tuple(right.value.shape), device)
         for part, value, right in zip(_declared(output), values, parts_of(expected), strict=False)
     ]
-    found += [_failed("")] * (len(parts_of(expected)) - len(found))
+    found += [failed("")] * (len(parts_of(expected)) - len(found))
     present = tuple(torch.empty(0) if isinstance(one, Verdict) else one for one in found)
     return present if isinstance(expected, tuple) else present[0]
 
@@ -80,19 +80,15 @@ def tensor_of(
     if not verdict.passed:
         return verdict
     if output.dtype != str(dtype):
-        return _failed(
+        return failed(
             f"the dtype is {output.dtype.removeprefix('torch.')}; expected {str(dtype).removeprefix('torch.')}"
         )
     if output.shape != shape:
-        return _failed(f"the shape is {list(output.shape)}; expected {list(shape)}")
+        return failed(f"the shape is {list(output.shape)}; expected {list(shape)}")
     found = payload.viewed(output, data)
-    return _failed("its bytes do not fit its dtype and shape") if found is None else found
+    return failed("its bytes do not fit its dtype and shape") if found is None else found
 
 
 def _judged_part(output: Output, data: torch.Tensor | None, expected: Expected, device: str) -> Verdict:
     found = tensor_of(output, data, expected.dtype, tuple(expected.value.shape), device)
     return found if isinstance(found, Verdict) else correctness.strict(found, expected)
-
-
-def _failed(message: str) -> Verdict:
-    return Verdict(passed=False, message=message)

@@ -1,5 +1,4 @@
-"""Settings that change what a kernel computes or how fast, torch's and `capture`: read in one process, and set in
-others.
+"""Settings that change what a kernel computes or how fast, torch's and `capture`: read in one process, set in others.
 
 A problem folder's eval.py and reference.py may change them for the process that everything runs in there. Here only
 trusted ranks import the reference, so the others are told what it set. Of eval.py, which is not run, the statements

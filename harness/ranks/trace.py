@@ -71,9 +71,8 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """Where the time of a call went: `by_name` adds up the times of each kernel or operator, which may overlap; `own`
-    are the submission's; `all_ns` is the time in which anything ran, `others_ns` the time in which anything ran that is
-    not the submission's."""
+    """Where the time of a call went: `by_name` adds up each kernel's or operator's, which may overlap; `own` are the
+    submission's; in `all_ns` anything ran, in `others_ns` anything that is not the submission's."""
 
     by_name: Mapping[str, int]
     own: frozenset[str]
@@ -233,7 +232,9 @@ def _counted(trace: RankTrace) -> tuple[Literal["device", "host"], list[TraceEve
     """The kernels or operators that did the work of a call, and when."""
     device = [event for event in trace.events if event.category in DEVICE_WORK and event.phase == "X"]
     host = [event for event in trace.events if event.category in HOST_WORK and event.phase == "X"]
-    return ("device", device, _whole(device)) if device else ("host", host, _self_pieces(host, trace.call))
+    if device:
+        return "device", device, [_Piece(event.start_ns, event.end_ns, event.name) for event in device]
+    return "host", host, _self_pieces(host, trace.call)
 
 
 def _total_ns(pieces: Iterable[_Piece]) -> Counter[str]:
@@ -241,10 +242,6 @@ def _total_ns(pieces: Iterable[_Piece]) -> Counter[str]:
     for piece in pieces:
         total_ns[piece.name] += piece.end_ns - piece.start_ns
     return total_ns
-
-
-def _whole(events: Iterable[TraceEvent]) -> list[_Piece]:
-    return [_Piece(event.start_ns, event.end_ns, event.name) for event in events]
 
 
 def _self_pieces(spans: Iterable[TraceEvent], call: TraceEvent) -> list[_Piece]:
@@ -372,8 +369,7 @@ def _number(text: str) -> int:
 
 
 def _track_names(items: Iterable[Mapping[str, Any]]) -> dict[Track, str]:
-    """The names that the file gives its threads. Of several names for one thread, one that says more than `python`
-    wins."""
+    """The names that the file gives its threads; of several for one, one that says more than `python` wins."""
     names: dict[Track, str] = {}
     for item in items:
         args = item.get("args")

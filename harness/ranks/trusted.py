@@ -49,8 +49,7 @@ class TrustedExchange(Exchange):
         self.buffers = wire.Buffers(inputs=inputs, outputs=outputs)
 
     def _new_buffer(self, nbytes: int) -> tuple[SharedBuffer, wire.BufferHandle]:
-        """A buffer of at least `nbytes`. It is kept until all are renewed, because other ranks may still have it open
-        after it is outgrown."""
+        """A buffer of at least `nbytes`. It is kept until all are renewed: other ranks may still have it open."""
         size = nbytes + -nbytes % BUFFER_STEP_BYTES
         self.device.release()
         made = self.device.buffer(size, "")
@@ -177,11 +176,10 @@ class Trusted(Program):
         return self.reference.harden(data, spec.seed) if spec.hardened else data
 
     def default_device(self) -> AbstractContextManager[object]:
-        """The device on which references make tensors. Not set during timed calls, because it slows down every call of
-        torch."""
+        """The device on which references make tensors. Not set in timed calls: it slows down every call of torch."""
         return nullcontext() if self.device.id is None else torch.device(self.device.id)
 
-    def take_outputs(self, command: wire.TakeOutputs) -> wire.Reply:
+    def take_outputs(self, command: wire.TakeOutputs) -> None:
         taken = []  # kept until all are taken, so that it takes as long whether they are judged or not
         for output in command.outputs:
             with self.source() as source:
@@ -189,18 +187,16 @@ class Trusted(Program):
         if command.judged:
             self.taken += taken
             self.returned = _again(taken[-1][1]) if self.device.has_files else None  # by an idle call
-        return wire.Done()
 
     def source(self) -> AbstractContextManager[SharedBuffer]:
         """The memory or file that holds the next output."""
         return self.exchange.next_file() if self.device.has_files else nullcontext(self.exchange.output_buffer)
 
     def take(self, source: Source, output: wire.Output) -> Any:
-        """The output as it is declared, and a copy of its bytes: at most as many as a right one may have: they take
-        the trusted rank's own memory."""
+        """The output as declared, and a copy of its bytes, at most a right one's: they take this rank's memory."""
         return output, strict_check.read(source, output, self.limit)
 
-    def serve_call(self, command: wire.Serve) -> wire.Reply:
+    def serve_call(self, command: wire.Serve) -> None:
         """Queues the steps around a call. Whatever may wait for the device is done first: behind the words of a step,
         the device waits for the parent."""
         device, exchange = self.device, self.exchange
@@ -217,7 +213,6 @@ class Trusted(Program):
             device.between(0, functools.partial(self.put, parts), command.epoch)
         if command.take is not None:
             device.between(1, taken.copy, command.epoch)
-        return wire.Done()
 
     def room(self, nbytes: int, judged: bool) -> Tensor:
         """Memory for an output that stays until it is judged, or for one that is overwritten by the next. It is made
@@ -250,7 +245,6 @@ class Trusted(Program):
         return replace(verified, verdicts=Verdicts(strict=bounded(verdicts.strict), gpumode=bounded(verdicts.gpumode)))
 
     def expected(self, index: int) -> Any:
-        """The right result for that input."""
         if self.known is None or self.known[0] != index:
             self.known = None  # first, so that two never need memory at once
             self.known = (index, self.right_result(self.made[index]))

@@ -76,8 +76,7 @@ class RanksWatch:
             self.processes.poll(until - now)
 
     def check_all(self, deadline: float, waiting: Sequence[Rank]) -> None:
-        """Raises RankFailure if a rank of any group has raised or ended, or these are waited for and the deadline has
-        passed, or they do nothing."""
+        """Raises RankFailure if a rank of any group has raised or ended, or these are too late, or do nothing."""
         everyone = self.processes.all_ranks()
         for rank in everyone:
             if rank.gone and not any(isinstance(reply, wire.Failed) for reply in rank.inbox):

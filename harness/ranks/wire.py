@@ -29,8 +29,7 @@ SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  # of a fil
 @dataclass(frozen=True, kw_only=True)
 class Network:
     """The network of one group's ranks on several nodes: rank 0's address there, and the interface by which this node
-    reaches it. With `own`, an address, that interface is made, and the group's ranks on this node have no other
-    network."""
+    reaches it. With `own`, an address, that interface is made, and the group's ranks here have no other network."""
 
     master: str
     interface: str
@@ -315,8 +314,7 @@ class Imported:
 
 @dataclass(frozen=True, kw_only=True)
 class InputsMade:
-    """`output_limit` is the most bytes that an output for these inputs may have. `spare_bytes` is the free memory of
-    the rank's device."""
+    """`output_limit`: the most bytes of an output for these inputs. `spare_bytes`: the device's free memory."""
 
     inputs: tuple[Input, ...]
     buffers: Buffers | None
@@ -358,8 +356,7 @@ class Called:
 
 @dataclass(frozen=True, kw_only=True)
 class Stepped:
-    """A stepped call is queued, or has been made: its output's description, and the host's time to queue it (us). Both
-    are claims."""
+    """A stepped call is queued or made. Its output and the host's time to queue it (us) are claims."""
 
     epoch: int
     output: Output

@@ -207,8 +207,7 @@ class SeenTurns:
 
 
 class Excess:
-    """How much more of a time passes on one side than on the other, in pairs, and how much may be chance for calls that
-    take `call_us`."""
+    """How much more time passes on one side, in pairs, and how much may be chance for calls of `call_us`."""
 
     def __init__(self, own_us: Sequence[float], other_us: Sequence[float], call_us: float, errors: float) -> None:
         def within(values: Iterable[float]) -> list[float]:

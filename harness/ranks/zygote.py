@@ -38,26 +38,11 @@ from harness.core.files import remove
 from harness.core.processes import PR_SET_PDEATHSIG, descendants
 from harness.process import cgroup
 from harness.process.freezer import Freezer
-from harness.process.sandbox import (
-    MAX_FDS,
-    PR_SET_CHILD_SUBREAPER,
-    Sandbox,
-    die_first,
-    hide,
-    prctl,
-)
+from harness.process.sandbox import MAX_FDS, PR_SET_CHILD_SUBREAPER, Sandbox, die_first, hide, prctl
 from harness.ranks import zygote_messages
 from harness.ranks.roles import run_rank
 from harness.ranks.wire import GroupName, RankOrder
-from harness.ranks.zygote_messages import (
-    FDS,
-    MAX_MESSAGE_BYTES,
-    Confined,
-    GroupFrozen,
-    RankExited,
-    Started,
-    ZygoteOrder,
-)
+from harness.ranks.zygote_messages import FDS, MAX_MESSAGE_BYTES, Confined, GroupFrozen, RankExited, Started
 
 SWEEP_S = 3.0  # how long a fork bomb may outrun the undertaker
 CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
@@ -66,7 +51,6 @@ GONE = (BrokenPipeError, ConnectionResetError)  # the process at the other end o
 
 
 def sweep() -> None:
-    """Kills and reaps every descendant of this process."""
     deadline = time.monotonic() + SWEEP_S
     while (below := descendants(os.getpid())) and time.monotonic() < deadline:
         for pid in below:
@@ -87,8 +71,7 @@ class Cell:
 
 
 class Zygote:
-    """Forks ranks. With `is_cell` it is confined and forks the ranks of all its orders itself. Otherwise it has a cell
-    for each group."""
+    """Forks ranks: with `is_cell` itself, confined, those of all its orders; otherwise by a cell for each group."""
 
     def __init__(self, control: socket.socket, is_cell: bool = False) -> None:
         self.control, self.is_cell = control, is_cell
@@ -123,7 +106,7 @@ class Zygote:
         finally:
             sweep()
 
-    def obey(self, order: ZygoteOrder, message: bytes, fds: Sequence[int]) -> None:
+    def obey(self, order: zygote_messages.ZygoteOrder, message: bytes, fds: Sequence[int]) -> None:
         if not self.is_cell:
             if isinstance(order, RankOrder) and order.group not in self.cells:
                 self.cells[order.group] = Cell(open_cell(order))
@@ -248,7 +231,6 @@ def become_cell(order: RankOrder, control: socket.socket, zygote: int) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Makes this process end when its parent does."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() not in (parent, 0):  # it died before the line above; 0: it is outside of this PID namespace
         os._exit(1)

@@ -88,10 +88,8 @@ ZygoteMessage = Confined | Started | RankExited | GroupFrozen | NodeLost
 
 
 def order_of(data: bytes) -> ZygoteOrder:
-    """The order in that JSON."""
     return decode(cast("type[ZygoteOrder]", ZygoteOrder), json.loads(data))
 
 
 def message_of(data: bytes) -> ZygoteMessage:
-    """The message in that JSON."""
     return decode(cast("type[ZygoteMessage]", ZygoteMessage), json.loads(data))

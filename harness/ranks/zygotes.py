@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import get_args
 
 from harness.core.checkout import ROOT
@@ -40,23 +39,20 @@ GOODBYE_S = 6.0  # for the zygotes to kill everything and go
 
 class Zygotes:
     """`controls` has the socket that each group's orders go to, `processes` those zygotes that have been started; what
-    these print is in `log`, unless they were started with another one. Leaving the context ends them."""
+    these print is in `log`, unless they were started with another one."""
 
     def __init__(self) -> None:
         self.controls: dict[wire.GroupName, socket.socket] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
         self.log = LogPipe()
 
-    def __enter__(self) -> "Zygotes":
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def stop(self) -> None:
+        """Ends them and closes what is theirs, where nobody reads from their ranks meanwhile."""
         self.end(lambda: True, lambda: time.sleep(0.01))
         self.close()
 
     def start(self, folder: Path, threads: int, nodes: Sequence[socket.socket] = (), log: int | None = None) -> None:
-        """Starts them; they remove `folder` at their end. Where ranks run on nodes, the process that has those nodes'
-        agents start them takes their place."""
+        """Starts them; they remove `folder` at their end. Where ranks run on nodes, the hub takes their place."""
         log = self.log.write_fd if log is None else log
         for groups in (GROUPS,) if nodes else (GROUPS[1:], GROUPS[:1]):
             control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -106,7 +102,6 @@ class Zygotes:
             process.wait()
 
     def close(self) -> None:
-        """Closes the sockets and the log."""
         for control in self.each_control():
             control.close()
         self.controls = {}

@@ -23,7 +23,6 @@ def words(audit: Audit) -> str:
 
 
 def document_of(audits: Sequence[Audit], command: str, where: str, date: str) -> Document:
-    """What was run, what it comes to, and a row for each problem."""
     return Document(
         blocks=(
             prose(UntrustedText(f"{command}, {date}, on {where}.")),

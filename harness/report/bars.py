@@ -30,7 +30,6 @@ class Times:
 
 
 def mean_of(rows: Sequence[Times]) -> Times:
-    """What the row of the geometric means shows."""
     bounds = [one.bound for one in rows if one.bound is not None]
     return Times(
         own=geomean([one.own for one in rows]),

@@ -133,8 +133,7 @@ def board_json(board: Board, problem: str | None = None, standings: Standings | 
 
 def board_csv(board: Board, problem: str | None = None, standings: Standings | None = None, by: By = "speedup") -> str:
     """An entry a line under a line of names, with the figures of its latest evaluation; without the history. `low` to
-    `high` is the interval of `estimate`, the ratio over all `launches` of its source. What is held comes last, without
-    a place."""
+    `high` is the interval of `estimate`, the ratio over all `launches` of its source. What is held comes last."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = ["problem", "suite", "machine_class", "world_size", "place", "author", "file", "score", "unit"]
@@ -165,8 +164,7 @@ def _csv_cells(row: Ranked) -> dict[str, Any]:
 
 
 def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[Words]:
-    """What is said below a group's entries: what else was measured, copies, which orders were settled head to head, and
-    how the others can be."""
+    """What is said below a group's entries: what else was measured, copies, and how orders are settled."""
     told: list[Words] = [*_further(rows)]
     for row in rows:
         if (first := row.copy_of) is not None:
@@ -225,7 +223,6 @@ def _who(entry: Entry) -> Words:
 
 
 def _standing(board: Board, row: Ranked, standings: Standings | None) -> str:
-    """The entry's status with its MARKS."""
     entry = row.entry
     known = (standings or {}).get(entry.run_id)
     lost, stale = known is not None and not known.reproducible, known is not None and known.stale

@@ -19,7 +19,6 @@ STYLES = {"pass": "", "note": "yellow", "fail": "bold red"}
 
 
 def made_document(made: Made, out: str, manifest: bytes) -> Document:
-    """Where the bundle is, what it lacks, and what to do with it."""
     rows: list[tuple[Words, Words]] = [("sha256", sha256_of(manifest))]
     if made.empty:
         rows.append(("empty", f"in system.json: {', '.join(made.empty)}; --system FILE fills them"))
@@ -32,7 +31,6 @@ def made_document(made: Made, out: str, manifest: bytes) -> Document:
 
 
 def checked_document(found: CheckedBundle) -> Document:
-    """What the bundle claims and a row a finding."""
     rows = [(one.part, Styled(one.status, STYLES[one.status]), UntrustedText(one.text)) for one in found.findings]
     word = "whole" if found.is_whole else "not whole: something is missing or altered"
     last = prose(f"The bundle is {word}. Its sha256 is {found.sha256}.", whole=True)
@@ -40,13 +38,11 @@ def checked_document(found: CheckedBundle) -> Document:
 
 
 def reproduced_document(ready: Ready, decision: Decision, reports: Sequence[EvalReport]) -> Document:
-    """A row a launch, the Olympic mean, what the bundle claims, and the decision."""
     word = prose(UntrustedText(f"{WORDS[decision.word]}: {decision.why}"), whole=True)
     return Document(blocks=decisions.launch_blocks(ready.one, decision, reports), summary=word)
 
 
 def made_json(made: Made, out: str, manifest: bytes) -> dict[str, Any]:
-    """The object that --json writes of `bundle make`."""
     return {
         "schema": JSON_SCHEMA,
         "bundle": out,

@@ -68,7 +68,6 @@ def summary_of(found: Comparison) -> Facts:
 
 
 def summary_text(found: Comparison) -> str:
-    """That line as text."""
     summary, unit = found.summary, found.metric.words
     over = f", geometric mean over {len(found.rows)} {unit.case}s" if len(found.rows) > 1 else ""
     interval = interval_text(summary.ci)
@@ -91,7 +90,6 @@ def _legend(found: Comparison) -> list[str]:
 
 
 def _test_cases(found: Comparison, fail_if: Sequence[str]) -> list[TestCase]:
-    """A case for every shape, and one for the summary, which fails where `fail_if` has its word."""
     suite, unit = f"{found.problem}.{found.suite}.compare", found.metric.words
     names, said = f"{found.b.name} against {found.a.name}", summary_text(found)
     failed = found.is_failed(fail_if)
@@ -132,12 +130,7 @@ def _json(found: Comparison) -> dict[str, Any]:
         return {"path": one.name, "sha256": one.sha256, "run_id": one.run_id}
 
     return {
-        "problem": found.problem,
-        "suite": found.suite,
-        "device": found.device,
-        "world_size": found.world_size,
-        "how": found.how,
-        "margin": found.margin,
+        **{name: getattr(found, name) for name in ("problem", "suite", "device", "world_size", "how", "margin")},
         "rule": rule(found.margin, words),
         "metric": encode(found.metric),
         "a": side(found.a),

@@ -33,13 +33,11 @@ class WholeLines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Flushes the stream."""
         self._stream.flush()
 
 
 def new_console(stderr: bool = False) -> Console:
-    """The console of standard output or error. COLUMNS says how wide it is, or else the terminal; without a terminal
-    lines are as long as they are."""
+    """The console of standard output or error, as wide as COLUMNS or the terminal, else as its lines."""
     found = Console(stderr=stderr)
     if found.is_terminal:
         found.width = max(found.width, LEAST)

@@ -21,8 +21,7 @@ from harness.report.document import Block, Document, Facts, Heading, Styled, Tab
 
 # ---- how it is shown -------------------------------------------------------------------------------------------------
 def list_document(competition: Competition, chosen: Sequence[Listed], found: Board, checkout: Checkout) -> Document:
-    """The problems with their deadlines, and who leads each of their boards: scores and speedups of different suites
-    and machines do not compare."""
+    """The problems with their deadlines, and who leads each of their boards here."""
     now = datetime.now(UTC)
     rows: list[list[Words]] = []
     for listed in chosen:

@@ -38,5 +38,4 @@ def data(found: Contest, board: Board, now: datetime, is_full: bool) -> dict[str
 
 
 def html(shown: dict[str, Any]) -> str:
-    """The whole file."""
     return page.assembled(TEMPLATE, page.clean_data(shown), (page.STYLE, STYLE), SCRIPTS)

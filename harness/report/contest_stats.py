@@ -12,7 +12,6 @@ BAR_CHARS = 40  # of the longest bar
 
 
 def document_of(found: Statistics) -> Document:
-    """A table a question: when, how good, how long until the first, what failed, how they spread."""
     return Document(blocks=tuple(_blocks(found)))
 
 

@@ -25,7 +25,6 @@ SCHEMA = 1  # of the JSON objects here; 1: first
 
 # ---- several contests ------------------------------------------------------------------------------------------------
 def contests_document(found: Sequence[Contest], now: datetime) -> Document:
-    """A line a contest."""
     rows = []
     for one in contests_json(found, now)["contests"]:
         ends = shown_time(read_moment(one["ends"])) if one["ends"] else "never"
@@ -52,7 +51,6 @@ def phase(contest: Competition, state: ContestState, now: datetime) -> str:
 
 
 def contests_json(found: Sequence[Contest], now: datetime) -> dict[str, Any]:
-    """The same as JSON."""
     rows = []
     for one in found:
         state, ends = one.state(), one.rules.ends
@@ -72,7 +70,6 @@ def contests_json(found: Sequence[Contest], now: datetime) -> dict[str, Any]:
 
 # ---- one contest -----------------------------------------------------------------------------------------------------
 def contest_document(found: Contest, now: datetime) -> Document:
-    """Its rules, problems with targets, awards, and teams."""
     rules, state = found.rules, found.state()
     title = (UntrustedText(rules.name), Styled(f", {shown_time(now)}: {phase(rules, state, now)}", ""))
     blocks: list[Block] = [Heading(title)]
@@ -149,7 +146,6 @@ def _teams(state: ContestState, now: datetime) -> list[dict[str, Any]]:
 
 
 def contest_json(found: Contest, now: datetime) -> dict[str, Any]:
-    """The contest's rules and teams as JSON."""
     state = found.state()
     return {
         "schema": SCHEMA,
@@ -164,7 +160,6 @@ def contest_json(found: Contest, now: datetime) -> dict[str, Any]:
 
 # ---- an entry, and the log -------------------------------------------------------------------------------------------
 def entry_document(found: Contest, number: int) -> Document:
-    """What the entry is, and its history, a line a record."""
     one = found.state().entry(number)
     lines = [entry_line(one), f"{one.file}, sha256 {one.sha256[:16]}, by {one.member}"]
     if one.evaluation is not None:
@@ -192,7 +187,6 @@ def _why(one: ContestEntry) -> str:
 
 
 def log_document(found: Contest) -> Document:
-    """Who did what when, a line a record."""
     return Document(blocks=(_log(found.log.records()), *_torn(found)))
 
 
@@ -216,7 +210,6 @@ def _what(record: Record) -> str:
 
 # ---- standings -------------------------------------------------------------------------------------------------------
 def standings_document(found: Contest, shown: Standings, problem: str | None) -> Document:
-    """A table a problem and machine class: places, speedups, teams, and how far their entries are."""
     blocks: list[Block] = [
         Heading((UntrustedText(found.rules.name), Styled(f", {shown_time(shown.at)}{_headline(found, shown)}", "")))
     ]
@@ -273,7 +266,6 @@ def standing_rows(rules: Competition, one: ProblemStandings) -> list[dict[str, A
 
 
 def standings_json(found: Contest, shown: Standings, problem: str | None = None) -> dict[str, Any]:
-    """The standings as JSON."""
     return {
         "schema": SCHEMA,
         "contest": found.key,

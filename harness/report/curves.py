@@ -21,7 +21,6 @@ def value_at(points: Sequence[Point], at_s: float) -> float | None:
 
 
 def has_curves(results: Sequence[CaseResult]) -> bool:
-    """Whether there is a curve among them."""
     return any(isinstance(one.outcome, Measured) and one.outcome.curves for one in results)
 
 
@@ -47,8 +46,7 @@ def curve_table(results: Sequence[CaseResult]) -> Iterator[Table]:
 
 
 def draw(axes: Any, result: CaseResult, measured: Measured, colours: dict[str, str]) -> None:
-    """A case's first run: value over time of either side, and the bound. `colours` are those of `own`, `ref`,
-    `limit`."""
+    """A case's first run: values over time, and the bound. `colours` are those of `own`, `ref`, `limit`."""
     curve: Curve = measured.curves[0]
     for name, points in (("own", curve.own), ("ref", curve.baseline)):
         if points:

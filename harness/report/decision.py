@@ -39,12 +39,10 @@ def to_json(one: Judged, decision: Decision, reports: Sequence[EvalReport]) -> d
 
 
 def document_of(one: Judged, decision: Decision, reports: Sequence[EvalReport]) -> Document:
-    """A row a launch, the Olympic mean, what the entry claims, and the decision."""
     return Document(blocks=launch_blocks(one, decision, reports), summary=_word(decision))
 
 
 def launch_blocks(one: Judged, decision: Decision, reports: Sequence[EvalReport]) -> tuple[Block, ...]:
-    """A row a launch, the Olympic mean, and what the entry claims."""
     rows: list[list[Words]] = []
     styles = {}
     for report in reports:

@@ -59,7 +59,6 @@ def spans(words: Words, style: str = "") -> Iterator[Span]:
 
 
 def plain(words: Words) -> str:
-    """The text without its styles."""
     return "".join(span.text for span in spans(words))
 
 
@@ -72,8 +71,6 @@ class Block:
 
 @dataclass(frozen=True)
 class Heading(Block):
-    """The title of what follows."""
-
     words: Words
 
 
@@ -88,7 +85,6 @@ class Prose(Block):
 
 
 def prose(*lines: Words, style: str = "", whole: bool = False, close: bool = False, indent: int = 0) -> Prose:
-    """Lines of text."""
     return Prose(lines, style, whole=whole, close=close, indent=indent)
 
 
@@ -125,9 +121,8 @@ class Figure(Block):
 @dataclass(frozen=True, kw_only=True)
 class Column:
     """A column. Numbers are aligned `right` and never wrapped; what is `whole` (ids, hashes, paths) is never broken;
-    the name of a file or an author `folds` behind its parts at that many characters; what is `cut` ends where the
-    terminal does. It is shown on terminals `least` to `most` columns wide; where there is no room, those with `drop`
-    go, the lowest first."""
+    names of files and authors `folds` behind their parts at that many characters; what is `cut` ends where the terminal
+    does. It is shown on terminals `least` to `most` columns wide; for want of room, the lowest `drop` goes first."""
 
     name: str
     right: bool = False
@@ -177,21 +172,18 @@ class Table(Block):
 
     @cached_property
     def laid(self) -> tuple[Column, ...]:
-        """The columns as they are laid out."""
         made = tuple(one if isinstance(one, Column) else column(one) for one in self.columns)
         assert all(len(row) == len(made) for row in self.rows)
         return made
 
     @property
     def wide(self) -> list[int]:
-        """Which columns are shown where lines may be as long as they are."""
         return [index for index, one in enumerate(self.laid) if one.most == WIDEST]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TestCase:
-    """What a test runner is told of a case. `message` says in a line why it did not pass, `text` has the rest; `said`
-    is what it printed."""
+    """A case for a test runner: `message` says in a line why it did not pass, `said` is what it printed."""
 
     __test__ = False  # it is no test of ours
     suite: str

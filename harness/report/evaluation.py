@@ -115,7 +115,6 @@ def document_of(
 
 
 def error_document(message: str, code: Exit) -> Document:
-    """The error that ended a verb."""
     first, _, rest = clean(message).partition("\n")
     case = TestCase(
         suite="kernel-eval", name="run", ending="error", kind=f"exit {int(code)}", message=first, text=rest
@@ -124,7 +123,6 @@ def error_document(message: str, code: Exit) -> Document:
 
 
 def _measured(report: EvalReport, verbose: bool) -> Iterator[Block]:
-    """What was measured of the benchmarks."""
     benchmarks = [result for result in report.results if result.case.kind == "benchmark"]
     if not benchmarks or all(isinstance(result.outcome, NotRun) for result in benchmarks):
         return
@@ -221,8 +219,7 @@ def mean_row(results: Sequence[CaseResult], whole: EvalFigures | None, unit: Uni
 
 
 def _bar_times(result: CaseResult) -> Times:
-    """Of the series that the bound is of; of a case with samples of either side. Where more is better, the times that
-    rates stand for."""
+    """The times of the series that is held against the bound, or those that its rates stand for."""
     assert isinstance(result.outcome, Measured)
     one = result.outcome.against_bound
     power = one.metric.sign
@@ -231,7 +228,6 @@ def _bar_times(result: CaseResult) -> Times:
 
 
 def _legend(unit: Unit, measured: Sequence[Measured], on_clock: str) -> list[tuple[str, str]]:
-    """What the table's columns mean, by their names."""
     is_told = any(one.ranked.summary for one in measured)
     by_device = on_clock if any(one.ranked.metric.name == "device" for one in measured) else ""
     what = "the means that eval.py tells" if is_told else unit.medians
@@ -248,8 +244,7 @@ def _legend(unit: Unit, measured: Sequence[Measured], on_clock: str) -> list[tup
 
 
 def letters_text(cases: Iterable[Case]) -> str:
-    """What the letters in these cases' titles stand for: `E num_experts, k experts_per_token`. Longer short names
-    explain themselves."""
+    """What one-letter names in these cases' titles stand for: `E num_experts, k experts_per_token`."""
     pairs = dict.fromkeys((case.short[name], name) for case in cases for name in case.params if name in case.short)
     return ", ".join(f"{short} {name}" for short, name in pairs if len(short) == 1)
 
@@ -303,7 +298,6 @@ def points_table(report: EvalReport, cases: Cases) -> Table:
 
 # ---- what is said beside the answer ----------------------------------------------------------------------------------
 def _facts(report: EvalReport, verbose: bool, is_recorded: bool) -> Iterator[Facts]:
-    """Little, or with `verbose` all."""
     rows: list[tuple[Words, Words]] = []
     if verbose:
         kinds = ("profile",) if report.mode == "profile" else ("test", "benchmark")
@@ -335,7 +329,6 @@ def _facts(report: EvalReport, verbose: bool, is_recorded: bool) -> Iterator[Fac
 
 
 def _provenance(report: EvalReport) -> Iterator[tuple[Words, Words]]:
-    """The clocks, the checker, the machine, memory and phases."""
     for name, text in CLOCK_TEXTS.items():
         if samples := report.empty_call_samples_us.get(name):
             yield "clock", text.format(us_text(median(samples)))
@@ -368,7 +361,6 @@ def _tally(report: EvalReport, kind: str) -> str:
 
 # ---- test cases ------------------------------------------------------------------------------------------------------
 def _test_cases(report: EvalReport) -> Iterator[TestCase]:
-    """A shape is a test case, and so is an evaluation that ended early."""
     for result in report.results:
         suite = f"{report.problem}.{report.suite}.{result.case.kind}"
         outcome, figures = result.outcome, result.figures

@@ -119,7 +119,8 @@ def rows(found: Board, recorded: Iterable[EvalReport], root: Path) -> list[Row]:
     """A row a (run, case) of the reports, oldest run first, then a row for each run that only the board knows. Every
     row has every column, in the order of COLUMNS."""
     reports_ = list(recorded)
-    place_of = {entry.run_id: place for group in places.groups(found) for place, entry in places.ranked(found, group)}
+    rankings = (row for group in places.groups(found) for row in places.ranking(found, group))
+    place_of = {row.entry.run_id: row.place.place for row in rankings}
     made = [row for report in reports_ for row in _of_report(report, place_of.get(report.run_id), root)]
     known = {report.run_id for report in reports_}
     told: list[tuple[Entry, Entry | Earlier]] = []
@@ -326,7 +327,6 @@ def as_csv(found: Sequence[Row], columns: Mapping[str, Type] = COLUMNS) -> bytes
 
 
 def as_jsonl(found: Sequence[Row], columns: Mapping[str, Type] = COLUMNS) -> bytes:
-    """A JSON object a line, with every column."""
     lines = [json.dumps({name: _plain(row[name]) for name in columns}, allow_nan=False) for row in found]
     return _utf8("".join(f"{line}\n" for line in lines))
 

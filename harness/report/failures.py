@@ -3,7 +3,7 @@
 import re
 
 from harness.core.records import CaseResult, Crashed, EvalReport, Outcome, Raised, TimedOut, Wrong
-from harness.core.words import EXCERPT_LINES, clean, clean_line
+from harness.core.words import EXCERPT_LINES, clean, clean_line, numbered_text
 from harness.judging import verdict
 from harness.kinds.checkers import CHECKERS
 from harness.report.document import Block, EvidenceBlock, Heading, Styled, UntrustedText, prose
@@ -38,8 +38,7 @@ CRASHES = (  # the first that is found in the message
 
 
 def failure(report: EvalReport, result: CaseResult, logs_at: str) -> list[Block]:
-    """What happened and where; the failure that decides the verdict in full, others in a line. `logs_at` says where
-    the logs of all ranks are."""
+    """What happened and where; the failure that decides the verdict in full, others in a line."""
     outcome = result.outcome
     where = f" on rank {outcome.rank}" if isinstance(outcome, Raised | Crashed) else ""
     title = (f"{result.case.kind} ", UntrustedText(result.case.title), f": {verdict.word(outcome)}{where}")
@@ -57,7 +56,6 @@ def failure(report: EvalReport, result: CaseResult, logs_at: str) -> list[Block]
 
 
 def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
-    """What to try next."""
     if isinstance(outcome, Crashed):
         return next(advice for word, advice in CRASHES if word in outcome.message)
     if isinstance(outcome, Raised) and len(outcome.alike) + 1 == report.world_size > 1:
@@ -72,7 +70,6 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
 
 
 def evidence(report: EvalReport, result: CaseResult) -> list[EvidenceBlock]:
-    """What a failure left behind."""
     shown: list[EvidenceBlock] = []
     outcome = result.outcome
     if isinstance(outcome, Raised):
@@ -82,21 +79,18 @@ def evidence(report: EvalReport, result: CaseResult) -> list[EvidenceBlock]:
         shown.append(EvidenceBlock(log_heading(report, outcome.rank), log))
     if isinstance(outcome, TimedOut):
         for stack, ranks in _alike(outcome):
-            shown.append(
-                EvidenceBlock(UntrustedText(f"{_ranks_text(ranks)} in {_place(stack)}"), stack, EXCERPT_LINES * 2 // 3)
-            )
+            where = UntrustedText(f"{numbered_text('rank', ranks)} in {_place(stack)}")
+            shown.append(EvidenceBlock(where, stack, EXCERPT_LINES * 2 // 3))
     if not isinstance(outcome, Raised | Crashed):
         shown.append(EvidenceBlock(log_heading(report), STACKS.split(report.printed(result))[0]))
     return [one for one in shown if one.lines]
 
 
 def log_heading(report: EvalReport, rank: int = 0) -> str:
-    """What stands above what the submission printed on a rank."""
     return f"the end of rank {rank}'s log" if report.world_size > 1 else "the end of its log"
 
 
 def all_logs(report: EvalReport) -> str:
-    """What stands before the place of the logs."""
     return "logs of all ranks" if report.world_size > 1 else "all logs"
 
 
@@ -105,7 +99,7 @@ def stood(outcome: TimedOut) -> str:
     places: dict[str, list[int]] = {}
     for stack, ranks in _alike(outcome):
         places.setdefault(_place(stack), []).extend(ranks)
-    return ", ".join(f"{_ranks_text(sorted(ranks))} in {place}" for place, ranks in places.items())
+    return ", ".join(f"{numbered_text('rank', ranks)} in {place}" for place, ranks in places.items())
 
 
 def _alike(outcome: TimedOut) -> list[tuple[str, list[int]]]:
@@ -127,15 +121,3 @@ def _place(stack: str) -> str:
             return f"{called or frame['name']} ({where})"
         called = called if frame["name"] == "wrapper" else frame["name"]
     return called or "native code (no Python frame)"
-
-
-def _ranks_text(ranks: list[int]) -> str:
-    """`rank 2`, `ranks 0, 2-7`."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and spans[-1][-1] == rank - 1:
-            spans[-1].append(rank)
-        else:
-            spans.append([rank])
-    texts = [str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans]
-    return f"rank {texts[0]}" if len(ranks) == 1 else f"ranks {', '.join(texts)}"

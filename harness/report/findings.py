@@ -14,7 +14,6 @@ from harness.report.document import Document, Styled, Table, UntrustedText, Word
 
 # ---- what people and programs read -------------------------------------------------------------------------------
 def to_json(found: Readings, findings: Sequence[Finding]) -> dict[str, Any]:
-    """The object of --json."""
     used, cpus, memory = found.gpus, found.cpus, found.memory
     machine = {
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -29,8 +28,7 @@ def to_json(found: Readings, findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def document_of(findings: Sequence[Finding]) -> Document:
-    """A table, its fixes under what was found, and a last line that sums up. What needs a GPU is one line where there
-    is none."""
+    """A table with fixes, and a last line that sums up. Checks of GPUs are one line where there is none."""
     away = [one for one in findings if (one.status, one.found) == (NO_GPU.status, NO_GPU.found)]
     shown = [one for one in findings if one not in away]
     rows: list[list[Words]] = []

@@ -50,16 +50,13 @@ class Line:
 
     @property
     def scores(self) -> tuple[float, ...]:
-        """The scores of the runs that have one."""
         return tuple(run.score for run in self.runs if run.score is not None)
 
     @property
     def best(self) -> float | None:
-        """The best of them."""
         return (min if self.better == "less" else max)(self.scores, default=None)
 
     def text(self, score: float) -> str:
-        """A score with its unit."""
         return Score(value=score, unit=self.score_unit, better=self.better).text
 
 
@@ -133,7 +130,6 @@ def document_of(found: Sequence[Line], unread: Sequence[str] = ()) -> Document:
 
 
 def summary(line: Line) -> str:
-    """What became of the score, in a sentence."""
     scores = line.scores
     if not scores:
         return f"{len(line.runs)} runs, none of them scored" if len(line.runs) > 1 else "1 run, not scored"

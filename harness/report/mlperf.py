@@ -14,7 +14,6 @@ COLUMNS = ("=run", ">minutes", ">samples", ">quality", ">seed", "")
 
 
 def document_of(found: Sequence[Scored]) -> Document:
-    """A table of runs and the score of each result."""
     return Document(
         blocks=tuple(
             Document(
@@ -30,7 +29,6 @@ def document_of(found: Sequence[Scored]) -> Document:
 
 
 def to_json(found: Sequence[Scored]) -> dict[str, Any]:
-    """The object that --json writes; times in seconds."""
     results = [
         {
             "folder": str(one.folder),
@@ -76,7 +74,6 @@ def _dropped(result: ScoredResult) -> dict[str, str]:
 
 
 def _sums(result: ScoredResult) -> tuple[tuple[Words, Words], ...]:
-    """The mean, the factor, the score, and why MLPerf would refuse the result."""
     rows: list[tuple[Words, Words]] = []
     if result.mean_s is not None and result.score_s is not None:
         count = len(result.runs)

@@ -83,8 +83,7 @@ def assembled(
 
 
 def script_json(value: object) -> str:
-    """JSON that can stand inside <script>: no `<`, `>` or `&` in it, so that nothing in a text ends the script or
-    begins a comment."""
+    """JSON that can stand inside <script>: without `<`, `>` and `&`, no text ends the script."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))  # ASCII: U+2028 is escaped too
     for char in "<>&":
         text = text.replace(char, f"\\u{ord(char):04x}")

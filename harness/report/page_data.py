@@ -14,14 +14,14 @@ from urllib.parse import quote
 from harness.board import reports
 from harness.board.entries import Board, Entry, EntryCase, Group, short_file
 from harness.board.judgements import entry_cases, group_of
-from harness.board.places import By, groups, limited, limits_of, machines, ranked, ranking
+from harness.board.places import By, groups, limited, limits_of, machines, ranking
 from harness.board.runs import FOLDER
 from harness.core.checkout import Checkout
 from harness.core.curve import Curve
 from harness.core.decode import part
 from harness.core.errors import HarnessError
 from harness.core.records import Case, Cost, EvalReport, Measured
-from harness.evaluation.board_limit import board_limit
+from harness.evaluation.roofline import board_limit
 from harness.judging.scoring import SCORINGS, Scoring
 from harness.judging.verdict import first_failure, measured_cases, message, status
 from harness.judging.warnings import text_of
@@ -44,8 +44,6 @@ Lines = Mapping[tuple[Group, str, str], history.Line]  # by group, author and fi
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """A case's points, and the factors that they are the product of, by name."""
-
     value: float
     factors: dict[str, float]
 
@@ -66,8 +64,7 @@ class CaseOnPage:
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """Where the run's files are, from where the page lies. The folder also has the submission's other modules and what
-    the ranks printed."""
+    """Where the run's files are, from where the page lies."""
 
     report: str
     source: str | None
@@ -76,8 +73,6 @@ class Links:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOnPage:
-    """What the report of an entry's run adds."""
-
     notes: tuple[str, ...]
     links: Links | None
 
@@ -238,7 +233,7 @@ def _shapes(found: Board, group: Group, checkout: Checkout) -> list[Case]:
     """The cases that the board keeps of a group's entries, with the short names that their labels have."""
     problem, _, _, world_size = group
     short = short_names(problem, checkout)
-    shapes = (one.params for _, entry in ranked(found, group) for one in entry.cases)
+    shapes = (one.params for entry in found.entries if entry.group == group for one in entry.cases)
     return [Case(kind="benchmark", params=params, seed=0, world_size=world_size, short=short) for params in shapes]
 
 

@@ -59,7 +59,6 @@ def _operators_over_ranks(profile: Profile) -> Table:
 
 
 def _operators(profile: Profile) -> Table:
-    """What took most of each rank's call."""
     rows: list[list[Words]] = []
     for rank in profile.ranks:
         rows.append([str(rank.rank), "the call", "1", us_text(rank.call_us), percent_text(1)])

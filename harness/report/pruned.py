@@ -16,8 +16,7 @@ JSON_SCHEMA = 1  # of --json; 1: first
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What can go, or went where `applied`. `caches` are compile caches by their names, with their sizes; `stored` are
-    submissions to the service."""
+    """What can go, or went where `applied`: pieces, compile `caches` with their sizes, `stored` submissions."""
 
     plan: PrunePlan
     pieces: tuple[Piece, ...]
@@ -27,13 +26,11 @@ class Found:
 
     @property
     def freed(self) -> int:
-        """The bytes of all of it."""
         parts = (*(piece.nbytes for piece in self.pieces), *(one.nbytes for one in self.stored))
         return sum(parts) + sum(self.caches.values())
 
 
 def to_json(found: Found, root: Path) -> dict[str, Any]:
-    """The object that --json writes: every piece by its path."""
     pieces = [
         {"what": piece.what, "path": shown(piece.path, root), "bytes": piece.nbytes, "why": piece.why}
         for piece in found.pieces
@@ -50,7 +47,6 @@ def to_json(found: Found, root: Path) -> dict[str, Any]:
 
 
 def document_of(found: Found) -> Document:
-    """A row for each kind of thing, and a last line that sums up."""
     runs = [piece for piece in found.pieces if piece.what == "run"]
     sources = [piece for piece in found.pieces if piece.what == "source"]
     kinds = [

@@ -12,7 +12,6 @@ from harness.report.document import Document, Table, UntrustedText, Words, prose
 
 
 def to_json(rows: Sequence[Row], apply: bool) -> dict[str, Any]:
-    """The object that --json writes: old and new judgement of each entry, or why it was left."""
     return {
         "schema": JSON_SCHEMA,
         "applied": apply,
@@ -28,7 +27,6 @@ def to_json(rows: Sequence[Row], apply: bool) -> dict[str, Any]:
 
 
 def document_of(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool) -> Document:
-    """A row an entry with its speedup and status then and now, why, and what became of it."""
     if not rows:
         return Document(blocks=(prose("Every entry was judged under today's problem: nothing is stale."),))
     ratio = ratio_name(row.old.cases[0].unit for row in rows if isinstance(row.old, Entry) and row.old.cases)

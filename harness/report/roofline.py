@@ -8,7 +8,6 @@ from harness.report.evaluation import letters_text
 
 
 def document_of(found: Roofline) -> Document:
-    """The table, what its columns are, and where the peaks come from."""
     title = (f"  suite {found.suite}, {count_text(found.world_size, 'rank')} on ", UntrustedText(found.hardware))
     published = any(row.published_us is not None for row in found.rows)
     rows: list[list[Words]] = []

@@ -25,7 +25,6 @@ def spans(found: Settlement) -> list[tuple[int, int]]:
 
 
 def document_of(found: Settlement) -> Document:
-    """A row a file, fastest first, and what could be told apart."""
     rows: list[list[Words]] = []
     for file, (place, last) in zip(found.files, spans(found), strict=True):
         text = str(place) if place == last else f"{place}-{last}"

@@ -52,7 +52,6 @@ def _own(report: EvalReport, rows: tuple[Ranked, ...]) -> Ranked | None:
 
 
 def verdict_text(report: EvalReport) -> str:
-    """Whether it passed, or what failed first, where and why."""
     status, code = verdict.status(report), int(verdict.exit_code(report))
     failed = verdict.first_failure(report)
     if failed is not None:
@@ -73,7 +72,6 @@ def _why(outcome: Outcome) -> str:
 
 
 def resolution_text(found: Resolution) -> str:
-    """What can be told from evaluations like this one."""
     text = f"{found.difference:.1%} between two evaluations like this one ({POWER:.0%} power at 5 %)"
     if found.difference <= ASKED:
         return text
@@ -81,8 +79,7 @@ def resolution_text(found: Resolution) -> str:
 
 
 def drawn_text(report: EvalReport) -> str:
-    """How many times as good as the reference on shapes that the run drew, and on the benchmarks near them; "" where it
-    drew none."""
+    """The ratio on drawn shapes and on the benchmarks near them; "" where none were drawn."""
     found = report.figures
     if found is None or found.drawn is None or found.near_drawn is None:
         return ""
@@ -141,7 +138,6 @@ def _place(report: EvalReport, board: Board | None, place: Place | None, rows: t
 
 
 def _behind(report: EvalReport, own: Ranked | None, first: Ranked) -> str:
-    """How far this evaluation is behind that entry, by what ranks them."""
     whose = f"{first.entry.author}'s {short_file(first.entry)}"
     ratio = own.ratio if own else report.figures.ratio if report.figures else None
     if first.by == "speedup" and first.ratio is not None and ratio is not None:

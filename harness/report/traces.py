@@ -32,7 +32,6 @@ def traces(reports: Sequence[EvalReport], problem: Problem) -> Iterator[dict[str
 
 
 def _evaluation(report: EvalReport, result: CaseResult) -> dict[str, Any]:
-    """The status, and what goes with it."""
     environment = report.environment
     libs: dict[str, str | None] = {}
     if environment:

@@ -30,13 +30,11 @@ def document_of(readings: Sequence[Reading], caches_blocked: str | None, applied
 
 
 def changes_document(changes: Sequence[Value], what: str) -> Document:
-    """Each file with its value before and after, and what to do next."""
     rows = (UntrustedText(f"/{value.path}: {value.now} -> {value.wanted}") for value in changes)
     return Document(blocks=(prose(*rows, f"{count_text(len(changes), 'file')} {what}"),))
 
 
 def worth_document(found: Sequence[Worth]) -> Document:
-    """A row a measurement."""
     rows: list[list[Words]] = []
     for one in found:
         before, after = (unit_of(one.unit).text(value) for value in (one.before, one.after))

@@ -18,16 +18,6 @@ def made(body: type[M], of: Row | Leaderboard, **more: object) -> M:
     return body.model_validate({**vars(of), **more})
 
 
-def leaderboard_item_answer(one: Leaderboard, is_closed: bool) -> schemas.LeaderboardItem:
-    visibility = "closed" if is_closed else "public"
-    return made(schemas.LeaderboardItem, one, creator_id=0, forum_id=-1, visibility=visibility)
-
-
-def short_answer(row: Row) -> schemas.ShortSubmission:
-    runs = [run for run in row.runs if run["passed"] and not run["secret"]]
-    return made(schemas.ShortSubmission, row, done=row.done, runs=runs)
-
-
 def submission_answer(service: Service, row: Row) -> schemas.SubmissionAnswer:
     ahead = 0 if row.done else service.store.ahead(row)
     leaderboard = service.catalogue.find(row.leaderboard)
@@ -52,16 +42,3 @@ def place_answer(row: Row, ahead: int) -> schemas.QueuePlace:
     if row.state == "pending":
         return schemas.QueuePlace(stage="queued", message="waits for its turn", position=ahead + 1, jobs_ahead=ahead)
     return schemas.QueuePlace(stage="dispatched", message="its turn has come", position=None, jobs_ahead=None)
-
-
-def backlog_answer(service: Service, gpu: str) -> schemas.RunnerBacklog:
-    running, (_, waiting) = len(service.store.running()), service.store.waiting(0)
-    return schemas.RunnerBacklog(
-        runner=RUNNER,
-        gpu=gpu,
-        queued_jobs=waiting,
-        running_jobs=running,
-        available_runners=max(0, service.worker.at_once - running),
-        status="available",
-        error=None,
-    )

@@ -15,6 +15,7 @@ from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Header, HTTPException, Path, Query, Request, Response, UploadFile
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from harness.core.errors import HarnessError
@@ -30,24 +31,6 @@ from harness.serve.service import Service
 from harness.serve.store import Row, Tooled
 
 MOST_LAUNCHES = 1_000_000  # that a profile may be asked to have
-# First words of paths that are no leaderboards: a POST there is one of the wrong method
-RESERVED = frozenset(
-    {
-        "admin",
-        "auth",
-        "contests",
-        "gpus",
-        "health",
-        "leaderboards",
-        "live",
-        "profile",
-        "runner_queue",
-        "submission_count",
-        "submissions",
-        "user",
-    }
-)
-
 
 CLI_ID, WEB_ID = "X-Popcorn-Cli-Id", "X-Web-Auth-Id"
 CliId = Annotated[
@@ -115,7 +98,11 @@ async def auth_init(provider: Provider) -> schemas.AuthState:
 @routes.get("/leaderboards", responses=refusals())
 async def leaderboards(service: Here) -> list[schemas.LeaderboardItem]:
     closed = service.store.boards.closed()
-    return [answers.leaderboard_item_answer(one, one.problem in closed) for one in service.catalogue.leaderboards]
+    names = {one.id: "closed" if one.problem in closed else "public" for one in service.catalogue.leaderboards}
+    return [
+        answers.made(schemas.LeaderboardItem, one, creator_id=0, forum_id=-1, visibility=names[one.id])
+        for one in service.catalogue.leaderboards
+    ]
 
 
 @routes.get("/gpus/{leaderboard_name}", responses=refusals(403, 404))
@@ -131,7 +118,16 @@ def runner_queue(service: Here, gpu_type: str) -> schemas.RunnerBacklog:
     known = {gpu.lower(): gpu for one in service.catalogue.leaderboards for gpu in one.gpus}
     if gpu_type.lower() not in known:
         raise HTTPException(404, f"GPU `{gpu_type}` does not exist. Choose one of: {', '.join(known.values())}")
-    return answers.backlog_answer(service, known[gpu_type.lower()])
+    running, (_, waiting) = len(service.store.running()), service.store.waiting(0)
+    return schemas.RunnerBacklog(
+        runner=answers.RUNNER,
+        gpu=known[gpu_type.lower()],
+        queued_jobs=waiting,
+        running_jobs=running,
+        available_runners=max(0, service.worker.at_once - running),
+        status="available",
+        error=None,
+    )
 
 
 @routes.get("/submissions/{leaderboard_name}/{gpu_name}", responses=refusals(400, 403, 404))
@@ -160,7 +156,10 @@ def own(
     known = service.catalogue.find(leaderboard) if leaderboard else None
     name = known.name if known else leaderboard or None
     rows = service.store.listed(user, name, limit, offset) if user else []
-    return [answers.short_answer(row) for row in rows]
+    runs = ([run for run in row.runs if run["passed"] and not run["secret"]] for row in rows)
+    return [
+        answers.made(schemas.ShortSubmission, row, done=row.done, runs=own) for row, own in zip(rows, runs, strict=True)
+    ]
 
 
 @routes.get("/user/submissions/{submission_id}", responses=refusals(400, 403, 404))
@@ -278,6 +277,10 @@ def live_queue(service: Here) -> QueueState:
 @routes.get("/live/boards", responses=refusals(500))
 def live_boards(service: Here) -> schemas.LiveBoards:
     return schemas.LiveBoards(**service.live.boards())
+
+
+# First words of paths that are no leaderboards: a POST there is one of the wrong method
+RESERVED = {"admin", "contests", *(one.path.split("/")[1] for one in routes.routes if isinstance(one, APIRoute))}
 
 
 # ---- the application ----------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ class Boards:
             return frozenset(row["problem"] for row in self._db.execute("SELECT problem FROM closed"))
 
     def close(self, problem: str, is_closed: bool) -> None:
-        """Closes the problem's leaderboard, or opens it."""
         change = "INSERT OR IGNORE INTO closed VALUES (?)" if is_closed else "DELETE FROM closed WHERE problem = ?"
         with self._file.transaction():
             self._db.execute(change, (problem,))
@@ -27,11 +26,9 @@ class Boards:
             return {row["name"]: row["folder"] for row in self._db.execute("SELECT * FROM created ORDER BY rowid")}
 
     def create(self, name: str, folder: str) -> None:
-        """Keeps the leaderboard, as the last one."""
         with self._file.transaction():
             self._db.execute("INSERT OR REPLACE INTO created VALUES (?, ?)", (name, folder))
 
     def remove(self, name: str) -> None:
-        """Forgets the leaderboard."""
         with self._file.transaction():
             self._db.execute("DELETE FROM created WHERE name = ?", (name,))

@@ -21,8 +21,7 @@ GONE_S = 120.0  # for an evaluation whose leaderboard is no more
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """The changes by reading the problems again, by leaderboards' names; `skipped` ones have not changed. `errors` say
-    which problems cannot be offered, and why."""
+    """Changes by leaderboards' names; `skipped` ones have none. `errors`: why problems are not offered."""
 
     created: tuple[str, ...]
     updated: tuple[str, ...]
@@ -108,15 +107,12 @@ class Catalogue:
         return next((one for one in reversed(known) if wanted in (folded(one.problem), folded(one.name))), None)
 
     def command(self, row: Row, files: Files) -> Sequence[str]:
-        """The command that evaluates a submission."""
         return eval_command(self.offers)(row, files)
 
     def deadline_s(self, row: Row) -> float:
-        """How long an evaluation of the submission may take."""
         return next((one.deadline_s for one in self.leaderboards if one.problem == row.problem), GONE_S)
 
     def unit(self, problem: str) -> str:
-        """The unit of a problem's scores."""
         return next((one.score_unit for one in self.leaderboards if one.problem == problem), "s")
 
     def version_of(self, problem: str) -> str | None:

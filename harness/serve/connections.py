@@ -108,7 +108,6 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def _follow(self) -> None:
-        """Enters the state that the last event led to."""
         if (found := self._found()) != self.state:
             self._enter(found)
 

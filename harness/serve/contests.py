@@ -54,7 +54,6 @@ class Contests:
         self._by_problem = {folded(listed.name): one for one in self.all for listed in one.rules.problems}
 
     def get(self, key: str) -> Contest | None:
-        """The contest of that key."""
         return self._by_key.get(key)
 
     def enter(
@@ -149,7 +148,6 @@ class Contests:
     # ---- what is seen, and what is not to be seen yet
 
     def data(self, contest: Contest, board: Board, is_full: bool) -> dict[str, Any]:
-        """The content of the contest's page, for organisers or for everybody."""
         with self._lock:
             return contest_page.data(contest, board, self.now(), is_full)
 
@@ -181,8 +179,7 @@ def _is_veiled(rules: Competition, state: ContestState, at: datetime, now: datet
 
 
 def opened(files: Iterable[Path]) -> tuple[Contest, ...]:
-    """The contests of those files. Raises UsageError where two have one name or one problem, BadFileError for a file or
-    log that does not fit."""
+    """The contests of those files. UsageError if two share a name or a problem, BadFileError for bad files."""
     found = tuple(acts.opened(file) for file in files)
     keys: dict[str, Contest] = {}
     for contest in found:

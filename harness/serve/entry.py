@@ -115,8 +115,7 @@ def _text(data: bytes) -> str:
 
 
 def _check_directives(service: Service, code: str, leaderboard: Leaderboard) -> None:
-    """Refuses a file whose first comment lines name another leaderboard. The request's GPU takes precedence over the
-    file's."""
+    """Refuses a file whose first comment lines name another leaderboard."""
     try:
         named = directives(code).leaderboard
     except BadSubmissionError as error:

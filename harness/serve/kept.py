@@ -23,16 +23,13 @@ RanksMost = Callable[[str], bool]  # whether the most is the best of a problem's
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """The runs that boards of the service need, and what can go."""
-
     run_ids: frozenset[str] = frozenset()
     stored: tuple[StoredSubmission, ...] = ()
 
 
 def kept(folder: Path, limits: Limits, now: float, ranks_most: RanksMost = lambda problem: False) -> Kept:
-    """The submissions of the queue in the folder that `prune` keeps and drops; nothing where there is no queue.
-    Submissions that are done go by the limits. Raises BadFileError for a file that is no queue, and what `ranks_most`
-    raises."""
+    """The submissions of the queue in the folder that `prune` keeps, and those done that go by the limits; nothing
+    where there is no queue. Raises BadFileError for a file that is no queue, and as `ranks_most`."""
     with _opened(folder) as db:
         if db is None:
             return Kept()

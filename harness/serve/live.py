@@ -14,6 +14,7 @@ from typing import Any
 from harness.board import leaderboard, reports
 from harness.board.entries import Board, Entry, HeldEntry
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.words import clean_line
 from harness.report import page
 from harness.report.page_data import Page, page_of
@@ -80,7 +81,6 @@ class Live:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def page(self) -> tuple[str, Page]:
-        """The boards' version and data."""
         with self._lock:
             version = self.version()
             if self._made is None or self._made[0] != version:
@@ -92,22 +92,18 @@ class Live:
             return self._made
 
     def board(self) -> Board:
-        """The leaderboard as it is in its file."""
         return leaderboard.load(self._checkout.leaderboard)
 
     def html(self) -> str:
-        """The whole page, for a browser's first request."""
         version, made = self.page()
         links = [(f"/contests/{one.key}", one.rules.name) for one in self._contests.all]
         return page.html(made, live=version, contests=links)
 
     def boards(self) -> dict[str, Any]:
-        """The page's data alone, as JSON."""
         version, made = self.page()
         return {"version": version, "page": page.data(made)}
 
     def queue(self) -> QueueState:
-        """The submissions that run, wait and were done last."""
         waiting, count = self._store.waiting(WAITING)
         return QueueState(
             version=self.version(),
@@ -124,18 +120,17 @@ class Live:
 
     def _shown(self, row: Row) -> Shown:
         is_veiled = self._contests.is_veiled(row)
-        return Shown(
-            id=row.id,
+        veiled = {"passed": None, "score_s": None} if is_veiled else {}
+        return part(
+            row,
+            Shown,
             user=row.team or row.user,
-            problem=row.problem,
-            mode=row.mode,
             file="" if is_veiled else clean_line(row.file_name),
             state="done" if is_veiled and row.done else row.state,
             since=row.ended_at or row.started_at or row.submitted_at,
-            passed=None if is_veiled else row.passed,
-            score_s=None if is_veiled else row.score_s,
             score_unit=self._unit(row.problem),
             progress=self._worker.progress(row.id),
+            **veiled,
         )
 
 
@@ -154,8 +149,7 @@ def _unveiled(found: Board, veiled: frozenset[str], closed: frozenset[str]) -> B
 
 
 def _unlinked(made: Page) -> Page:
-    """The page without links to files and failed runs: reports, sources and what a submission printed are private, the
-    board is not."""
+    """The page without links to files and failed runs, which are private."""
     boards = tuple(
         replace(
             board,

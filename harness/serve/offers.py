@@ -168,8 +168,7 @@ def _fitting(asked: Asked, problem: Problem) -> Asked:
 def leaderboards(
     offers: Sequence[Offer], options: ServeOptions, checkout: Checkout, refuse: Callable[[str], None] = _said
 ) -> tuple[Leaderboard, ...]:
-    """The problems that can be evaluated with these options; `refuse` is told why others cannot. Raises the first
-    problem's UsageError where none can."""
+    """The problems that can be evaluated with these options; `refuse` hears of others. UsageError if none."""
     found, refused = [], []
     for number, offer in enumerate(offers, start=1):
         try:

@@ -15,11 +15,10 @@ FILE = "queue.sqlite3"  # in the service's folder
 
 
 class QueueFile:
-    """One connection for all threads; whoever uses `db` holds `lock`, or is in a transaction. Raises BadFileError for a
-    file that is none of ours."""
+    """One connection for all threads; users of `db` hold `lock`. BadFileError for a file that is none of ours."""
 
     def __init__(self, path: Path) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds everybody's sources
         try:

@@ -144,8 +144,7 @@ def _results(row: Row, report: EvalReport, command: str) -> Json:
 
 
 def _of_run(row: Row, start: datetime, end: datetime, run: Json, profile: Json | None) -> Json:
-    """KernelBot's EvalResult. What a vendor's tool profiled is a success only if it passed: clients show the reason of
-    no other run."""
+    """KernelBot's EvalResult. A vendor's profile succeeds only if it passed: clients show no other reason."""
     success = run["success"] and (run["passed"] or row.tool is None)
     times = {"start": _iso(start), "end": _iso(end)}
     return {**times, "compilation": None, "run": run | {"success": success}, "profile": profile}
@@ -179,14 +178,12 @@ def _run(code: Exit, pairs: dict[str, str], printed: str, failures: str, command
 
 
 def _pairs(cases: Sequence[CaseResult]) -> dict[str, str]:
-    """KernelBot's keys and values of one run."""
     specs = [result_lines.spec_of(result_lines.case_values(one.case)) for one in cases]
     passed = all(verdict.case_status(case) == "pass" for case in cases)
     return result_lines.values_of(result_lines.report_pairs(specs, cases, passed))
 
 
 def _runs(row: Row, results: Json, score: float | None) -> list[Json]:
-    """The submission's run items, as `GET /user/submissions/<id>` has them."""
     made = []
     for key, one in results.items():
         run = one["run"]
@@ -216,7 +213,6 @@ def _report(row: Row, where: str, printed: str, why: str | None) -> str:
 
 
 def _why(report: EvalReport) -> str:
-    """The first failure in a line."""
     for kind in KINDS:
         cases = _of_kind(report, kind)
         for number, case in enumerate(cases, start=1):

@@ -30,7 +30,6 @@ def refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
 
 
 def service_of(request: Request) -> Service:
-    """The service that the application answers for."""
     found: Service = request.app.state.service
     return found
 

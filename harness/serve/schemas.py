@@ -47,16 +47,19 @@ class LeaderboardItem(BaseModel):
     visibility: str
 
 
-class RankedEntry(BaseModel):
+class OfUser(BaseModel):
     submission_id: int = Field(validation_alias="id")
-    rank: int
-    submission_name: str = Field(validation_alias="file_name")
     submission_time: str = Field(validation_alias="submitted_at")
-    submission_score: float = Field(validation_alias="score_s")
-    leaderboard_name: str = Field(validation_alias="leaderboard")
     user_id: str = Field(validation_alias="user")
     user_name: str = Field(validation_alias="user")
     gpu_type: str = Field(validation_alias="gpu")
+
+
+class RankedEntry(OfUser):
+    rank: int
+    submission_name: str = Field(validation_alias="file_name")
+    submission_score: float = Field(validation_alias="score_s")
+    leaderboard_name: str = Field(validation_alias="leaderboard")
 
 
 class Count(BaseModel):
@@ -102,12 +105,15 @@ class ShortRun(BaseModel):
     score: float | None
 
 
-class ShortSubmission(BaseModel):
+class OwnSubmission(BaseModel):
     id: int
     leaderboard_name: str = Field(validation_alias="leaderboard")
     file_name: str
     submission_time: str = Field(validation_alias="submitted_at")
     done: bool
+
+
+class ShortSubmission(OwnSubmission):
     runs: list[ShortRun]
 
 
@@ -132,14 +138,9 @@ class JobAnswer(BaseModel):
     progress: str | None
 
 
-class SubmissionAnswer(BaseModel):
-    id: int
+class SubmissionAnswer(OwnSubmission):
     leaderboard_id: int
-    leaderboard_name: str = Field(validation_alias="leaderboard")
-    file_name: str
     user_id: str = Field(validation_alias="user")
-    submission_time: str = Field(validation_alias="submitted_at")
-    done: bool
     code: str
     runs: list[RunAnswer]
     job: JobAnswer
@@ -196,14 +197,9 @@ class LeaderboardDeleted(OkAnswer):
     force: bool
 
 
-class PastSubmission(BaseModel):
-    submission_id: int = Field(validation_alias="id")
-    user_id: str = Field(validation_alias="user")
-    user_name: str = Field(validation_alias="user")
+class PastSubmission(OfUser):
     file_name: str
     mode: str
-    gpu_type: str = Field(validation_alias="gpu")
-    submission_time: str = Field(validation_alias="submitted_at")
     status: str = Field(validation_alias="state")
     done: bool
     score: float | None = Field(validation_alias="score_s")

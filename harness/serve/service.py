@@ -17,8 +17,7 @@ from harness.serve.worker import QueueWorker
 
 @dataclass(kw_only=True)
 class Service:
-    """The parts that the routes use. `stopping` is true once the server is shutting down. Without `accepts_jobs` no
-    submission is taken."""
+    """The parts that the routes use. `stopping` is true once the server is shutting down."""
 
     store: Store
     worker: QueueWorker
@@ -33,14 +32,12 @@ class Service:
     changing: threading.Lock = field(default_factory=threading.Lock)  # held by whoever changes what is offered
 
     def delete(self, row: Row) -> bool:
-        """Deletes a submission and ends its evaluation; False if it was deleted meanwhile. An entry of a contest that
-        has no result yet is withdrawn."""
+        """Deletes a submission, its evaluation and its entry in a contest; False if it was deleted meanwhile."""
         self.contests.deleted(row)
         return self.store.delete(row.id)
 
     def update(self) -> Changes:
-        """Reads the problems' files again, and offers what they say now. Where this raises UsageError or BadFileError,
-        nothing changes."""
+        """Reads the problems' files again. Where this raises UsageError or BadFileError, nothing changes."""
         with self.changing:
             return self.catalogue.refresh()
 

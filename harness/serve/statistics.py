@@ -14,7 +14,6 @@ MOST = 10  # users who are named
 
 
 def of_queue(rows: Sequence[Row]) -> dict[str, float]:
-    """The counts of submissions and users, then of their runs, by runner."""
     found: dict[str, float] = {
         "num_submissions": len(rows),
         "sub_waiting": sum(not row.done for row in rows),
@@ -39,7 +38,6 @@ def of_queue(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def longest(rows: Iterable[Row]) -> dict[str, float]:
-    """The users whose runs took longest in all, and how long."""
     totals: dict[str, float] = defaultdict(float)
     for row in rows:
         totals[row.user] += _took_s(row.runs)

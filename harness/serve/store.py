@@ -38,8 +38,7 @@ class QueueFullError(HarnessError):
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where in a contest a submission stands: the contest's key, the team, and in leaderboard mode the entry's number;
-    None outside of contests."""
+    """Where in a contest a submission stands; `entry` is its number in leaderboard mode. None outside."""
 
     contest: str | None = None
     team: str | None = None
@@ -58,8 +57,6 @@ class Tooled:
 
 @dataclass(frozen=True, kw_only=True)
 class Asking(Placement, Tooled):
-    """What a submission is for."""
-
     problem: str
     leaderboard: str
     gpu: str
@@ -94,7 +91,6 @@ class Row(Asking):
 
     @property
     def done(self) -> bool:
-        """Whether it has reached its final state."""
         return self.state in DONE
 
 
@@ -124,8 +120,7 @@ class QueueLimits:
 
 
 class Store:
-    """The queue's file. Every method is one transaction and may be called from any thread. `now` tells the time, ISO
-    8601, UTC."""
+    """The queue's file. Every method is one transaction, from any thread. `now` is ISO 8601, UTC."""
 
     def __init__(self, path: Path, now: Callable[[], str] = now) -> None:
         self._file, self._now = QueueFile(path), now
@@ -133,7 +128,6 @@ class Store:
         self.users, self.boards = Users(self._file), Boards(self._file)
 
     def close(self) -> None:
-        """Closes the file; no other method may be called afterwards."""
         self._file.close()
 
     # ---- the queue
@@ -169,8 +163,7 @@ class Store:
             return self._one("s.id = ?", first.id)
 
     def finish(self, id_: int, attempt: int, ended: AttemptEnded) -> bool:
-        """Writes the outcome of the attempt; False where the attempt was abandoned or deleted in the meantime, and
-        nothing is written."""
+        """Writes the attempt's outcome; False, and nothing written, if it was abandoned or deleted meanwhile."""
         result = None if ended.result is None else json.dumps(ended.result)
         texts = {"ended_at": self._now(), "runs": json.dumps(ended.runs), "result": result}
         return self._change(id_, attempt, vars(ended) | texts)
@@ -180,9 +173,7 @@ class Store:
         self._change(id_, attempt, {"state": "pending", "attempt": attempt - 1, "started_at": None})
 
     def running(self) -> list[Row]:
-        """The submissions that are marked as running."""
-        with self._lock:
-            return self._rows("s.state = 'running' ORDER BY s.id")
+        return self._rows("s.state = 'running' ORDER BY s.id")
 
     def recover(self, id_: int, attempt: int) -> None:
         """Queues a submission that ran when the server died once more, or marks it as failed."""
@@ -192,7 +183,6 @@ class Store:
             self._change(id_, attempt, {"state": "pending", "started_at": None})
 
     def runs_on(self, id_: int, attempt: int) -> bool:
-        """Whether the attempt is neither abandoned nor deleted."""
         with self._lock:
             found = self._db.execute(f"SELECT 1 FROM submissions {OF_ATTEMPT}", (id_, attempt))
             return found.fetchone() is not None
@@ -200,16 +190,13 @@ class Store:
     # ---- what there is
 
     def get(self, id_: int) -> Row | None:
-        """The submission with that number."""
-        with self._lock:
-            return self._one("s.id = ?", id_)
+        return self._one("s.id = ?", id_)
 
     def code(self, id_: int) -> str:
         """Its source; empty where no submission has that number."""
         return str(self._text("code", id_) or "")
 
     def result(self, id_: int) -> dict[str, Any] | None:
-        """The result that its client is sent once it is done."""
         text = self._text("result", id_)
         return None if text is None else cast("dict[str, Any]", json.loads(text))
 
@@ -217,8 +204,7 @@ class Store:
         """Submissions, newest first: a user's, or with None everybody's. -1 is no limit."""
         of = user.id if user else None
         where = "(? IS NULL OR s.user_id = ?) AND (? IS NULL OR s.leaderboard = ?) ORDER BY s.id DESC LIMIT ? OFFSET ?"
-        with self._lock:
-            return self._rows(where, of, of, leaderboard, leaderboard, limit, offset)
+        return self._rows(where, of, of, leaderboard, leaderboard, limit, offset)
 
     def delete(self, id_: int) -> bool:
         """Deletes it, with its source; False where there is none."""
@@ -241,20 +227,15 @@ class Store:
 
     def of_contest(self, contest: str) -> dict[int, Row]:
         """A contest's submissions by their entries' numbers."""
-        with self._lock:
-            rows = self._rows("s.contest = ? AND s.entry IS NOT NULL ORDER BY s.id", contest)
+        rows = self._rows("s.contest = ? AND s.entry IS NOT NULL ORDER BY s.id", contest)
         return {row.entry: row for row in rows if row.entry is not None}
 
     def latest(self, limit: int) -> list[Row]:
-        """The submissions that were done last, latest first."""
-        with self._lock:
-            return self._rows(f"s.state IN {DONE} ORDER BY s.ended_at DESC, s.id DESC LIMIT ?", limit)
+        return self._rows(f"s.state IN {DONE} ORDER BY s.ended_at DESC, s.id DESC LIMIT ?", limit)
 
     def ranked(self, leaderboard: str, gpu: str, more_is_better: bool = False) -> list[Row]:
-        """Each user's best passed submission, best first."""
         where = "s.leaderboard = ? AND s.gpu = ? AND s.score_s IS NOT NULL AND s.passed ORDER BY s.score_s"
-        with self._lock:
-            rows = self._rows(f"{where} {'DESC' if more_is_better else 'ASC'}, s.id", leaderboard, gpu)
+        rows = self._rows(f"{where} {'DESC' if more_is_better else 'ASC'}, s.id", leaderboard, gpu)
         best: dict[int, Row] = {}
         for row in rows:
             best.setdefault(row.user_id, row)
@@ -281,10 +262,9 @@ class Store:
         return rows[0] if rows else None
 
     def _rows(self, where: str, *values: object) -> list[Row]:
-        found = self._db.execute(
-            f"SELECT {COLUMNS} FROM submissions s JOIN users u ON u.id = s.user_id WHERE {where}", values
-        )
-        return [_row(dict(row)) for row in found]
+        with self._lock:
+            query = f"SELECT {COLUMNS} FROM submissions s JOIN users u ON u.id = s.user_id WHERE {where}"
+            return [_row(dict(row)) for row in self._db.execute(query, values)]
 
 
 def _row(values: dict[str, Any]) -> Row:

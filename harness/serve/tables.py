@@ -92,8 +92,7 @@ def turns(waiting: Sequence[tuple[int, str]], running: Mapping[str, int], last_s
 
 
 def waiting_turns(db: sqlite3.Connection) -> list[int]:
-    """The waiting submissions' numbers in the order of their turns: that in which they came, unless one waits for a
-    team of a contest."""
+    """The waiting submissions' numbers in the order in which they came, or by turns of a contest's teams."""
     found = db.execute("SELECT id, contest, team, user_id FROM submissions WHERE state = 'pending' ORDER BY id")
     waiting = [tuple(row) for row in found]
     if all(team is None for _, _, team, _ in waiting):
@@ -112,5 +111,4 @@ def waiting_turns(db: sqlite3.Connection) -> list[int]:
 
 
 def _owner(contest: str | None, team: str | None, user_id: int) -> str:
-    """Whose turn it is: a team's, or a user's who has none."""
     return f"team {contest}/{team}" if team is not None else f"user {user_id}"

@@ -31,26 +31,22 @@ class User:
 
 
 class Users:
-    """The users of one queue."""
-
     def __init__(self, file: QueueFile) -> None:
         self._file, self._db = file, file.db
 
     def known(self, secret: str) -> User | None:
         """The user with that id; None for an id that has not submitted anything yet."""
-        with self._file.lock:
-            return self._user(secret)
+        return self._one("secret_sha256 = ?", id_hash(secret))
 
     def register(self, secret: str, login: str) -> User:
-        """The user with that id, registered if it is new. `alice:...` is registered as alice; an id without a name
-        gets `login`, or `login-2` and so on. Raises UnknownUserError where it cannot be registered, BannedError for a
-        banned user."""
+        """The user with that id, registered if it is new. `alice:...` is registered as alice; an id without a name gets
+        `login`, or `login-2` and so on. Raises UnknownUserError where it cannot be registered, or BannedError."""
         name, colon, rest = secret.partition(":")
         named = bool(colon and rest and NAME.fullmatch(name))
         if not 1 <= len(secret) <= ID_CHARS or not secret.isprintable():
             raise UnknownUserError(f"expected an id of 1 to {ID_CHARS} printable characters")
         with self._file.transaction():
-            if known := self._user(secret):
+            if known := self.known(secret):
                 if known.is_banned:
                     raise BannedError(f"{known.name} is banned from this server; ask its organisers")
                 return known
@@ -69,8 +65,7 @@ class Users:
 
     def named(self, name: str) -> User | None:
         """The user of that name, in any case."""
-        with self._file.lock:
-            return self._one("name = ?", name)
+        return self._one("name = ?", name)
 
     def ban(self, name: str, is_banned: bool) -> User | None:
         """Bans the user of that name, or ends the ban. None if there is no such user."""
@@ -79,11 +74,9 @@ class Users:
             self._db.execute(changed, (now() if is_banned else None, name))
             return self._one("name = ?", name)
 
-    def _user(self, secret: str) -> User | None:
-        return self._one("secret_sha256 = ?", id_hash(secret))
-
     def _one(self, where: str, value: str) -> User | None:
-        row = self._db.execute(f"SELECT id, name, banned_at FROM users WHERE {where}", (value,)).fetchone()
+        with self._file.lock:
+            row = self._db.execute(f"SELECT id, name, banned_at FROM users WHERE {where}", (value,)).fetchone()
         return User(id=row["id"], name=row["name"], is_banned=row["banned_at"] is not None) if row else None
 
     def _free(self, login: str) -> str:

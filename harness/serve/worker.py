@@ -13,12 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from harness.core.events import CaseBegan, Event, PhaseBegan, event_of
-from harness.core.words import clean_line
+from harness.core.events import RunningStage, event_of
 from harness.engine import base, registry
 from harness.engine.base import Engine, Job, JobDone, Lost, Running, Ticket
 from harness.problems.submission import SUFFIXES
@@ -47,31 +46,8 @@ class Files:
 Command = Callable[[Row, Files], Sequence[str]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunningStage:
-    """How far a running evaluation is, for those who wait: its phase and case."""
-
-    phase: str = "start"
-    case: str = ""
-
-    def after(self, event: Event) -> "RunningStage":
-        """The stage that begins with the event."""
-        match event:
-            case PhaseBegan():
-                return replace(self, phase=_one_line(event.name), case="")
-            case CaseBegan():
-                case = f"{event.index + 1}/{event.count} {clean_line(event.label)}"
-                return replace(self, case=_one_line(case))
-
-    @property
-    def text(self) -> str:
-        """Phase and case in one line."""
-        return f"{self.phase} {self.case}".strip()
-
-
 def engine_of(name: str, folder: Path, root: Path) -> Engine:
-    """The engine of that name for the queue in `folder`: evaluations run in the checkout at `root`, without the
-    server's tokens."""
+    """The engine of that name for the queue in `folder`, without the server's tokens in its environment."""
     secret = (TOKEN_VARIABLE, ORGANISER_VARIABLE)
     environ = {name: value for name, value in os.environ.items() if name not in secret}
     return registry.make(name, folder / "work", root, environ | {"NO_COLOR": "1", "COLUMNS": "100"}, root, "serve")
@@ -86,7 +62,7 @@ class _Evaluation:
     row: Row
     looked_s: float
     is_cut_off: bool = False
-    stage: RunningStage = RunningStage()
+    stage: RunningStage = field(default_factory=RunningStage)
     seen: int = 0
     began_s: float | None = None
     is_given_up: bool = False
@@ -97,7 +73,6 @@ class _Evaluation:
         return Ticket(id=f"{self.row.id}-{self.row.attempt}")
 
     def follow(self, lines: Sequence[str]) -> None:
-        """Takes in the events that are new."""
         for event in map(event_of, lines[self.seen :]):
             if event is not None:
                 self.stage = self.stage.after(event)
@@ -105,9 +80,8 @@ class _Evaluation:
 
 
 class QueueWorker(threading.Thread):
-    """Moves submissions between the store and the engine. `folder` is the queue's, for the submissions' files;
-    `deadline_s` is how long an evaluation may take in all; `settled` is called when submissions are done; `clock` tells
-    seconds."""
+    """Moves submissions between the store and the engine. `folder` is the queue's, for the submissions' files; an
+    evaluation may take `deadline_s` in all; `settled` is called when submissions are done; `clock` is in seconds."""
 
     def __init__(
         self,
@@ -128,7 +102,6 @@ class QueueWorker(threading.Thread):
 
     @property
     def at_once(self) -> int:
-        """How many evaluations run at a time."""
         return self._engine.at_once
 
     def progress(self, id_: int) -> str:
@@ -137,7 +110,6 @@ class QueueWorker(threading.Thread):
         return found.stage.text if found is not None else ""
 
     def wake(self) -> None:
-        """There may be something to do."""
         self._fill_s = 0.0
         self._wake.set()
 
@@ -150,7 +122,6 @@ class QueueWorker(threading.Thread):
             self.join(STOP_S)
 
     def run(self) -> None:
-        """Takes up and follows submissions until the service ends: the worker's thread."""
         recovered = False
         while not self._ending.is_set():
             try:
@@ -302,7 +273,3 @@ def _file_name(row: Row) -> str:
     suffix = next((one for one in ALL_SUFFIXES if row.file_name.endswith(one)), ".py")
     name = FILE_NAME.sub("_", row.file_name).lstrip(".")[-64:]
     return name if name.endswith(suffix) and len(name) > len(suffix) else f"submission{suffix}"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(clean_line(text).split())

@@ -41,8 +41,6 @@ FOUND = "{us:.1f} us, {ratio}best of {measured} measured of {count} ({ended}), {
 
 
 class Modules:
-    """A problem's tuning files and reference, imported."""
-
     def __init__(self, root: Path, problem: str) -> None:
         folders = (f"reference/{problem}", "reference/common", f"submissions/{problem}", "submissions")
         sys.path[:0] = [str(root / folder) for folder in folders]
@@ -63,7 +61,6 @@ class Modules:
         return self.tuning.Row(*fields)
 
     def fields(self, row: Any) -> dict[str, object]:
-        """A row's values by their names."""
         return dict(zip(self.tuning.Row.__annotations__, row, strict=True))
 
 
@@ -112,8 +109,7 @@ def compile_ahead(order: TuneOrder, work: list[tuple[dict[str, Any], Row]]) -> N
 
 class CaseBench:
     """One case: its inputs, the right result, and what a row makes of them. Rows are judged on a hardened input and
-    timed on one as evaluations time, of another seed, which all rows share. `in_place`: calls may overwrite their
-    input."""
+    timed on one as evaluations time, of another seed. `in_place`: calls may overwrite their input."""
 
     def __init__(self, modules: Modules, chip: Any, clock: DeviceClock, params: dict[str, Any], in_place: bool) -> None:
         self.modules, self.chip, self.clock, self.params = modules, chip, clock, params
@@ -232,7 +228,6 @@ def tuned(modules: Modules, order: TuneOrder, rates: Rates) -> Iterator[CaseFoun
 
 
 def line_of(one: Tried) -> str:
-    """A measured row, for people who wait."""
     took = f"{one.us:8.1f} us" if one.us is not None else f"failed  {one.note} "
     return f"{took}  {', '.join(map(str, one.row[2:-1]))}"
 
@@ -304,8 +299,7 @@ def _finite(predicted_us: float | None) -> float | None:
 
 
 def new_table(modules: Modules, cases: Sequence[CaseFound]) -> tuple[str, ...]:
-    """The lines of the table with the best rows in place of those at their places. Rows of other chips stay in their
-    order."""
+    """The table's lines with the best rows at their places. Rows of other chips keep their order."""
     rows, unmeasured = list(modules.tuning.TABLE), getattr(modules.tuning, table.UNMEASURED, None)
     for case in cases:
         if case.best is None:

@@ -37,7 +37,6 @@ class DeviceClock:
         self.scratch = flush_scratch(torch.cuda.get_device_properties(0), DEVICE)
 
     def times_us(self, calls: Iterable[TimedCall]) -> list[float]:
-        """The microseconds of these calls, made in this order."""
         new: Callable[..., Any] = torch.cuda.Event
         events = []
         for call in calls:

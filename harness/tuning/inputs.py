@@ -19,7 +19,6 @@ def restorer(data: Any, in_place: bool) -> Callable[[], None]:
 
 
 def tensors_of(data: Any) -> Iterator[torch.Tensor]:
-    """The tensors in tuples, lists and dicts."""
     if isinstance(data, torch.Tensor):
         yield data
     elif isinstance(data, tuple | list):

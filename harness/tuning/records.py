@@ -40,8 +40,6 @@ class TuneOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class Finalist:
-    """One of the best rows of a case, measured in turn with the others and with the reference."""
-
     row: Row
     us: float
 
@@ -96,14 +94,12 @@ def load(path: Path) -> list[KeptRow]:
 
 
 def keep(path: Path, one: KeptRow) -> None:
-    """Appends the row to the file of measured rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(encode(one)) + "\n")
 
 
 def tried(kept: Sequence[KeptRow], gpu: str, digest: str, pause: float, params: Mapping[str, object]) -> list[Tried]:
-    """The kept rows that count for a case."""
     return [
         Tried(row=one.row, us=one.us, note=one.note)
         for one in kept

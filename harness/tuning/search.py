@@ -20,8 +20,6 @@ Ended = Literal["all measured", "nothing better in a while", "as many as asked",
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """The best rates of a chip, per second, and its number of multiprocessors."""
-
     flops_per_s: float
     hbm_bytes_per_s: float
     multiprocessors: int

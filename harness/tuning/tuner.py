@@ -28,8 +28,7 @@ PREDICTED = {"sm_90": ("H200", 132), "gfx942": ("MI300X", 304)}
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest:
-    """The benchmarks to tune: those of a suite, or those at these places in it. `pause`: see clock.DeviceClock. `chip`:
-    only predict, for that one."""
+    """Benchmarks to tune, or their places in the suite. `pause`: clock.DeviceClock. `chip`: only predict."""
 
     suite: str
     places: tuple[int, ...]

@@ -40,6 +40,9 @@ ONE_CHIP = ("warps", "loaded", "ring", "library")
 # tests, but they were never run there.
 CHIPS = {"sm_90": 1, "sm_100": 1, "gfx942": 8, "gfx950": 8, "interpreter": 1}
 
+REGISTERS = 65536  # of a multiprocessor, 32 bits each; NVIDIA CUDA C++ Programming Guide, compute capabilities
+SIMDS = 4  # of a compute unit; AMD CDNA 3 white paper
+
 
 @cache
 def chip_of(device: torch.device) -> Chip:
@@ -55,6 +58,14 @@ def chip_of(device: torch.device) -> Chip:
 def warps_of(threads: int) -> int:
     """How many warps (waves, on AMD's GPUs) these are, of 64 to 1024 threads."""
     return min(max(threads, 64), 1024) // (64 if torch.version.hip else 32)
+
+
+def room(chip: Chip, programs: int, warps: int) -> dict[str, int]:
+    """The compiler's options that leave room for so many programs of so many warps on a multiprocessor: for programs
+    that wait for each other, all of which must fit at once."""
+    if chip.name.startswith("gfx"):
+        return {"waves_per_eu": -(-programs * warps // SIMDS)}
+    return {"maxnreg": min(255, REGISTERS // (programs * warps * 32) // 8 * 8)}
 
 
 def rows_for(table: Sequence[F], chip: str) -> list[F]:

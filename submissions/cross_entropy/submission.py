@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from common.launch import INTERPRETED, Launcher, ShapedLaunch
-from common.tuning import Chip, chip_of, nearest, rows_for, warps_of
+from common.tuning import REGISTERS, Chip, chip_of, nearest, rows_for, warps_of
 from loaded import loaded_kernel
 from registers import once, twice
 from ring import ring_kernel
@@ -30,7 +30,7 @@ from tuning import TABLE, Row
 
 COUNTED = 4096  # targets that a program looks at at a time
 BLOCK, THREADS = 8192, 512  # columns and threads of the kernel that reads twice
-REGISTERS, MOST_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
+MOST_REGISTERS = 255  # of a thread
 CACHED_BYTES = 8 << 20  # what CPU ranks have in the works at a time
 
 launchers = {

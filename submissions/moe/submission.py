@@ -2,7 +2,7 @@
 tokens together.
 
 The way of a2a's kernel (a heap that all ranks map, flags for what has come, no wait of the host), with experts that are
-matrices. A program does its share of five phases one after the other (grouped.py):
+matrices. A program does its share of five phases one after the other (kernel.py):
 - tell: each rank sends its routing, experts and weights of all its tokens, to all ranks;
 - send: a token is written in parts of H to all ranks that need it, each part with a flag of its own;
 - up: a unit, one part of one expert's `up`, finds the expert's tokens in all ranks' routing, waits for its part of
@@ -40,8 +40,8 @@ import torch
 import torch.distributed as dist
 from common.heap import LINE_BYTES, Heap, lay_out, open_heap
 from common.launch import Launcher
-from common.tuning import Chip, chip_of, nearest
-from grouped import COPIES, launch
+from common.tuning import Chip, chip_of, nearest, room
+from kernel import COPIES, moe_kernel
 from task import MoEConfig, RankTestData, input_t, output_t
 from torch import Tensor
 from torch.nn.functional import embedding_bag
@@ -49,8 +49,6 @@ from tuning import TABLE, Row
 
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # since, before torch 2.13
 
-REGISTERS = 65536  # of a multiprocessor, 32 bits each; NVIDIA CUDA C++ Programming Guide, compute capabilities
-SIMDS = 4  # of a compute unit; AMD CDNA 3 white paper
 SUMS, TERMS = 512, 2048  # float32 and fp16 numbers that a warp loads at a time
 TOLD, SCANNED = 512, 256  # pairs, and places of the routing table, that a program reads at a time
 NOBODY = -1  # in place of an expert's number, where there is no token
@@ -71,6 +69,8 @@ def custom_kernel(data: input_t) -> output_t:
 
 
 # ---- one kernel ------------------------------------------------------------------------------------------------------
+
+launch = Launcher(moe_kernel)
 
 
 class Plan(NamedTuple):
@@ -148,15 +148,11 @@ def make_plan(
         "DIES": chip.dies,
         "AMD": amd,
     }
-    # Programs wait for each other, so all must fit at once: the compiler is told to leave room for them.
-    room = {"waves_per_eu": -(-row.per_sm * row.warps // SIMDS)}
-    if not amd:
-        room = {"maxnreg": min(255, REGISTERS // (row.per_sm * row.warps * 32) // 8 * 8)}
     items = world_size * portions + (2 * capacity + per_rank) * split
     needed = -(-items // chip.dies) * chip.dies  # with more, some would have nothing to do
     programs = min(chip.multiprocessors * row.per_sm, needed)
     flags = world_size * portions * COPIES.value + (world_size * capacity + per_rank + capacity * top_k) * split
-    options = {"num_warps": row.warps, "num_stages": row.stages, **room}
+    options = {"num_warps": row.warps, "num_stages": row.stages, **room(chip, row.per_sm, row.warps)}
     return Plan(launch, programs, nbytes, flags, tuple(offsets), constants, options)
 
 

@@ -1,5 +1,6 @@
 """Many candidates: stages, copies, what survives, what a kill leaves, who carries tasks out, and their score."""
 
+import contextlib
 import dataclasses
 import errno
 import json
@@ -21,10 +22,10 @@ from harness import Pool, evaluate, stream
 from harness.agents import score_view
 from harness.agents.candidates import Candidate, of_text, read_all
 from harness.agents.journal import Journal, Nowhere, read_results
-from harness.agents.judge import Judge, Terms, screening_of
+from harness.agents.judge import SCREEN_S, Judge, Stage, Terms, screening_of
 from harness.agents.made import refused, result_of
 from harness.agents.many import How
-from harness.agents.population import Cascade, Trial, TrialDone, judged, survivors
+from harness.agents.population import Cascade, Trial, judged, survivors
 from harness.agents.result import Result
 from harness.agents.score import pass_at, score_of
 from harness.agents.workers import Workers
@@ -68,7 +69,11 @@ class Played:
     def __init__(self, **results: Result) -> None:
         self.results, self.told = results, list[tuple[str, str]]()
 
-    def run(self, tasks: Iterable[Trial]) -> Iterator[TrialDone]:
+    def of(self, stage: Stage) -> contextlib.AbstractContextManager["Played"]:
+        """Themselves, whatever the stage."""
+        return contextlib.nullcontext(self)
+
+    def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
         for task in tasks:
             self.told.append((task.id, task.stage))
             result = self.results[task.id]
@@ -76,7 +81,7 @@ class Played:
                 result = dataclasses.replace(
                     result, ranked=False, reward=dataclasses.replace(result.reward, value=0.0), suite="quick"
                 )
-            yield TrialDone(id=task.id, stage=task.stage, result=result)
+            yield dataclasses.replace(result, id=task.id)
 
 
 def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
@@ -84,7 +89,9 @@ def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
     copy = "# another text\nfrom reference import ref_kernel as custom_kernel\n"
     found = {
         one.id: one
-        for one in judged(candidates(a=RIGHT, b=copy, c=RAISES, d="def f(:"), hands, Cascade(keep=1), Nowhere(), REFUSE)
+        for one in judged(
+            candidates(a=RIGHT, b=copy, c=RAISES, d="def f(:"), hands.of, Cascade(keep=1), Nowhere(), REFUSE
+        )
     }
     assert hands.told == [("a", "full"), ("c", "full")]
     assert {name: one.verdict for name, one in found.items()} == {
@@ -98,7 +105,7 @@ def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
 def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
     texts = {f"c{number}": RIGHT + f"x = {number}\n" for number in range(6)}
     hands = Played(**{name: passed(1 + number) for number, name in enumerate(texts)})
-    found = list(judged(candidates(**texts), hands, Cascade(keep=0.5, least=1), Nowhere(), REFUSE))
+    found = list(judged(candidates(**texts), hands.of, Cascade(keep=0.5, least=1), Nowhere(), REFUSE))
     assert [name for name, stage in hands.told if stage == "full"] == ["c3", "c4", "c5"]
     assert sorted(one.id for one in found if one.ranked) == ["c3", "c4", "c5"]
     left_out = [one for one in found if not one.ranked]
@@ -108,9 +115,20 @@ def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
 
 def test_cpu_ranks_come_first_where_that_is_asked_for() -> None:
     hands = Played(a=passed(), b=result_of(failed_test(RAISED)))
-    cascade = Cascade(keep=1, has_check=True)
-    assert len(list(judged(candidates(a=RIGHT, b=RAISES), hands, cascade, Nowhere(), REFUSE))) == 2
+    cascade = Cascade(keep=1, stages=("check", "full"))
+    assert len(list(judged(candidates(a=RIGHT, b=RAISES), hands.of, cascade, Nowhere(), REFUSE))) == 2
     assert hands.told == [("a", "check"), ("b", "check"), ("a", "full")]
+
+
+def test_candidates_are_tested_before_any_is_timed_and_again_where_others_may_be_the_reason() -> None:
+    """The one that is out of memory beside others is judged again alone, as is what is held or an error there."""
+    memory = result_of(failed_test(dataclasses.replace(RAISED, message="out of the device's memory")))
+    hands = Played(a=passed(), b=result_of(failed_test(RAISED)), c=memory, d=refused(HarnessError("busy"), "rms_norm"))
+    texts = candidates(a=RIGHT, b=RAISES, c=RAISES + "x = 1\n", d=RAISES + "x = 2\n")
+    found = list(judged(texts, hands.of, Cascade(stages=("test", "screen", "full")), Nowhere(), REFUSE))
+    tested = [(name, "test") for name in "abcd"]
+    assert hands.told == [*tested, ("a", "screen"), ("c", "screen"), ("d", "screen"), ("a", "full")]
+    assert [one.id for one in found] == ["b", "c", "d", "a"]
 
 
 def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
@@ -122,7 +140,7 @@ def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
         hands = Played(**results)
         journal = Journal(out).__enter__()
         kept = [dict(journal.results), dict(journal.screened)]
-        steps = judged(candidates(**texts), hands, cascade, journal, REFUSE)
+        steps = judged(candidates(**texts), hands.of, cascade, journal, REFUSE)
         try:
             next(steps)
         except StopIteration:
@@ -273,7 +291,7 @@ def test_the_score_of_two_problems_has_intervals_over_them() -> None:
 
 
 def test_what_cannot_be_asked_is_refused() -> None:
-    for wrong in ({"keep": 0.0}, {"keep": 1.5}, {"least": 0}, {"jobs": 0}):
+    for wrong in ({"keep": 0.0}, {"keep": 1.5}, {"least": 0}, {"jobs": 0}, {"lanes": 0}):
         with pytest.raises(UsageError):
             How(**wrong)
     with pytest.raises(UsageError):
@@ -328,7 +346,7 @@ def test_the_stage_screen_has_the_suites_tests_and_the_quick_shapes() -> None:
     assert found.suite.benchmarks != made.suite.benchmarks
     limits = [(one.suite.test_timeout_s, one.suite.ranked_timeout_s) for one in (found, made)]
     assert limits[0] == limits[1]  # a candidate that has to compile has as long as in an evaluation by itself
-    assert (found.suite.name, found.suite.benchmark_s) == ("quick", PROBLEM.suite("quick").benchmark_s)
+    assert (found.suite.name, found.suite.benchmark_s) == ("quick", SCREEN_S)
     assert screening_of(found) is None
 
 
@@ -341,7 +359,7 @@ def test_workers_go_on_when_one_is_killed(nothing_left: None) -> None:
     with Workers(terms, HERE, [{}]) as workers:
         found = []
         for done in workers.run(tasks):
-            found.append((done.id, done.result.verdict))
+            found.append((done.id, done.verdict))
             if len(found) == 1:
                 for pid in _children(os.getpid()):
                     if "harness.agents.workers" in Path(f"/proc/{pid}/cmdline").read_text():
@@ -374,12 +392,14 @@ def test_a_population_on_the_command_line_goes_on_after_a_kill(
         "0.05",
         "--timeout",
         "60",
+        "--lanes",
+        "2",
     ]
     command = [sys.executable, "-m", "harness", *words]  # the process itself, which is killed
     environ = {**os.environ, "PYTHONPATH": str(checkout), "TMPDIR": str(temporary)}
     running = subprocess.Popen(command, cwd=checkout, env=environ, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
-    assert "wrong" in running.stderr.readline()
+    assert "1/4" in running.stderr.readline()  # of those that fail their tests, whichever is first
     running.kill()
     running.wait()
     running.stderr.close()

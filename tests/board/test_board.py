@@ -790,7 +790,7 @@ def test_an_entry_that_is_held_later_loses_its_place_and_nothing_else(path: Path
     )
     held = judgements.held(old, "verify", "40 % less", ("l1", "l2"))
     found = leaderboard.change(path, lambda now: judgements.replaced(now, old, held, "not reproduced"))
-    assert [(place, one.author) for place, one in places.ranked(found, old.group)] == [(1, "bob")]
+    assert [(one.place.place, one.entry.author) for one in places.ranking(found, old.group)] == [(1, "bob")]
     (kept,) = found.held
     assert kept.score is not None
     assert (kept.score.value, kept.run_ids) == (0.1, ("l1", "l2"))

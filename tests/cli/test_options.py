@@ -135,8 +135,8 @@ def test_the_usage_says_that_the_problem_may_be_left_out(verb: str, capsys: pyte
 
 def test_a_file_of_no_known_format_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--out x.txt: 'txt' is no format; end the name in .csv"):
-        export.target(None, Path("x.txt"))
-    assert export.target("csv", Path("x.txt")).form == "csv"
+        export.format_of(None, Path("x.txt"))
+    assert export.format_of("csv", Path("x.txt")) == "csv"
 
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[tuple[list[str], argparse.ArgumentParser]]:
@@ -218,6 +218,12 @@ def exits(arguments: list[str]) -> int:
         main.main(arguments)
     assert isinstance(ended.value.code, int)
     return ended.value.code
+
+
+@pytest.mark.parametrize("words", [["eval", "a2a", "--suite="], ["roofline", "gemm", "--hardware", ""]])
+def test_an_option_without_a_value_is_not_its_default(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert exits(words) == Exit.USAGE
+    assert "its value is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

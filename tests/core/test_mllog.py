@@ -57,11 +57,11 @@ def test_the_writer_names_the_place_that_logged_and_flushes_each_line() -> None:
         (GOOD + " x", "not JSON"),
         ("[1]", "expected a mapping"),
         (GOOD.replace('"namespace": "", ', ""), "the key 'namespace' is missing"),
-        (GOOD[:-1] + ', "rank": 0}', "unknown key 'rank'"),
-        (GOOD.replace("POINT_IN_TIME", "POINT"), "event_type is not one of"),
+        (GOOD[:-1] + ', "rank": 0}', "$.rank: unknown key"),
+        (GOOD.replace("POINT_IN_TIME", "POINT"), "$.event_type: expected one of 'POINT_IN_TIME'"),
         (GOOD.replace('"time_ms": 5', '"time_ms": 5.0'), "time_ms: expected a whole number"),
         (GOOD.replace('"time_ms": 5', '"time_ms": 5' + "0" * 40), "time_ms: expected milliseconds since 1970"),
-        (GOOD.replace("{}", "3"), "metadata is not a mapping"),
+        (GOOD.replace("{}", "3"), "$.metadata: expected a mapping"),
     ],
 )
 def test_a_marked_line_that_is_none_is_refused_with_its_number(content: str, message: str) -> None:

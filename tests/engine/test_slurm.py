@@ -29,6 +29,7 @@ from harness.engine.base import (
     Job,
     JobDone,
     Lost,
+    NotInstalledError,
     Overdue,
     Running,
     State,
@@ -221,8 +222,9 @@ def test_a_mistake_in_engine_yaml_is_named(tmp_path: Path) -> None:
 def test_where_slurm_is_not_installed_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     engine = SlurmEngine(tmp_path / "jobs", tmp_path, {}, SETTINGS)
-    with pytest.raises(EngineError, match="sbatch: not installed here"):
+    with pytest.raises(NotInstalledError, match="sbatch: not installed here") as raised:
         engine.submit(Job(id="one", command=("true",), deadline_s=10))
+    assert raised.value.exit_code == Exit.USAGE
     assert engine.tickets() == []
 
 

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 from factories import GEMM_BENCHMARKS, case, timed
 
-from harness.core.records import Case, CaseResult, Failure, Held, Measured, Raised
+from harness.core.checkout import Checkout
+from harness.core.records import Case, CaseResult, EvalReport, Failure, Held, Measured, Raised, Submission, TimedOut
 from harness.evaluation.controls import CASES, FEWEST, PAIRS, REUSED, Controls, controlled
-from harness.kinds.kind import Phase, SubmissionFailed
+from harness.evaluation.evaluate import evaluate
+from harness.judging import verdict
+from harness.kinds.kind import Order, Phase, Plan, Progress, SubmissionFailed
+from harness.kinds.registry import plan_of
+from harness.kinds.settings import Asked, setting
 
 RAISED = Raised(rank=0, message="no", traceback="")
 
@@ -20,6 +25,8 @@ class Played:
     submission."""
 
     def __init__(self, alone: Sequence[float | Failure], beside: Sequence[float | Failure] = ()) -> None:
+        self.plan: Any = None
+        self.progress = Progress()
         self.left = {True: list(alone), False: list(beside)}
         self.launches: list[bool] = []
         self.now: float | Failure = 1.0
@@ -42,10 +49,9 @@ def judged(session: Played, beside: float, controls: Controls | None = None) -> 
     """What becomes of three cases whose reference took `beside` times as long as it should."""
     cases = tuple(case(params) for params in GEMM_BENCHMARKS)
     phase = Phase(name="benchmark", cases=cases, limit_s=1.0, then="measure")
-    plan: Any = SimpleNamespace(phases=(phase,))
-    progress: Any = SimpleNamespace(case=lambda *arguments: None)
+    session.plan = SimpleNamespace(phases=(phase,))
     results = [CaseResult(case=one, outcome=timed(ref_us=2000.0 * beside)) for one in cases]
-    return controlled(plan, session, progress, results, controls)  # type: ignore[arg-type]
+    return controlled(session, results, controls)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("beside", [0.5, 1.0, 1.04])
@@ -81,6 +87,50 @@ def test_what_fails_when_it_is_launched_again_fails() -> None:
 
 def test_where_the_reference_fails_beside_itself_nothing_is_known() -> None:
     assert all(isinstance(one.outcome, Measured) for one in judged(Played([RAISED]), 1.5))
+
+
+class Over(Played):
+    """A session whose first drawn shape does not end, so that its ranks are gone."""
+
+    @contextlib.contextmanager
+    def session(self, plan: Plan, progress: Progress) -> Iterator["Over"]:
+        self.plan, self.progress = plan, progress
+        yield self
+
+    def prepare(self) -> None: ...
+
+    close = prepare
+
+    def check(self, case: Case) -> None:
+        if case.kind == "drawn":
+            raise SubmissionFailed(TimedOut(message="rank 0 timed out", stacks=()))
+
+    def measure(self, case: Case) -> Measured:
+        return timed()
+
+    def logs_of(self, case: Case) -> tuple[str, ...]:
+        return ()
+
+    def bound(self, case: Case) -> None:
+        return None
+
+    def completed(self, report: EvalReport) -> EvalReport:
+        return report
+
+
+@pytest.mark.parametrize("launches", [1, 2])
+def test_nothing_is_launched_again_once_a_case_has_failed(launches: int) -> None:
+    made = setting(Asked(problem="rms_norm", suite="cpu", ranks=1, device="cpu", launches=launches), Checkout.here())
+    submission = Submission(path="a.py", name="a.py", source="", sha256="")
+    plan = plan_of(Order(setting=made, submission=submission, mode="leaderboard", author=""))
+    assert plan.has_controls
+    assert plan.launches == launches
+    session: Any = Over([])
+    report = evaluate(plan, Progress(), session)
+    failed = verdict.first_failure(report)
+    assert failed is not None
+    assert failed.case.kind == "drawn"
+    assert session.launches == []
 
 
 def test_the_cases_that_are_slowed_down_most_cheaply_are_looked_at() -> None:

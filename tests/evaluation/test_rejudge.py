@@ -129,7 +129,7 @@ def test_applied_the_new_judgement_stands_and_the_old_one_is_history(root: Path,
     assert (earlier.run_id, earlier.score, earlier.problem_version) == (ENTRY_RUN, old.score.value, BEFORE)
     assert earlier.why == f"rejudged: problem version {BEFORE} became {NOW}"
     assert bob(found) == untouched
-    assert [one.author for _, one in places.ranked(found, now.group)] == ["alice", "bob"], "whose file is a copy"
+    assert [one.entry.author for one in places.ranking(found, now.group)] == ["alice", "bob"], "whose file is a copy"
     assert (root / "runs" / run_id(11) / "report.json").is_file()
     launches.ran.clear()
     assert rejudged(root, "--stale") == Exit.OK

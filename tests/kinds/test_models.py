@@ -53,7 +53,7 @@ from harness.judging.figures import figured
 from harness.judging.scoring import SCORINGS
 from harness.judging.warnings import text_of
 from harness.kinds.kind import Order, Progress
-from harness.kinds.model import rank_logits as logits
+from harness.kinds.model import rank as logits
 from harness.kinds.model.kind import ModelSession, series_of, with_new
 from harness.kinds.model.own_kernels import defined, is_own, share, shares
 from harness.kinds.model.rank import LogitsTrusted

@@ -458,7 +458,7 @@ def test_a_run_whose_loading_starves_compute_is_warned_of(runs: Any) -> None:
         slow = f"with log.loading(): __import__('time').sleep({seconds})"
         found = one_run(runs(LOOP.format(each=slow + "\n        sum(range(10**6))", every=128), target=1e6))
         assert isinstance(found, TrainingRun)
-        session._note(case, "candidate", number, found)
+        session._log(case, "candidate", number, found)
     [note] = [note for note in session.notes if "starves" in str(note.values["text"])]
     assert "run 2 spent" in str(note.values["text"])
 

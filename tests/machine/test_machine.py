@@ -14,7 +14,7 @@ from harness.machine import host
 )
 def test_hidden_gpus_are_not_counted(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "listdir", lambda path: ["null", "nvidiactl", *(f"nvidia{number}" for number in range(4))])
-    monkeypatch.setattr(host, "_version", lambda package: "2.13.0")
+    monkeypatch.setattr(host, "installed", lambda package: "2.13.0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)
     assert host.gpus().count == count
 

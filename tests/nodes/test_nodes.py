@@ -23,9 +23,9 @@ from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError, UsageError
 from harness.kinds.settings import Asked, setting
 from harness.nodes import meeting, start
-from harness.nodes.frames import HEAD, Frame, FrameKind, Peer, PeerGoneError
+from harness.nodes.frames import HEAD, Frame, FrameKind, Outbox, Peer, PeerGoneError
 from harness.nodes.hub import Hub
-from harness.nodes.relay import MORE_BYTES, BarrierPage, ChannelWriter, RankEnd, content_of, made_file
+from harness.nodes.relay import MORE_BYTES, BarrierPage, RankEnd, content_of, made_file
 from harness.nodes.traits import traits
 from harness.ranks import channel, node_clock
 from harness.ranks.barrier import FINISHED, RELEASED, Barrier, make_barrier
@@ -184,7 +184,7 @@ def test_a_file_is_carried_by_its_content_and_only_if_it_is_final() -> None:
 def test_of_an_untrusted_ranks_file_no_more_is_read_than_the_calls_output_may_have() -> None:
     """An agent is not confined, and a file with holes takes no memory of its maker's."""
     ours, theirs = socket.socketpair()
-    end = RankEnd(0, None, ours, ChannelWriter(ours.fileno(), lambda writer, wants: None, ours), None)  # type: ignore[arg-type]
+    end = RankEnd(0, None, ours, Outbox(ours.fileno(), lambda writer, wants: None, ours), None)  # type: ignore[arg-type]
     end.distrust()
     file, _ = sealed_file("holes", lambda buffer: os.truncate(buffer.fd, 1 << 40))
     for limit in (5000, 0, 7000):  # 0: the call has none of its own, and the last one's holds

@@ -20,7 +20,8 @@ from recorded import run, run_id
 
 from harness.board import reports
 from harness.board.entries import Board
-from harness.cli.export import target
+from harness.cli.export import format_of
+from harness.cli.options import STDOUT
 from harness.core import files
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
@@ -238,14 +239,14 @@ def test_without_pyarrow_parquet_says_what_to_install(rows: list[Row], monkeypat
 def test_the_format_is_what_is_asked_for_or_what_the_name_says(
     form: str | None, out: str | None, chosen: str, tmp_path: Path
 ) -> None:
-    assert target(form, tmp_path / out if out else None).form == chosen
+    assert format_of(form, tmp_path / out if out else STDOUT) == chosen
 
 
 def test_what_cannot_be_written_is_said_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="binary"):
-        target("parquet", None)
+        format_of("parquet", STDOUT)
     with pytest.raises(UsageError, match="is no file"):
-        target(None, tmp_path)
+        format_of(None, tmp_path)
 
 
 def umask() -> int:

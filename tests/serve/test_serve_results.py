@@ -26,7 +26,7 @@ from factories import (
 from harness.board import report_json
 from harness.board.entries import Board
 from harness.core.errors import Exit
-from harness.core.events import CaseBegan, PhaseBegan
+from harness.core.events import CaseBegan, PhaseBegan, RunningStage
 from harness.core.records import (
     Case,
     Measured,
@@ -46,7 +46,6 @@ from harness.gpumode import result_lines
 from harness.report import export
 from harness.serve.results import ended
 from harness.serve.store import AttemptEnded, Row
-from harness.serve.worker import RunningStage
 
 
 def row(mode: Mode = "leaderboard") -> Row:

@@ -31,6 +31,7 @@ from kernel_ranks import (
 )
 
 a2a: Any = None  # in ranks: the submission
+kernel: Any = None  # and its kernel
 
 
 # ---- compiled for GPUs -----------------------------------------------------------------------------------------------
@@ -158,18 +159,20 @@ def in_turns(  # what a2a_kernel does
     cut = (WORLD, PER_RANK, TOP_K, HIDDEN, PIECES, PIECE)
     for program in range(PROGRAMS):
         where = (program, PROGRAMS, num_tokens, units, rank, epoch, first_flag)
-        a2a.send(x, indices, blocks, *where, arrivals, *cut, AMD)
+        kernel.send(x, indices, blocks, *where, arrivals, *cut, AMD)
     for program in range(PROGRAMS):
-        where = (a2a.turned(program, PROGRAMS, units, DIES), PROGRAMS, units, rank, epoch, first_flag)
-        a2a.answer(blocks, own_block, *where, arrivals, returns, WORLD, PIECE, ROWS, AMD)
+        where = (kernel.turned(program, PROGRAMS, units, DIES), PROGRAMS, units, rank, epoch, first_flag)
+        kernel.answer(blocks, own_block, *where, arrivals, returns, WORLD, PIECE, ROWS, AMD)
     for program in range(PROGRAMS):
-        mine = a2a.turned(program, PROGRAMS, units * WORLD, DIES)
+        mine = kernel.turned(program, PROGRAMS, units * WORLD, DIES)
         where = (mine, PROGRAMS, num_tokens, units, rank, epoch, first_flag)
-        a2a.combine(x, indices, weights, out, own_block, *where, returns, *cut)
+        kernel.combine(x, indices, weights, out, own_block, *where, returns, *cut)
 
 
 def many_programs(rank: int, world_size: int) -> None:
     """Work is divided right among several programs, which are played one after another, phase by phase."""
+    global kernel
+    kernel = sys.modules["kernel"]
     tune_interpreter()
     a2a.launch = a2a.Launcher(in_turns)
     make_plan = a2a.make_plan

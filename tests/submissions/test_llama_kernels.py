@@ -21,7 +21,7 @@ PARTS = ("submissions/llama", "submissions", "reference/llama", "reference/commo
 def error_of(build: Any, name: str, batch: int, prompt: int, new: int) -> str:
     """What is wrong with a generation by that model; empty where nothing is."""
     import reference
-    from harness.kinds.model import rank_logits as logits
+    from harness.kinds.model import rank as logits
 
     data = reference.generate_input(0, 1, name, batch, prompt, new, 5)
     output = reference.Generation(build)(data)

@@ -31,7 +31,7 @@ from kernel_ranks import (
 )
 
 moe: Any = None  # in ranks: the submission
-grouped: Any = None  # and its kernel
+kernel: Any = None  # and its kernel
 INTER = 16
 
 
@@ -130,45 +130,45 @@ def in_turns(  # what moe_kernel does
     REQUEST: tl.constexpr, DIES: tl.constexpr, AMD: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     own_block = tl.load(blocks + rank)
-    first_sent = first_flag + WORLD * PORTIONS * grouped.COPIES
+    first_sent = first_flag + WORLD * PORTIONS * kernel.COPIES
     first_summed = first_sent + WORLD * capacity * SPLIT
     first_back = first_summed + PER_RANK * SPLIT
     cut = (WORLD, PER_RANK, TOP_K, HIDDEN)
     for program in range(PROGRAMS):
         where = (program, PROGRAMS, num_tokens, capacity, rank, epoch, first_flag, routing)
-        grouped.tell(indices, weights, blocks, *where, WORLD, TOP_K, PORTIONS, TOLD, AMD)
+        kernel.tell(indices, weights, blocks, *where, WORLD, TOP_K, PORTIONS, TOLD, AMD)
     for program in range(PROGRAMS):
-        mine = grouped.turned(program, PROGRAMS, WORLD * PORTIONS, DIES)
+        mine = kernel.turned(program, PROGRAMS, WORLD * PORTIONS, DIES)
         where = (mine, PROGRAMS, num_tokens, capacity, rank, epoch, first_sent, arrivals)
-        grouped.send(x, indices, blocks, *where, *cut, SPLIT, SLICE, AMD)
+        kernel.send(x, indices, blocks, *where, *cut, SPLIT, SLICE, AMD)
     for program in range(PROGRAMS):
-        mine = grouped.turned(program, PROGRAMS, WORLD * PORTIONS + capacity * SPLIT, DIES)
+        mine = kernel.turned(program, PROGRAMS, WORLD * PORTIONS + capacity * SPLIT, DIES)
         where = (mine, PROGRAMS, capacity, rank, epoch, first_flag, first_sent, first_summed)
         how = (INTER, SPLIT, SLICE, TOKENS, BLOCK, PORTIONS, SCANNED, AMD)
-        grouped.multiply_up(up, own_block, *where, arrivals, routing, lists, sums, *cut, *how)
+        kernel.multiply_up(up, own_block, *where, arrivals, routing, lists, sums, *cut, *how)
     for program in range(PROGRAMS):
-        mine = grouped.turned(program, PROGRAMS, WORLD * PORTIONS + capacity * SPLIT, DIES)
+        mine = kernel.turned(program, PROGRAMS, WORLD * PORTIONS + capacity * SPLIT, DIES)
         where = (mine, PROGRAMS, capacity, epoch, first_summed, first_back, routing, lists, sums, returns)
         how = (INTER, SPLIT, SLICE, TOKENS, BLOCK, TOGETHER, AMD)
-        grouped.multiply_down(down, blocks, own_block, *where, *cut, *how)
+        kernel.multiply_down(down, blocks, own_block, *where, *cut, *how)
     for program in range(PROGRAMS):
-        mine = grouped.turned(program, PROGRAMS, WORLD * PORTIONS + (capacity + PER_RANK) * SPLIT, DIES)
+        mine = kernel.turned(program, PROGRAMS, WORLD * PORTIONS + (capacity + PER_RANK) * SPLIT, DIES)
         where = (mine, PROGRAMS, num_tokens, epoch, first_back, returns)
-        grouped.combine(out, own_block, *where, TOP_K, HIDDEN, SPLIT, SLICE, COLUMNS)
+        kernel.combine(out, own_block, *where, TOP_K, HIDDEN, SPLIT, SLICE, COLUMNS)
 
 
 def many_programs(rank: int, world_size: int) -> None:
     """Work is divided right among several programs, which are played one after another, phase by phase."""
-    global grouped
-    grouped = sys.modules["grouped"]
+    global kernel
+    kernel = sys.modules["kernel"]
     tune_interpreter()
-    launch = moe.Launcher(in_turns)
+    moe.launch = moe.Launcher(in_turns)
     make_plan = moe.make_plan
     for programs, dies in ((3, 1), (64, 8)):
 
         def plan(row: Any, chip: Any, *shape: int, given: tuple[int, int] = (programs, dies)) -> Any:
             made = make_plan(row, chip._replace(dies=given[1]), *shape)
-            return made._replace(launch=launch, constants={**made.constants, "PROGRAMS": given[0]})
+            return made._replace(constants={**made.constants, "PROGRAMS": given[0]})
 
         moe.make_plan = plan
         moe.plan_of.cache_clear()

@@ -1,7 +1,6 @@
 """Audits problems of other benchmarks: which generic cheats pass a problem's own tolerance, and what our verdict says.
 
-A process of its own tries them (rank_audit); nothing is timed. WORDS has what a cheat's passing says of a
-problem.
+A process of its own tries them (rank_audit); nothing is timed. WORDS says what is weak where a cheat passes.
 """
 
 import json
@@ -23,7 +22,7 @@ from harness.core.records import Params, param_text
 from harness.core.words import cut_line
 from harness.kinds.benchmarks.problem import SMALL, BenchmarkProblem, batch_of
 from harness.problems.problem import OFFICIAL, Problem
-from harness.process.child import run_child, search_path, signal_name
+from harness.process.child import end_text, run_child, search_path
 
 PROGRAM = "harness.kinds.benchmarks.rank_audit"
 WHY_CHARS = 160
@@ -75,8 +74,7 @@ class Audit:
 
 
 def audited(problem: Problem, limit_s: float, most_bytes: int) -> Audit:
-    """Tries the cheats on that problem, for at most `limit_s` seconds. A batch is made smaller until inputs and results
-    take at most `most_bytes`."""
+    """Tries the cheats for at most `limit_s` seconds, on a batch whose inputs and results take at most `most_bytes`."""
     began = time.monotonic()
     try:
         problem.check_runnable()
@@ -110,7 +108,6 @@ def audits(problems: Sequence[Problem], limit_s: float, most_bytes: int, out: Pa
 
 
 def read(out: Path) -> list[Audit]:
-    """The audits that such a file has."""
     try:
         return [decode(Audit, json.loads(line)) for line in read_text(out).splitlines()]
     except (ValueError, DecodeError) as error:
@@ -138,7 +135,7 @@ def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] 
     if ended.code is None:
         return f"takes more than {limit_s:g} s here"
     if ended.code < 0:
-        return f"was killed by {signal_name(-ended.code)}, as the kernel does where memory runs out"
+        return f"{end_text(ended.code)}, as the kernel does where memory runs out"
     try:
         found: dict[str, Any] = json.loads(ended.result)
     except ValueError:

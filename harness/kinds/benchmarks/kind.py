@@ -29,7 +29,6 @@ class BenchmarkKind(OpKind):
 
 
 def _same(one: str, other: str) -> bool:
-    """Whether two files have the same code."""
     try:
         return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

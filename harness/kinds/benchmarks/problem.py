@@ -63,7 +63,6 @@ class BenchmarkProblem(Problem):
         return re.sub(rf"\b{self.theirs}\b", self.entry, text) if self.theirs != self.entry else text
 
     def mentions(self, word: str) -> bool:
-        """Whether the problem's own file has that word."""
         return word.encode() in self.files[self.needed[0]]
 
     @property
@@ -167,8 +166,7 @@ def _number(node: ast.expr, known: Mapping[str, Param]) -> Param:
 
 
 def batch_of(params: Params) -> str:
-    """The constant that says how large a problem's batch is: the first above 1 that is named so, or else the first that
-    is large; "" where there is none."""
+    """The constant for a problem's batch size: the first above 1 that is named so, else the first large one, or ""."""
     sizes = {name: value for name, value in params.items() if isinstance(value, int) and value > 1}
     large = (name for name, value in sizes.items() if value >= PARTS)
     return next((name for name in sizes if "batch" in name.lower()), next(large, ""))
@@ -202,14 +200,9 @@ def suites_of(
         suite("cpu", "The published shapes, with the time that CPU cores take.", *at_leisure, on_cpu or cases),
     ]
     if batch:
-        fewer = [params | {batch: max(1, _number_of(params[batch]) // PARTS)} for params in cases]
+        fewer = [params | {batch: max(1, int(params[batch]) // PARTS)} for params in cases]  # type: ignore[arg-type]
         found.append(suite(SMALL, f"The published shapes with a {PARTS}th of {batch}.", *at_leisure, fewer))
     return {one.name: one for one in found}
-
-
-def _number_of(value: Param) -> int:
-    assert isinstance(value, int)
-    return value
 
 
 def check_defines(submission: Submission, problem: BenchmarkProblem) -> None:

@@ -1,11 +1,10 @@
 """Tries generic cheats on a problem of another benchmark: `python -m harness.kinds.benchmarks.rank_audit ORDER`.
 
 Runs in a folder with the problem's staged files. ORDER is JSON: `world_size`, `params` of the case, `seed` of the
-published input, `batch`: the constant that is halved while inputs and results take more than `most_bytes`, and
-a call of the reference more than `most_seconds`. Writes a JSON
-object to POPCORN_FD: `params` as they were at last, and `cheats`: by name, whether its result passes the benchmark's
-own tolerance (`own`) and our strict verdict (`strict`), which judges a hardened input too; null where it has no result.
-Nothing is timed.
+published input, `batch`: the constant that is halved while inputs and results take more than `most_bytes`, and a call
+of the reference more than `most_seconds`. Writes a JSON object to POPCORN_FD: `params` at last, and `cheats`: by name,
+whether its result passes the benchmark's own tolerance (`own`) and our strict verdict (`strict`), which judges a
+hardened input too; null where it has no result. Nothing is timed.
 """
 
 import importlib
@@ -23,41 +22,22 @@ from torch import Tensor
 
 from harness.judging import correctness
 from harness.judging.correctness import Expected
-from harness.kinds.benchmarks.rank_judging import SAME, input_like, leaves_of, mapped, through
+from harness.kinds.benchmarks.rank_judging import SAME, everywhere, input_like, leaves_of, mapped, through
 from harness.process import cuda_shim
 
 Cheat = Callable[[Any, Any, Any], Any]  # an input, its right result, an earlier input's result -> what it returns
 OTHER, HARD = 1, 2  # added to the published seed
 
 
-def all_of(change: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """A result with every tensor changed."""
-    return mapped(value, change)
-
-
-def zeros(data: Any, right: Any, earlier: Any) -> Any:
-    """Zeros."""
-    return all_of(torch.zeros_like, right)
-
-
-def constant(data: Any, right: Any, earlier: Any) -> Any:
-    """Everywhere the mean of an earlier result."""
-    return all_of(lambda one: torch.full_like(one, one.double().mean().item()) if one.numel() else one, earlier)
+def as_mean(one: Tensor) -> Tensor:
+    """Everywhere the mean of its numbers."""
+    return torch.full_like(one, one.double().mean().item()) if one.numel() else one
 
 
 def stale(data: Any, right: Any, earlier: Any) -> Any:
-    """An earlier input's result."""
-    return earlier if shapes(earlier) == shapes(right) else None
-
-
-def shapes(value: Any) -> list[torch.Size]:
-    """The shapes of a result's tensors."""
-    return [one.shape for one in leaves_of(value)]
-
-
-def copy(data: Any, right: Any, earlier: Any) -> Any:
-    """An input of the result's shape."""
-    return input_like(data["inputs"], right)
+    """An earlier input's result, where it has the right shapes."""
+    one, other = ([tensor.shape for tensor in leaves_of(value)] for value in (earlier, right))
+    return earlier if one == other else None
 
 
 def narrow(dtype: torch.dtype) -> Cheat:
@@ -73,23 +53,14 @@ def narrow(dtype: torch.dtype) -> Cheat:
 
 
 CHEATS: Mapping[str, Cheat] = {
-    "zeros": zeros,
-    "input": copy,
-    "constant": constant,
+    "zeros": lambda data, right, earlier: mapped(right, torch.zeros_like),
+    "input": lambda data, right, earlier: input_like(data["inputs"], right),
+    "constant": lambda data, right, earlier: mapped(earlier, as_mean),
     "stale": stale,
     "bf16": narrow(torch.bfloat16),
     "fp16": narrow(torch.float16),
     "fp8": narrow(torch.float8_e4m3fn),
 }
-
-
-def everywhere(flag: bool) -> bool:
-    """Whether it is so on every rank."""
-    if not dist.is_initialized():
-        return flag
-    flags: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(flags, flag)
-    return all(flags)
 
 
 def is_right(output: Any, right: Any) -> bool:
@@ -102,7 +73,6 @@ def is_right(output: Any, right: Any) -> bool:
 
 
 def audited(order: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """What every cheat comes to."""
     reference, world_size, params = importlib.import_module("reference"), order["world_size"], order["params"]
 
     def made(seed: int) -> Any:
@@ -152,7 +122,6 @@ def shrunk(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def call_s(reference: Any, order: Mapping[str, Any], params: Mapping[str, Any]) -> float:
-    """The seconds that the reference takes for such a case."""
     data = reference.generate_input(0, 1, order["seed"], **params)
     began = time.monotonic()
     reference.ref_kernel(data)
@@ -160,7 +129,6 @@ def call_s(reference: Any, order: Mapping[str, Any], params: Mapping[str, Any]) 
 
 
 def main() -> None:
-    """Runs the order on as many ranks as it says."""
     order = json.loads(sys.argv[1])
     order["params"] = {key: tuple(one) if isinstance(one, list) else one for key, one in order["params"].items()}
     sys.path.insert(0, os.getcwd())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -118,6 +119,15 @@ def leaves_of(value: Any) -> list[Tensor]:
     return found
 
 
+def everywhere(flag: bool) -> bool:
+    """Whether it is so on every rank of the process group, if there is one."""
+    if not dist.is_initialized():
+        return flag
+    flags: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(flags, flag)
+    return all(flags)
+
+
 @contextlib.contextmanager
 def precisely() -> Iterator[None]:
     """No product is rounded to tf32 within."""
@@ -163,11 +173,10 @@ class Part:
 class Judging:
     """What is right for a reference's inputs. How far off is honest is found out on the first of them.
 
-    `run` is the reference. It may be collective: every rank then calls `right` alike, and `agreed` says whether
-    something is so on every rank."""
+    `run` is the reference. It may be collective: every rank then calls `right` alike."""
 
-    def __init__(self, run: Run, agreed: Callable[[bool], bool] = bool) -> None:
-        self.run, self.agreed = run, agreed
+    def __init__(self, run: Run) -> None:
+        self.run = run
         self.parts: list[Part] | None = None
         self.is_raised = False  # whether inputs of 16 bits are taken as float32
 
@@ -200,7 +209,7 @@ class Judging:
 
         seen = [(name, own, value, by) for (name, own), value, by in zip(as_timed, values, moved_by, strict=True)]
         parts = [part(*one, distance) for one in seen]
-        if self.is_raised and not self.agreed(
+        if self.is_raised and not everywhere(
             all(
                 correctness.strict(own, expected(one, value)).passed
                 for one, (_, own, value, _) in zip(parts, seen, strict=True)
@@ -214,7 +223,7 @@ class Judging:
         """The right values, by the reference with more precision if that finds the same but for rounding: where it
         leads to other choices (which experts are the best), the reference's own result is right."""
         is_narrow = any(one.dtype in NARROW for one in leaves_of(inputs))
-        if not self.agreed(is_narrow):
+        if not everywhere(is_narrow):
             return self.value(inputs)
         self.is_raised = True
         try:
@@ -227,7 +236,7 @@ class Judging:
             else one.shape == other.shape
             for one, other in zip(values, own, strict=True)
         )
-        self.is_raised = self.agreed(alike)
+        self.is_raised = everywhere(alike)
         return values if self.is_raised else self.value(inputs)
 
 
@@ -245,8 +254,7 @@ def allowed(dtype: torch.dtype, by_inputs: float, by_running: float, share: floa
 
 
 def distance(one: Tensor, other: Tensor) -> float:
-    """How far apart two results are, as a part of their size; infinite where they have different shapes, or infinite
-    values in different places."""
+    """How far apart two results are, as a part of their size; infinite if their shapes or infinite values differ."""
     if one.shape != other.shape:
         return math.inf
     size = off = 0.0
@@ -299,13 +307,11 @@ def is_same(right: Right, others: Sequence[Tensor]) -> bool:
 
 
 def are_finite(values: Sequence[Tensor]) -> bool:
-    """Whether no number is NaN or infinite."""
     return all(bool(torch.isfinite(value).all()) for value in values if value.is_floating_point())
 
 
 def close(output: Any, right: Any, tolerance: Callable[[torch.dtype], float]) -> tuple[bool, str]:
-    """A benchmark's own verdict: torch.allclose with one number as rtol and atol, tensor by tensor. Returns whether it
-    passes, and what is wrong."""
+    """A benchmark's own verdict, and what is wrong: torch.allclose with one number as rtol and atol, by tensor."""
     names = tensors_of(right)
     for (name, wanted), (_, found) in zip(names, tensors_of(output), strict=False):
         if found.shape != wanted.shape:
@@ -344,17 +350,16 @@ def weakness(inputs: Any, right: Any, tolerance: Callable[[torch.dtype], float])
 
 
 def device_of(data: Any) -> torch.device:
-    """Where the call's input is."""
     kind: str = data["device"]
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
 class JudgedReference:
     """A reference that says what is right. An input is a dict that has the call's own in `inputs`; `ref_kernel` takes
-    it. If the reference is collective, every rank calls all of this alike, and `agreed` is as Judging has it."""
+    it. If the reference is collective, every rank calls all of this alike."""
 
-    def __init__(self, ref_kernel: Callable[[Any], Any], agreed: Callable[[bool], bool] = bool) -> None:
-        self.ref_kernel, self.agreed = ref_kernel, agreed
+    def __init__(self, ref_kernel: Callable[[Any], Any]) -> None:
+        self.ref_kernel = ref_kernel
         self.judging: dict[Hashable, Judging] = {}
 
     def right_value(self, data: Any, inputs: Any = None) -> Any:
@@ -367,13 +372,13 @@ class JudgedReference:
         def run(inputs: Any) -> Any:
             return self.right_value(data, inputs)
 
-        judging = self.judging.setdefault(key, Judging(run, self.agreed))
+        judging = self.judging.setdefault(key, Judging(run))
         judging.run = run
         return judging
 
     def depends(self, judging: Judging, right: Right, other: Any) -> bool:
         """Whether the right result of the other input is another than this one, on some rank."""
-        return not self.agreed(is_same(right, judging.value(other["inputs"])))
+        return not everywhere(is_same(right, judging.value(other["inputs"])))
 
     def rounded(self, data: Any, dtype: torch.dtype) -> Any:
         """The reference's result as a kernel finds it that keeps inputs and results in that dtype."""

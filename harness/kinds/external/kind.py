@@ -10,6 +10,7 @@ text blocks it; a timeout ends all its processes; and what passes has passed in 
 """
 
 import contextlib
+import functools
 import os
 import shutil
 import time
@@ -18,13 +19,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
 from harness.core.metrics import THEIRS
 from harness.core.records import (
     Case,
     Crashed,
-    EvalReport,
     Failure,
     Measured,
     Mode,
@@ -40,18 +39,17 @@ from harness.core.records import (
 )
 from harness.core.summary import Summary
 from harness.core.words import TAIL_CHARS, cut_line
-from harness.gpumode.folder import TaskProblem, cases_text, read
+from harness.gpumode.folder import TaskProblem, cases_text
 from harness.gpumode.result_lines import number, parse, profile_text
 from harness.kinds import staging
 from harness.kinds.external.programs import LANGUAGES, EvaluatorProgram
 from harness.kinds.external.validation import validated
 from harness.kinds.gpu_only import refuse_gpu_only
-from harness.kinds.kind import Kind, Order, Phase, Plan, Progress, Session, SubmissionFailed
+from harness.kinds.kind import Kind, Order, Phase, Plan, Progress, SubmissionFailed
 from harness.kinds.phases import conditions, planned
 from harness.machine import host
-from harness.problems.problem import Problem
 from harness.process import compile_cache, cuda_shim_site
-from harness.process.child import run_child, signal_name
+from harness.process.child import end_text, run_child
 
 EvalMode = Literal["test", "benchmark", "leaderboard", "profile"]
 # What eval.py is run in for a phase of each of our modes.
@@ -92,8 +90,7 @@ class ExternalPlan(Plan):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluatorRun:
-    """One run of eval.py, or of the program `name`. `code` is None where its time was up. `told` are its result lines,
-    the last of a key."""
+    """One run of eval.py or the program `name`. `code` is None if its time was up. `told`: the last line of a key."""
 
     code: int | None
     told: dict[str, str]
@@ -111,7 +108,7 @@ def check_codes(ran: EvaluatorRun, mode: EvalMode, name: str) -> None:
         raise UsageError(f"{name}: its eval.py does not know the mode {mode} (exit 2): {said}")
 
 
-class ExternalSession(Session):
+class ExternalSession(staging.StagedSession):
     """The runs of eval.py. A phase of ours is one run or several, made when the first of its cases is asked for."""
 
     plan: ExternalPlan
@@ -122,15 +119,7 @@ class ExternalSession(Session):
         self.profiles: list[str] = []  # of those that were profiled
         self.at = 0
         self.logged: dict[str, str] = {}  # the log of each phase's last run, by the phase's name
-        self.validation: tuple[Warning, ...] = ()  # its verdict, once the submission has been ranked
         self.program: EvaluatorProgram
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """With a staged folder, in which eval.py is run; gone when the `with` ends."""
-        with staging.workplace(self.plan) as (self.folder, cache):
-            self.environ = self._environ(self.folder, cache)
-            yield
 
     def prepare(self) -> None:
         """Compiles the program, or what the submission compiles at its import."""
@@ -171,12 +160,11 @@ class ExternalSession(Session):
             if mode == "leaderboard" and self.plan.task_problem.task.validation:
                 self.progress.phase("validation")
                 self._stage(self._files())
-                self.validation = (validated(self.plan.task_problem, self._staged, self.environ),)
+                self.notes.append(validated(self.plan.task_problem, self._staged, self.environ))
         yield
 
     def _runs(self, mode: EvalMode, phase: Phase) -> list[tuple[str, tuple[Params, ...]]]:
-        """The runs of eval.py in a mode: what each is called among the logs, and its cases. KernelBot's runner starts
-        it anew for each shape that is profiled."""
+        """The runs of eval.py in a mode: each one's name among the logs, and cases. Each profiled shape has its own."""
         cases = self._placed(phase)
         if mode == "profile":
             return [(f"profile {index}", (case,)) for index, case in enumerate(cases)]
@@ -196,7 +184,6 @@ class ExternalSession(Session):
         return outcome
 
     def profile(self, case: Case) -> Profile:
-        """eval.py's profile is a text."""
         return Profile(ranks=(), trace_json="", text=self.profiles[self.at - 1])
 
     def logs_of(self, case: Case) -> tuple[str, ...]:
@@ -204,17 +191,12 @@ class ExternalSession(Session):
         name = self.logged.get(case.kind)
         return (name,) if name else ()
 
-    def completed(self, report: EvalReport) -> EvalReport:
-        """With the verdict of a validation as a note."""
-        return replace(super().completed(report), warnings=self.validation)
-
     def _run(self, mode: EvalMode, label: str, placed: tuple[Params, ...]) -> list[Outcome]:
         """One run of eval.py, and what became of each of its cases. Where one has failed, the run is made again with
         the folder's ref_kernel as the submission: if that fails too, the folder or the machine is to blame."""
-        began = time.monotonic()
         self.progress.phase(mode)
-        ran = self._ran(mode, placed, self.program.files)
-        self.phases_s[mode] = self.phases_s.get(mode, 0.0) + time.monotonic() - began
+        with self.spending(mode):
+            ran = self._ran(mode, placed, self.program.files)
         texts = {"stdout": ran.stdout, "stderr": ran.stderr}
         self.logs |= {f"{label} {name}": text for name, text in texts.items() if text}
         if mode == "profile":
@@ -245,7 +227,6 @@ class ExternalSession(Session):
         return limits.get(mode, suite.benchmark_timeout_s)
 
     def _ran(self, mode: EvalMode, placed: tuple[Params, ...], files: Mapping[str, bytes]) -> EvaluatorRun:
-        """One run of the program with these files."""
         self._stage(files)
         cases = self.folder / "cases.txt"
         cases.write_text(cases_text(placed), encoding="utf-8")
@@ -272,9 +253,7 @@ class ExternalSession(Session):
         return self.folder / "staged"
 
     def _files(self) -> dict[str, bytes]:
-        """The problem's files and the submission's, by their names."""
-        problem = self.plan.task_problem
-        return problem.staged() | staging.files_of(problem, self.plan.submission)
+        return staging.files_of(self.plan.problem, self.plan.submission)
 
     def _stage(self, files: Mapping[str, bytes]) -> None:
         for name, data in files.items():
@@ -287,16 +266,17 @@ class ExternalSession(Session):
             path.write_bytes(data)
             path.chmod(0o755)  # it may be a program
 
-    def _environ(self, folder: Path, cache: Path) -> dict[str, str]:
-        """The user's, without what a submission has no business to know."""
+    @functools.cached_property
+    def environ(self) -> dict[str, str]:
+        """The user's variables, without what a submission has no business to know."""
         order = self.plan
-        environ = staging.environ_of(cache)
+        environ = staging.environ_of(self.cache)
         if order.evaluator_seed is not None:
             environ["POPCORN_SEED"] = str(order.evaluator_seed)
         if order.task_problem.task.multi_gpu:
             environ["POPCORN_GPUS"] = str(host.gpus().count or order.world_size)
         if order.cuda_is_cpu:
-            hook = folder / "hook"
+            hook = self.folder / "hook"
             hook.mkdir()
             shutil.copy(cuda_shim_site.__file__, hook / "sitecustomize.py")
             environ[cuda_shim_site.VARIABLE] = str(cuda_shim_site.SHIM)
@@ -314,9 +294,6 @@ class ExternalKind(Kind):
     """A problem folder's own eval.py, asked for by `--eval theirs`; no folder is of this kind by itself."""
 
     session_type = ExternalSession
-
-    def read(self, place: Path, checkout: Checkout) -> Problem:
-        return read(place, checkout)
 
     def plan(self, order: Order) -> Plan:
         """The runs of eval.py that make up the mode. Raises UsageError for a problem without an eval.py."""
@@ -400,6 +377,5 @@ def _ended(phase: EvalMode, ran: EvaluatorRun, limit_s: float) -> Wrong | Crashe
         return Wrong(message=f"{ran.name} ended without the line `check: pass`, or without a result of every case")
     if ran.code == 112:
         return Wrong(message=f"{ran.name} exited with 112: {EXITS[112]}")
-    name = f"was killed by {signal_name(-ran.code)}" if ran.code < 0 else f"exited with code {ran.code}"
     why = f": {error or EXITS[ran.code]}" if error or ran.code in EXITS else ""
-    return Crashed(rank=0, message=f"{ran.name} {name}{why}", log_tail=ran.stderr[-TAIL_CHARS:])
+    return Crashed(rank=0, message=f"{ran.name} {end_text(ran.code)}{why}", log_tail=ran.stderr[-TAIL_CHARS:])

@@ -19,7 +19,7 @@ from harness.core.records import Crashed, Submission
 from harness.core.words import TAIL_CHARS
 from harness.gpumode.folder import CudaConfig, PythonConfig, TaskProblem
 from harness.process import compile_cache
-from harness.process.child import Ended, search_path, signal_name
+from harness.process.child import Ended, end_text, search_path
 
 NVCC_FOLDERS = ("/usr/local/cuda",)  # where toolkits lie that are not on PATH
 NVCC_FLAGS = (  # KernelBot's, 2026-11
@@ -89,7 +89,6 @@ class Cuda(Python):
             )
 
     def compiles(self, submission: Submission) -> bool:
-        """True: a CUDA program is always compiled."""
         return True
 
     def build(self, problem: TaskProblem, files: Mapping[str, bytes], submission: Submission, run: Run) -> Built:
@@ -105,10 +104,9 @@ class Cuda(Python):
             raise UsageError(f"{shown(problem.folder)}: nvcc cannot compile here: {fatal[1]}")
         error = ERROR.search(ended.stdout + "\n" + ended.stderr)
         why = f": {error[0].strip()}" if error else ""
-        return Built(
-            program=Crashed(rank=0, message=f"does not compile: nvcc {_ended(ended)}{why}", log_tail=log[-TAIL_CHARS:]),
-            log=log,
-        )
+        how = "was not done in time" if ended.code is None else end_text(ended.code)
+        message = f"does not compile: nvcc {how}{why}"
+        return Built(program=Crashed(rank=0, message=message, log_tail=log[-TAIL_CHARS:]), log=log)
 
 
 LANGUAGES: dict[str, Python] = {"py": Python(), "cu": Cuda()}
@@ -137,9 +135,3 @@ def nvcc_arguments(problem: TaskProblem) -> list[str]:
         "-o",
         BINARY,
     ]
-
-
-def _ended(ended: Ended) -> str:
-    if ended.code is None:
-        return "was not done in time"
-    return f"was killed by {signal_name(-ended.code)}" if ended.code < 0 else f"exited with code {ended.code}"

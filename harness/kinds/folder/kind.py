@@ -23,7 +23,6 @@ class FolderKind(OpKind):
     checkers: tuple[str, ...] = ()
 
     def claims(self, place: Path) -> bool:
-        """A folder that has a task.yml."""
         return os.path.isfile(place / folder.FILE)
 
     def read(self, place: Path, checkout: Checkout) -> Problem:

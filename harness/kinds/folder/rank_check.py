@@ -29,8 +29,7 @@ def generated(generate_input: Callable[..., Any], params: Params, rank: int, wor
 
 
 def unlike(output: Output, value: Any, expected: Any) -> str:
-    """In what a result is not of the make of `expected`; empty where it is. `output` is what the result declares of
-    itself, `value` is the result as read."""
+    """In what a result, declared as `output` and read as `value`, is not of the make of `expected`; empty if it is."""
     return _wrong(output, expected, "the result") or _not_finite(value, expected, "the result")
 
 
@@ -46,8 +45,7 @@ def stand_in(expected: Any) -> Any:
 
 
 def checked(check: Callable[[], Any]) -> Verdict:
-    """The verdict of a check_implementation, which returns (right, message), or a text that is empty if the result is
-    right."""
+    """The verdict of a check_implementation: it returns (right, message), or a text, empty for a right result."""
     try:
         found = check()
     except Exception as error:  # the check was not written for such an output

@@ -15,24 +15,7 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from harness.kinds.benchmarks.rank_judging import (
-    HARDEST,
-    MEMORY_PARTS,
-    SAME,
-    Draws,
-    JudgedReference,
-    Judging,
-    Right,
-    are_finite,
-    close,
-    device_of,
-    flat,
-    harden_drawn,
-    leaves_of,
-    mapped,
-    through,
-    weakness,
-)
+from harness.kinds.benchmarks import rank_judging as judging
 
 MODULE = "problem_file"  # the problem's own file, as it is staged
 PUBLISHED_SEED = 42  # KernelBench's seed_num
@@ -49,13 +32,11 @@ def tolerance(dtype: torch.dtype) -> float:
 
 
 def problem() -> Any:
-    """The problem's module."""
     return importlib.import_module(MODULE)
 
 
 def sized(sizes: Mapping[str, Any], submission: Any = None) -> Any:
-    """The problem's module with its constants as a case has them. A submission's module gets the same changes where it
-    has the problem's constants."""
+    """The problem's module with a case's constants; a submission's module gets the same where it has the problem's."""
     module = problem()
     for name, value in sizes.items():
         was = getattr(module, name, value)
@@ -90,8 +71,7 @@ def built(make: Callable[..., Any], seed: int, device: torch.device) -> Any:
 
 
 def constants(model: Any) -> dict[tuple[float, int], list[Tensor]]:
-    """The parameters whose numbers are all the same, as those of a norm that are 1 and 0: by that number and how many
-    there are, in their order."""
+    """The parameters whose numbers are all the same, such as a norm's 1 and 0, in order, by that number and count."""
     found: dict[tuple[float, int], list[Tensor]] = {}
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     for one in (parameter.detach() for parameter in parameters):
@@ -188,12 +168,11 @@ class CalledModel:
         self.model: Repeatable
 
     def of(self, data: Any) -> Repeatable:
-        """The model for that input."""
         seed, is_varied = data["weights"], data["is_varied"]
         if self.made_from != (seed, is_varied):
             self.made_from = None
             sized(data["sizes"], self.module)
-            device = device_of(data)
+            device = judging.device_of(data)
             model = built(self.make, seed, device)
             reference = built(problem().Model, seed, device) if self.takes_over else model
             varied = vary(reference, seed) if is_varied else {}
@@ -203,7 +182,7 @@ class CalledModel:
         return self.model
 
     def __call__(self, data: Any) -> Any:
-        return flat(self.of(data)(data["inputs"], data["seed"]), device_of(data))
+        return judging.flat(self.of(data)(data["inputs"], data["seed"]), judging.device_of(data))
 
 
 def adapt(submission: Any) -> Any:
@@ -214,7 +193,7 @@ def adapt(submission: Any) -> Any:
     return CalledModel(make, takes_over=True, module=submission)
 
 
-class Reference(JudgedReference):
+class Reference(judging.JudgedReference):
     """The problem's inputs, its reference, and what it says is right."""
 
     def __init__(self) -> None:
@@ -235,11 +214,11 @@ class Reference(JudgedReference):
             check_memory()
             self.roomy = params
         torch.manual_seed(seed)
-        with Draws() as draws:
+        with judging.Draws() as draws:
             inputs = module.get_inputs()
         inputs = inputs if isinstance(inputs, list | tuple | dict) else [inputs]
         self.free = draws.free(inputs)
-        inputs = mapped(inputs, lambda tensor: tensor.to(device))
+        inputs = judging.mapped(inputs, lambda tensor: tensor.to(device))
         weights = {"weights": PUBLISHED_SEED, "is_varied": False}
         return {"inputs": inputs, **weights, "seed": seed, "device": device.type, "sizes": params}
 
@@ -251,64 +230,63 @@ class Reference(JudgedReference):
         free, self.free = self.free, ()
         if self.level is None:
             self.level, self.is_varied = self.hardest(data, free, seed)
-        harden_drawn(free, seed, self.level)
+        judging.harden_drawn(free, seed, self.level)
         return data | {"is_varied": self.is_varied}
 
     def hardest(self, data: Any, free: Sequence[tuple[Tensor, bool]], seed: int) -> tuple[int, bool]:
         """The hardest level of inputs, and whether constant parameters vary. The inputs stay as they are."""
         drawn = [tensor.clone() for tensor, _ in free]
-        levels = range(HARDEST if free else 0, -1, -1)
+        levels = range(judging.HARDEST if free else 0, -1, -1)
         has_constants = bool(constants(self.model.of(data).model))
         for is_varied in (True, False) if has_constants else (False,):
             for level in levels:
                 if not level and not is_varied:
                     break
-                harden_drawn(free, seed, level)
-                is_finite = are_finite(leaves_of(self.right_value(data | {"is_varied": is_varied})))
+                judging.harden_drawn(free, seed, level)
+                is_finite = judging.are_finite(judging.leaves_of(self.right_value(data | {"is_varied": is_varied})))
                 for (tensor, _), was in zip(free, drawn, strict=True):
                     tensor.copy_(was)
                 if is_finite:
                     return level, is_varied
         return 0, False
 
-    def exact_kernel(self, data: Any) -> Right:
+    def exact_kernel(self, data: Any) -> judging.Right:
         """What is right. Raises ValueError for a problem whose result is the same whatever its inputs."""
         if data["weights"] not in self.judging:  # the seed of parameters, of which one model is kept
             self.judging.clear()
-        judging = self.judging_of(data["weights"], data)
-        right = judging.right(data["inputs"])
+        judge = self.judging_of(data["weights"], data)
+        right = judge.right(data["inputs"])
         if not self.is_checked and data["weights"] == self.weights:
             self.is_checked = True
-            self.check_dependence(data, judging, right)
+            self.check_dependence(data, judge, right)
         return right
 
-    def check_dependence(self, data: Any, judging: Judging, right: Right) -> None:
+    def check_dependence(self, data: Any, judge: judging.Judging, right: judging.Right) -> None:
         """Raises ValueError if the result is the same for another input."""
         other = self.harden(self.generate_input(0, 1, data["seed"] ^ 1, **data["sizes"]), data["seed"] ^ 1)
-        if leaves_of(data["inputs"]) and not self.depends(judging, right, other):
-            raise ValueError(SAME)
+        if judging.leaves_of(data["inputs"]) and not self.depends(judge, right, other):
+            raise ValueError(judging.SAME)
 
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
         """KernelBench's own verdict. What is said of a right output is what is weak about the problem."""
         right = self.right_value(data)
-        passed, message = close(output, right, tolerance)
-        return passed, weakness(data["inputs"], right, tolerance) if passed else message
+        passed, message = judging.close(output, right, tolerance)
+        return passed, judging.weakness(data["inputs"], right, tolerance) if passed else message
 
     def rounded(self, data: Any, dtype: torch.dtype) -> Any:
         """With parameters in that dtype too."""
         model = self.model.of(data).model
         kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        model.load_state_dict(mapped(kept, lambda tensor: through(tensor, dtype)))
+        model.load_state_dict(judging.mapped(kept, lambda tensor: judging.through(tensor, dtype)))
         found = super().rounded(data, dtype)
         model.load_state_dict(kept)
         return found
 
 
 def check_memory() -> None:
-    """Raises ValueError if the problem's inputs and results do not fit this machine, as far as they are known without
-    being made."""
+    """Raises ValueError if the problem's inputs and results, as far as their sizes are known, do not fit here."""
     inputs, results = sizes()
-    needed = MEMORY_PARTS[0] * inputs + MEMORY_PARTS[1] * results
+    needed = judging.MEMORY_PARTS[0] * inputs + judging.MEMORY_PARTS[1] * results
     spare = psutil.virtual_memory().available
     if needed > spare:
         raise ValueError(
@@ -325,9 +303,9 @@ def sizes(**params: Any) -> tuple[int, int]:
         with torch.device("meta"), torch.no_grad():
             inputs = module.get_inputs()
             inputs = inputs if isinstance(inputs, list | tuple) else [inputs]
-            found[0] = sum(tensor.nbytes for tensor in leaves_of(inputs))
+            found[0] = sum(tensor.nbytes for tensor in judging.leaves_of(inputs))
             own, named = arguments(module)
-            found[1] = sum(tensor.nbytes for tensor in leaves_of(module.Model(*own, **named)(*inputs)))
+            found[1] = sum(tensor.nbytes for tensor in judging.leaves_of(module.Model(*own, **named)(*inputs)))
     except Exception:  # the file's own code, on tensors without values
         pass
     return found[0], found[1]

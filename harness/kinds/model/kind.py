@@ -2,8 +2,7 @@
 
 An op problem whose call is a generation (its adapter says how), with parameters `batch`, `prompt` and `new`. A case is
 measured in two lengths: one new token, which is the time to first token, and all of them. Neither can be made to look
-better by the other: the rate is of the whole generation, prompt included. A generation may speculate: what counts are
-the logits that it ends with.
+better by the other: the rate is of the whole generation. It may speculate: the logits that it ends with count.
 """
 
 from dataclasses import replace
@@ -28,13 +27,8 @@ PROFILED_STEPS = 4  # beyond the first token: traces of long generations are too
 class ModelSession(OpSession):
     """The groups of one evaluation: checks are an op's, measurements a model's."""
 
-    def measure(self, case: Case) -> Measured:
+    def measured_case(self, case: Case) -> Measured:
         """First tokens, whole generations, memory, and the share of own kernels."""
-        self.goes_on("measure")
-        with self.guarded():
-            return self._measured(case)
-
-    def _measured(self, case: Case) -> Measured:
         first_case = with_new(case, 1)
         first, whole = self.sampled(first_case), self.sampled(case)
         kernels: tuple[float | None, dict[str, float]] = None, {}
@@ -67,8 +61,7 @@ class ModelSession(OpSession):
         return hardware.limit(least, self.peaks)
 
     def _time(self, case: Case) -> Bound | None:
-        """The least time in us of a generation that does not speculate: the prompt's, and that of each step, which
-        needs the one before."""
+        """The least time in us of a generation that does not speculate: the prompt's, and each step's after it."""
         if self.peaks is None or self.plan.problem.cost_of is None:
             return None
         prompt, step = hardware.limit(self.plan.problem.cost(with_new(case, 1)), self.peaks), self._step(case)
@@ -158,7 +151,6 @@ def series_of(case: Case, first: Series, whole: Series) -> tuple[Series, ...]:
 
 
 def _memory(calls: Calls) -> Series:
-    """The peak resident memory of the candidate and of the baseline so far. For CPU cores, where a single call's memory
-    cannot be measured."""
+    """Either side's peak resident memory so far: on CPU cores a single call's memory cannot be measured."""
     own, ref = (float(calls.peak_of(group)) for group in (calls.candidate, calls.baseline))
     return Series(metric=MEMORY, own=(own,), baseline=(ref,))

@@ -7,8 +7,7 @@
 - An operator of the host is own if the source names it (`space::operator`) outside torch's namespaces, and no other
   operator ran inside (ranks.trace.spent).
 
-Names that only vendors' libraries and torch's compiler use are never own. Anything else is torch's, a vendor's, or a
-compiler's.
+Names that only vendors' libraries and torch's compiler use are never own, and neither is anything else.
 """
 
 import ast
@@ -32,8 +31,7 @@ OF_TORCH = ("aten", "prim", "prims", "c10d", "c10", "mkldnn", "mkl", "quantized"
 
 @dataclass(frozen=True, kw_only=True)
 class Defined:
-    """The names of functions and operators that a submission's files define: those that `jit` marks, those behind
-    __global__, and those of the host."""
+    """The names that a submission's files define: functions that `jit` marks or behind __global__, and operators."""
 
     jit: frozenset[str]
     cuda: frozenset[str]
@@ -55,8 +53,7 @@ def defined(submission: Submission) -> Defined:
 
 
 def _jitted(node: ast.AST) -> set[str]:
-    """The function that is marked here: `@triton.jit`, `@gluon.jit`, `@jit`, with arguments or without, and
-    `triton.jit(function)`."""
+    """The function that is marked here: `@triton.jit`, `@gluon.jit`, `@jit(...)`, or `triton.jit(function)`."""
     if isinstance(node, ast.FunctionDef):
         marks = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
         return {node.name} if "jit" in map(_last_name, marks) else set()

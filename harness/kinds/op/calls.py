@@ -1,7 +1,6 @@
 """Calls of the three groups of ranks, as the parent commands them: inputs made, handed out, called on, outputs judged.
 
-kinds.op.groups has what is done with the groups themselves. Inputs come from trusted ranks, and outputs go back to them
-as bytes; the parent sees neither.
+Inputs come from trusted ranks, and outputs go back to them as bytes; the parent sees neither.
 """
 
 import time
@@ -47,28 +46,23 @@ class Calls(Groups):
         clock: Clock,
         keys: Sequence[int] = (),
         late: Late | None = None,
-        again: bool = False,
         idle: bool = False,
     ) -> list[list[wire.CallSample]]:
-        """Calls on loaded inputs (-1: empty calls), by call and rank; `again`: on the input of the call before."""
+        """Calls on loaded inputs (-1: empty calls), by call and rank."""
         for other in (self.baseline, self.candidate):
             if other is not group:
                 self.freeze(other)
         lead_s = clocks.LEAD_S if clock == "device" else 0.0
         gates = None
         if self.has_files and len(indices) == 1:
-            gates = Gates() if again or indices[0] < 0 else self._gates(self.loaded[indices[0]], idle)
-            indices = [min(0, indices[0])]
+            [index] = indices
+            gates, indices = Gates(), [min(0, index)]
+            if index >= 0:
+                inputs = [files[self.loaded[index]] for files in self.files]
+                limit = max(rank.output_limit for rank in self.made)
+                gates = Gates(files=inputs, output_limit=limit, idle=idle)
         with self.phase.spent_on(f"calls of {self.name_of(group)}"):
             return group.call(indices, clock, self.deadline, lead_s, keys, gates, late)
-
-    def _gates(self, index: int, idle: bool) -> Gates:
-        """The files that ranks get of that input when all have arrived."""
-        return Gates(
-            files=[files[index] for files in self.files],
-            output_limit=max(rank.output_limit for rank in self.made),
-            idle=idle,
-        )
 
     def room(self) -> int:
         """The number of inputs like those just made, with their outputs, that memory has room for."""
@@ -94,8 +88,7 @@ class Calls(Groups):
         self.files, self.unjudged = [], []
 
     def make(self, case: Case, inputs: Sequence[wire.InputSpec], stepped: bool = False) -> None:
-        """Trusted ranks make these inputs, for stepped calls or for others. No other rank gets them before a call needs
-        them."""
+        """Trusted ranks make these inputs, for stepped calls or others. No other rank gets one before its call."""
         renew = self.plan.device != "cpu" and case.params != self.params  # so that no case keeps another's memory
         self.params = case.params
         if renew:
@@ -190,8 +183,7 @@ class Calls(Groups):
             close(files)
 
     def verify(self, *indices: int, published: bool = False) -> list[Verdicts]:
-        """The trusted ranks' verdicts on the next outputs taken, each for the input of that index; a verdict passes
-        when it does on every rank."""
+        """The verdicts on the next outputs taken, for the inputs of these indices: passed when on every rank."""
         return [
             Verdicts(
                 strict=_over_ranks([rank.verdicts.strict for rank in ranks]),
@@ -224,8 +216,7 @@ class Calls(Groups):
 
 
 def empty_samples_us(calls: Calls, clock: Clock) -> tuple[float, ...]:
-    """The times of empty calls of the baseline, made as a case's calls are: in a burst, or one by one. The first, which
-    warm up, are not among them."""
+    """The times of empty calls of the baseline, in a burst or one by one as a case's, without those that warm up."""
     times: list[list[int]]
     times, warm = [[-1] * (clocks.WARM_CALLS + EMPTY_CALLS)], clocks.WARM_CALLS
     if clock == "device" or not calls.plan.budget.burst:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from harness.core.errors import HarnessError, UsageError
-from harness.core.records import Case, Crashed, Held, Raised, Submission, TimedOut
+from harness.core.records import Case, Crashed, Held, Measured, Raised, Submission, TimedOut, Verdicts
 from harness.judging import verdict
 from harness.kinds.kind import OpponentFailed, Phase, Progress, Session, SubmissionFailed, Then
 from harness.kinds.op import failures as op_failures
@@ -21,8 +21,7 @@ from harness.ranks.launch import Launch, Ranks
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The place that a session has reached: the phase, the case and its number `at`, and the number of timed inputs
-    made before it."""
+    """How far a session is: the phase, the case and its number `at`, and how many timed inputs were made before."""
 
     phase: Phase
     case: Case
@@ -48,11 +47,9 @@ class Guarded(Session):
         self.checked = 0  # cases
 
     def control_plan(self, opponent: Submission | None) -> OpPlan:
-        """The plan with the reference in the submission's place."""
         return replace(self.plan, is_control=True, opponent=opponent)
 
     def begin(self, case: Case) -> None:
-        """Notes that the case is the next one."""
         self.calls.at = self.checked
         self.step = Step(phase=self.phase_now, case=case, at=self.checked, inputs_timed=self.calls.inputs_timed)
         self.checked += 1
@@ -62,10 +59,27 @@ class Guarded(Session):
         assert self.step is not None, "a case is checked first"
         self.step = replace(self.step, then=then)
 
+    def check(self, case: Case) -> Verdicts | None:
+        with self.guarded():
+            self.begin(case)
+            return self.checked_case(case)
+
+    def measure(self, case: Case) -> Measured:
+        self.goes_on("measure")
+        with self.guarded():
+            return self.measured_case(case)
+
+    def checked_case(self, case: Case) -> Verdicts | None:
+        """As Session.check, guarded."""
+        raise NotImplementedError
+
+    def measured_case(self, case: Case) -> Measured:
+        """As Session.measure, guarded."""
+        raise NotImplementedError
+
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """Raises SubmissionFailed where a rank fails within and the submission is to blame, HarnessError where it is
-        not."""
+        """Raises SubmissionFailed where a rank fails within by the submission's fault, else HarnessError."""
         try:
             yield
         except RankFailure as failure:
@@ -94,8 +108,8 @@ class Guarded(Session):
         return op_failures.decided(failure, self.plan, f"{case.kind} {case.label}", made, may_be_its, self._control)
 
     def _check_memory(self, case: str) -> None:
-        """Raises UsageError if the reference in the submission's place runs out of memory too: then it is the machine
-        that has too little. Raises OpponentFailed if it only does so beside an opponent."""
+        """Raises UsageError if the reference in the submission's place runs out of memory too: the machine lacks it.
+        Raises OpponentFailed if it only does so beside an opponent."""
         if self.plan.nodes > 1 or not (why := self._control(self.plan.opponent)):
             return
         if self.plan.opponent is not None and not self._control(None):

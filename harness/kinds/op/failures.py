@@ -96,8 +96,7 @@ def _who(failure: RankFailure) -> str:
 
 
 def _refused(failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, what: str) -> UsageError:
-    """The error that says why the problem does not run here, beginning with the reason. Traceback, log or stacks are
-    kept in a file."""
+    """The error that begins with the reason why the problem does not run here. A file keeps the traceback or log."""
     reason, text = failure.reason, "\n".join(verdict.left(failure.outcome))
     frames = FRAME.findall(text)
     place = f"{frames[-1][0]}:{frames[-1][1]}, " if frames else ""
@@ -128,8 +127,7 @@ def _advised(failure: RankFailure, plan: OpPlan) -> Raised | Crashed | TimedOut:
 
 
 def _named(outcome: Raised | Crashed | TimedOut, submission: Submission) -> Raised | Crashed | TimedOut:
-    """The outcome with the user's own file in tracebacks and stacks: the staged copy is gone by the time that they are
-    read."""
+    """The outcome with the user's own file in tracebacks and stacks: the staged copy is gone when they are read."""
     names = {"submission.py": submission.name}
     names |= {f"{module.name.replace('.', '/')}.py": module.file for module in submission.modules}
 

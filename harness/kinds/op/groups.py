@@ -35,7 +35,6 @@ class Deadline:
 
     @contextlib.contextmanager
     def spent_on(self, what: str) -> Iterator[None]:
-        """The time within was spent on that."""
         began_s = self._clock()
         try:
             yield
@@ -46,7 +45,6 @@ class Deadline:
                 self.at_s = min(self.at_s + took_s, self.last_s)
 
     def spent_s(self, what: str) -> float:
-        """How long that took so far."""
         return self._spent_s.get(what, 0.0)
 
     def told(self) -> str:
@@ -85,8 +83,7 @@ class Groups:
         return self.in_order(*place) if len(self.rivals) > 1 else (self.baseline, self.candidate)
 
     def baselines(self, *place: int | str) -> tuple[Group, ...]:
-        """The baseline. A rival's may have nothing done to it that is not done to the other: both, then, as `in_order`
-        has them."""
+        """The baseline; if it is a rival, both, as `in_order` has them: what is done to one is done to the other."""
         return self.in_order(*place) if len(self.rivals) > 1 else (self.baseline,)
 
     def blamed(self, group: Group, case: Case, failure: Failure) -> SubmissionFailed | OpponentFailed:
@@ -106,7 +103,6 @@ class Groups:
         return max(0.0, self.phase.last_s - time.monotonic()) / max(1, cases - self.at)
 
     def begin(self, limit_s: float) -> None:
-        """Begins a phase of at most `limit_s` seconds."""
         self.phase = Deadline(limit_s, CHECKERS[self.plan.checker].longest)
         for group in self.rivals:
             group.watch.waited_s = 0.0
@@ -136,16 +132,13 @@ class Groups:
         self.has_read = self.has_read or group is self.candidate or self.plan.opponent is not None
 
     def is_judged(self, group: Group) -> bool:
-        """Whether the group's outputs are judged."""
         return group in self.rivals or CHECKERS[self.plan.checker].judges_baseline
 
     def name_of(self, group: Group) -> str:
-        """The name of that group in messages."""
         return {self.candidate: "the submission", self.baseline: self.plan.baseline_name}.get(group, "trusted ranks")
 
     def freeze(self, *groups: Group) -> None:
-        """Stops the groups that are not on turn. Groups on AMD's GPUs and on several nodes are not stopped: that has
-        not been tried."""
+        """Stops groups that are not on turn. Not tried on AMD's GPUs and on several nodes: those are not stopped."""
         if self.plan.device == "cpu" or self.plan.is_stepped:
             for group in groups:
                 if group is not self.trusted:  # it judges, and makes the idle calls of two rivals
@@ -157,11 +150,6 @@ class Groups:
         if self.has_files and self.plan.nodes == 1:
             return max(group.resident_bytes())
         return max(told.peak_bytes for told in group.ask(wire.Do(what="tell_memory"), wire.MemoryTold, self.deadline))
-
-    def peaks_of_all(self) -> dict[str, int]:
-        """The most memory, in bytes, that a rank of each group has had so far, by the group's name."""
-        groups = {"trusted": self.trusted, "baseline": self.baseline, "candidate": self.candidate}
-        return {name: self.peak_of(group) for name, group in groups.items()}
 
     def memory_of(self, group: Group) -> int:
         """The device memory, in bytes, that a rank of the group had at most during its last watched call; 0 on CPUs."""

@@ -14,33 +14,25 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from harness.core.checkout import Checkout
+from harness.core.decode import part
 from harness.core.errors import UsageError
 from harness.core.files import remove
 from harness.core.machine_records import Peaks
-from harness.core.records import (
-    Bound,
-    Case,
-    EvalReport,
-    Measured,
-    Profile,
-    Submission,
-    Verdicts,
-    Warning,
-)
+from harness.core.records import Bound, Case, EvalReport, Measured, Profile, Submission, Verdicts, Warning
 from harness.judging import warnings
 from harness.kinds import staging
 from harness.kinds.checkers import CHECKERS
 from harness.kinds.kind import Kind, OpponentFailed, Order, Phase, Plan, Progress, Session, SubmissionFailed
 from harness.kinds.op import check as op_check
 from harness.kinds.op import measure as op_measure
-from harness.kinds.op.calls import Calls, empty_samples_us
+from harness.kinds.op.calls import empty_samples_us
 from harness.kinds.op.groups import JUDGING, MAKING
 from harness.kinds.op.launches import Launching, stage
 from harness.kinds.op.peaks import CaseLimits
 from harness.kinds.op.plan import OpPlan, make_plan
 from harness.kinds.op.watch import MachineWatch
 from harness.kinds.phases import conditions
-from harness.machine import hardware, host
+from harness.machine import hardware
 from harness.nodes import start
 from harness.nodes.agent import has_own_network
 from harness.problems import shape_file
@@ -48,7 +40,6 @@ from harness.problems.problem import Problem
 from harness.problems.reference_copy import is_reference
 from harness.process import compile_cache
 from harness.ranks import wire
-from harness.ranks.group import Group
 from harness.ranks.launch import START_S, Launch, log_name
 from harness.ranks.zygotes import OTHERS
 
@@ -60,17 +51,13 @@ class OpSession(Launching):
 
     def __init__(self, plan: OpPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
-        self.device_model = ""
         self.empty_call_samples_us: dict[str, tuple[float, ...]] = {}
         self.limits: CaseLimits | None = None  # where the problem says what a call costs, once the device is known
-        self.peak_memory_bytes: dict[str, int] = {}  # of a rank of each group
-        self.lacking: tuple[str, ...] = ()
         self.shortened: set[int] = set()  # the cases with fewer samples, since making or judging takes long
         self.judges_s = {MAKING: 0.0, JUDGING: 0.0}  # in all phases so far
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """A context in which the ranks run."""
         began, plan = time.monotonic(), self.plan
         self.progress.phase("start")
         self.watch = MachineWatch(plan)
@@ -81,7 +68,7 @@ class OpSession(Launching):
             self.launch = replace(staged, nodes=nodes)
             with contextlib.ExitStack() as self.launched:
                 self.start(self.zygotes)
-                self.phases_s["start"] = time.monotonic() - began
+                self.count_s("start", time.monotonic() - began)
                 try:
                     yield
                 finally:
@@ -92,12 +79,10 @@ class OpSession(Launching):
                     began = time.monotonic()
                     if self.zygotes is not None:
                         self.ranks.end(keep_zygotes=True)
-            self.phases_s["end"] = time.monotonic() - began
+            self.count_s("end", time.monotonic() - began)
 
     def files(self, role: wire.Role) -> dict[str, bytes]:
-        """The files that are staged for a rank of that role, by name."""
-        problem, entry = self.plan.problem, _entry(self.plan, role)
-        return problem.staged() | (staging.files_of(problem, entry) if entry else {})
+        return staging.files_of(self.plan.problem, _entry(self.plan, role))
 
     # ---- before the first case
 
@@ -112,7 +97,7 @@ class OpSession(Launching):
         with self._timed("reference", START_S):  # before anything untrusted runs: peaks are kept, for everybody
             trusted = calls.trusted.ask(wire.ImportKernel(), wire.Imported, calls.deadline)[0]
             self.device_model = trusted.device
-            if self.stepping is not None:
+            if self.stepping is not None and self.plan.mode != "test":
                 self.empty_call_samples_us["device"] = self.stepping.measure_empty()
             if self.plan.problem.cost_of is not None:
                 self.limits = CaseLimits(self.plan, self.device_model, self.watch.load_per_core)
@@ -120,7 +105,8 @@ class OpSession(Launching):
                     calls.open(groups.pop(0))
                     self.progress.phase("peaks of this machine")
                     self.limits.measure(calls)
-        if compiling := _compiling(calls):
+        compiles = {role: compile_cache.compiles(entry) for role in OTHERS if (entry := _entry(self.plan, role))}
+        if compiling := [group for group in calls.both("compile") if compiles.get(group.role)]:
             try:
                 with self._timed("compile", compile_cache.COMPILE_S):
                     self.has_run = True
@@ -131,13 +117,14 @@ class OpSession(Launching):
                     self.logs["compile"] = printed  # by compilers
         with self._timed("import", min(START_S, self.plan.import_s or START_S)):
             for group in calls.both("import"):
-                self.has_run = self.has_run or _entries(calls)[group] is not None
+                self.has_run = self.has_run or _entry(self.plan, group.role) is not None
                 group.ask(wire.ImportKernel(settings=trusted.settings), wire.Imported, calls.deadline)
             calls.open(*groups)
         calls.freeze(calls.baseline, calls.candidate)
-        with self._timed("clock", START_S):
-            for clock in self.plan.clocks[1:] if self.stepping else self.plan.clocks:
-                self.empty_call_samples_us[clock] = empty_samples_us(calls, clock)
+        if self.plan.mode != "test":  # beside which others may run, while nothing is timed
+            with self._timed("clock", START_S):
+                for clock in self.plan.clocks[1:] if self.stepping else self.plan.clocks:
+                    self.empty_call_samples_us[clock] = empty_samples_us(calls, clock)
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
@@ -151,24 +138,19 @@ class OpSession(Launching):
             calls = self.calls
             for group in calls.in_order("close", self.checked):
                 group.ask(wire.Do(what="close_group"), wire.Done, calls.deadline)
-            self.peak_memory_bytes = calls.peaks_of_all()
+            groups = (calls.trusted, calls.baseline, calls.candidate)
+            self.peak_memory_bytes = {group.role: calls.peak_of(group) for group in groups}
             calls.freeze(calls.baseline, calls.candidate)  # the answer says whether one ran when it was frozen before
             self.ranks.check_frozen(calls.deadline)
 
-    def check(self, case: Case) -> Verdicts | None:
-        """A submission gets a new process group, and so does the reference where the case will be timed: connections
-        that have carried much are faster than new ones."""
+    def checked_case(self, case: Case) -> Verdicts | None:
+        """Submission and, where it will be timed, reference get a new process group: old connections are faster."""
         calls = self.calls
-        with self.guarded():
-            self.begin(case)
-            calls.open(*(calls.both if case.is_timed else calls.in_order)("open", calls.at))
-            return op_check.check(calls, case, probe_all=self.checked == 1)
+        calls.open(*(calls.both if case.is_timed else calls.in_order)("open", calls.at))
+        return op_check.check(calls, case, probe_all=self.checked == 1)
 
-    def measure(self, case: Case) -> Measured:
-        """Samples of every clock, every output verified."""
-        self.goes_on("measure")
-        with self.guarded():
-            return self.sampled(case)
+    def measured_case(self, case: Case) -> Measured:
+        return self.sampled(case)
 
     def measure_again(self, case: Case) -> Measured:
         """Samples of the ranked clock."""
@@ -220,36 +202,25 @@ class OpSession(Launching):
         return tuple(log_name("candidate", rank) for rank in range(self.plan.world_size))
 
     def completed(self, report: EvalReport) -> EvalReport:
-        plan = self.plan
-        lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
+        report, sampling = super().completed(report), self.watch.sampling
+        slow = _slow_judges(len(self.shortened), self.judges_s)
         return replace(
             report,
-            phases_s=self.phases_s,
-            environment=host.environment(self.device_model, plan.world_size, plan.nodes),
-            device_model=self.device_model,
             empty_call_samples_us=self.empty_call_samples_us,
             peaks=self.peaks,
             machine_state=self.watch.state,
-            gpu_sampling=self.watch.sampling,
-            peak_memory_bytes=self.peak_memory_bytes,
-            warnings=(
-                *warnings.of_sampling(self.watch.sampling),
-                *lacking,
-                *_spread(plan),
-                *_slow_judges(len(self.shortened), self.judges_s),
-            ),
-            logs=self.logs,
+            gpu_sampling=sampling,
+            warnings=(*warnings.of_sampling(sampling), *_spread(self.plan), *slow, *report.warnings),
         )
 
     @contextlib.contextmanager
     def _timed(self, name: str, seconds: float) -> Iterator[None]:
         self.progress.phase(name)
-        began = time.monotonic()
         self.calls.begin(seconds)
         try:
-            yield
+            with self.spending(name):
+                yield
         finally:
-            self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - began
             if not self.plan.is_control:
                 self.shortened |= self.calls.shortened
                 for what in self.judges_s:
@@ -295,21 +266,8 @@ class OpKind(Kind):
         return is_reference(submission.source, text)
 
 
-def _entries(calls: Calls) -> dict[Group, Submission | None]:
-    """The submissions that baseline and candidate run, None for the reference."""
-    return {calls.baseline: _entry(calls.plan, "baseline"), calls.candidate: _entry(calls.plan, "candidate")}
-
-
-def _compiling(calls: Calls) -> list[Group]:
-    """The groups whose kernels are to be compiled."""
-    entries = _entries(calls)
-    groups = calls.both("compile")
-    return [group for group in groups if (entry := entries[group]) is not None and compile_cache.compiles(entry)]
-
-
 def _spread(plan: Plan) -> tuple[Warning, ...]:
-    """Warnings that the suite's shapes are split over another number of ranks than it is for, or ranks over several
-    nodes."""
+    """Warnings that shapes are split over another number of ranks than the suite's, or ranks over several nodes."""
     meant = {case.world_size for case in plan.problem.suite(plan.suite.name).benchmarks}
     found: list[Warning] = []
     if meant != {plan.world_size}:
@@ -323,31 +281,24 @@ def _spread(plan: Plan) -> tuple[Warning, ...]:
 
 @contextlib.contextmanager
 def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place: Path | None) -> Iterator[Launch]:
-    """A folder for each rank with the problem's files side by side, as GPU MODE stages them, in `place` or in a
-    temporary folder; gone afterwards."""
+    """A folder for each rank with the problem's files, as GPU MODE stages them, in `place` or a temporary folder."""
     if place is not None:
         place.mkdir()
     judges_baseline = plan.opponent is not None or CHECKERS[plan.checker].judges_baseline
     top = place or Path(tempfile.mkdtemp(prefix="kernel-eval-"))
     held = contextlib.ExitStack()
     try:
-        launch = Launch(
-            world_size=plan.world_size,
-            device=plan.device,
-            threads=plan.threads,
-            cores=plan.cores,
-            spin=plan.spin,
+        launch = part(
+            plan,
+            Launch,
             folder=top,
+            nodes=(),
             caches=_caches(plan),
             # The judges' and the opponent's files too.
             hidden=staging.hidden(plan.problem.root, top),
             judges=plan.hidden,
             judge=CHECKERS[plan.problem.checker].trusted,
             judged=("candidate", "baseline") if judges_baseline else ("candidate",),
-            cuda_is_cpu=plan.cuda_is_cpu,
-            confined=plan.confined,
-            kept_bytes=plan.kept_bytes,
-            idle_s=plan.idle_s if plan.device == "cpu" else None,
         )
         for cache in launch.caches.values():
             held.enter_context(compile_cache.held(cache))

@@ -43,7 +43,6 @@ class Launching(Guarded):
         raise NotImplementedError
 
     def start(self, zygotes: Zygotes | None) -> None:
-        """Starts the groups of a launch."""
         self.ranks = self.launched.enter_context(Ranks(self.launch, zygotes))
         self.calls = Calls(self.plan, self.ranks)
         self.calls.links = self.watch.links
@@ -90,8 +89,7 @@ class Launching(Guarded):
         return replace(measured, series=(ranked, *measured.series[1:]))
 
     def again(self, is_control: bool = False) -> None:
-        """Fresh processes in fresh folders. The groups change the order in which they start, import and meet; two files
-        that meet change roles."""
+        """Fresh processes in fresh folders. Groups change the order of starts and imports; files that meet, roles."""
         self.number += 1
         self.plan = replace(self.plan, is_control=is_control)
         if self.plan.opponent is not None:
@@ -123,11 +121,10 @@ class Launching(Guarded):
                 group.ask(wire.ImportKernel(settings=settings), wire.Imported, calls.deadline)
             calls.open(calls.trusted, *groups)
             calls.freeze(*groups)
-        self.phases_s["launches"] = self.phases_s.get("launches", 0.0) + time.monotonic() - began
+        self.count_s("launches", time.monotonic() - began)
 
 
 def stage(launch: Launch, files: Callable[[wire.Role], dict[str, bytes]]) -> None:
-    """Writes the files of every rank of every role."""
     for role in ROLES:
         staged = files(role)
         for rank in range(launch.world_size):

@@ -18,8 +18,7 @@ from harness.core.stats import median
 from harness.judging.figures import case_figures
 from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op.calls import Calls
-from harness.kinds.op.check import expect_right, probe_s
-from harness.kinds.op.probe import Probe
+from harness.kinds.op.check import Probe, expect_right, probe_s
 from harness.kinds.op.stepped import Stepping
 from harness.kinds.op.traffic import TrafficCount
 from harness.ranks import clocks, credibility, trace, wire
@@ -69,8 +68,7 @@ def measure(
 def _credible(
     calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
 ) -> clocks.Samples:
-    """Samples that are possible. A submission that is the reference, and reads as faster or slower than it, is timed
-    once more, which counts."""
+    """Samples that are possible. A submission that is the reference and reads faster or slower is timed once more."""
     for attempt in range(2):
         samples = _samples(calls, stepping, case, sampling, on)
         doubted = _doubted(calls, samples)
@@ -99,8 +97,7 @@ def _is_one(measured: Measured) -> bool:
 def _samples(
     calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
 ) -> clocks.Samples:
-    """Samples of reference and submission in turn on these clocks, on fresh inputs, until they suffice; every output
-    verified."""
+    """Samples of both sides in turn on these clocks, on fresh inputs, until they suffice; every output verified."""
     plan = calls.plan
     warm_up = calls.fresh(1)
     calls.make(case, warm_up)
@@ -152,7 +149,6 @@ def _block(
     probe: Probe,
     traffic: TrafficCount,
 ) -> None:
-    """One block of samples on one clock."""
     turns = clocks.turns(budget, clock, samples.count(clock))
     flipped = len(calls.rivals) > 1 and probe.secret("first") % 2 == 1
     late = probe.due(samples.count(clock), budget.block) if clock == samples.ranked else None
@@ -238,8 +234,7 @@ def _cached(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -
 
 
 def _cached_beside(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -> str:
-    """The same once more, but "" if our reference, which keeps nothing, seems to as well: on busy cores a second call
-    in a row may be the faster one."""
+    """Why it seems so twice; "" if our reference, which keeps nothing, seems to as well, as it may on busy cores."""
     if calls.plan.opponent is None and _cached(calls, stepping, case, calls.baseline):
         return ""
     return _cached(calls, stepping, case, group)

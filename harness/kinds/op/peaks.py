@@ -1,5 +1,4 @@
-"""The device's peak rates, which bound what cases can reach: by the table, or the best that trusted ranks ever measured
-on this machine."""
+"""The device's peak rates, which bound cases: by the table, or the best that trusted ranks ever measured here."""
 
 import time
 from pathlib import Path
@@ -22,22 +21,18 @@ class CaseLimits:
         self.peaks: Peaks | None = known(plan, self._model, load_per_core)
         self._may_be_low = hardware.match(self._model) is None
 
-    def measure(self, calls: Calls) -> Peaks:
-        """Measures the machine's peaks now."""
+    def measure(self, calls: Calls) -> None:
         self.peaks = measured(calls, self._model, self._load_per_core)
-        return self.peaks
 
     def doubted_by(self, failure: Outcome) -> bool:
-        """Whether a result exceeds measured peaks for the first time, so that the peaks have to be measured
-        again."""
+        """Whether a result exceeds measured peaks for the first time, so that they have to be measured again."""
         is_reason = self._may_be_low and isinstance(failure, Held) and failure.check == "roofline"
         self._may_be_low = self._may_be_low and not is_reason
         return is_reason
 
 
 def known(plan: OpPlan, device_model: str, load_per_core: float) -> Peaks | None:
-    """The rates by the table, or as they were measured on this machine before; None where they are to be measured
-    (again). `load_per_core` is of other work, now."""
+    """The rates by the table, or as measured here before; None if they are due. `load_per_core` is of other work."""
     listed = hardware.match(device_model)
     measures = any(phase.then == "measure" for phase in plan.phases)
     if listed is None and not peaks_cache.is_due(file := _file(plan, device_model), load_per_core, measures):

@@ -52,8 +52,7 @@ class OpPlan(Plan):
 
     @property
     def is_stepped(self) -> bool:
-        """Whether the device's clock ranks, by stepped calls (ranks.stepped): on CUDA devices of one machine. Elsewhere
-        this has not been tried."""
+        """Whether the device's clock ranks, by stepped calls (ranks.stepped): tried only on one machine's CUDA GPUs."""
         return self.clocks[0] == "device"
 
     def seed(self, *place: int | str) -> int:
@@ -66,8 +65,7 @@ class OpPlan(Plan):
         return self._number(("key", *place)) % ((1 << KEY_BITS) - 1) + 1
 
     def hidden_seed(self, *place: int | str) -> str:
-        """SECRET_BITS bits in hex, of which what no candidate may foresee is drawn: no seed that is handed out tells
-        anything of them."""
+        """SECRET_BITS bits in hex, from which to draw what no candidate may foresee; no seed tells anything of them."""
         return self._digest(("hidden", *place), SECRET_BITS // 8).hex()
 
     def _number(self, place: tuple[int | str, ...]) -> int:

@@ -9,7 +9,6 @@ import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from harness.core.errors import UsageError
 from harness.core.files import remove
@@ -19,7 +18,7 @@ from harness.kinds.op.plan import OpPlan
 from harness.ranks.zygotes import Zygotes
 
 
-class OpPool:
+class OpPool(contextlib.AbstractContextManager["OpPool"]):
     """A context that keeps zygotes; leaving it ends them. It serves one evaluation at a time."""
 
     def __init__(self) -> None:
@@ -27,15 +26,11 @@ class OpPool:
         self._folder: Path | None = None
         self._threads = 0
 
-    def __enter__(self) -> "OpPool":
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end()
 
     @contextlib.contextmanager
     def session(self, plan: Plan, progress: Progress) -> Iterator[Session]:
-        """A session on the pool's zygotes."""
         assert isinstance(plan, OpPlan)
         if plan.nodes > 1:
             raise UsageError(f"--nodes {plan.nodes}: many candidates are evaluated on one machine; leave --nodes out")
@@ -51,11 +46,10 @@ class OpPool:
             raise
 
     def end(self) -> None:
-        """Ends the zygotes and removes their folder."""
         zygotes, folder = self._zygotes, self._folder
         self._zygotes = self._folder = None
         if zygotes is not None and zygotes.is_open:
-            zygotes.__exit__(None, None, None)
+            zygotes.stop()
         if folder is not None:
             remove(folder)
 

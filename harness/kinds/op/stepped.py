@@ -11,8 +11,7 @@ from functools import partial
 from harness.core.errors import HarnessError
 from harness.core.records import Case, Failure
 from harness.kinds.op.calls import Calls
-from harness.kinds.op.check import expect_right, first_wrong
-from harness.kinds.op.probe import Probe
+from harness.kinds.op.check import Probe, expect_right, first_wrong
 from harness.kinds.op.traffic import TrafficCount
 from harness.ranks import clocks, failure, wire
 from harness.ranks.device_witness import DeviceWitness
@@ -34,8 +33,7 @@ class Stepping:
         self.waits: set[Group] = set()  # whose calls of this case wait for their device, and are not queued ahead
 
     def measure_empty(self) -> tuple[float, ...]:
-        """Makes empty calls on the baseline's ranks; the first one is not counted. Returns by how much they differ
-        (us), which is what the clock resolves."""
+        """Makes empty calls on the baseline's ranks. Returns by how much those after the first differ (us)."""
         count = EMPTY_CALLS + 1
         for group in self.calls.baselines("empty"):
             empty = self.turn(group, [-1] * count, ["nothing"] * count)[1:]

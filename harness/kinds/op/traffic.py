@@ -1,8 +1,7 @@
 """Did data pass between GPUs in the timed calls? What NVLinks carried, against the least that a right result needs.
 
 The probe shows that a rank waits for the others, not that it uses what they sent. The counters are the GPUs' own: a
-submission cannot set them back. It can raise them by sending what nobody needs, which costs it the time that it wanted
-to save.
+submission cannot set them back. To raise them by sending what nobody needs costs the time that it wanted to save.
 """
 
 from collections.abc import Callable
@@ -67,8 +66,7 @@ class TrafficCount:
         return LinkTraffic(calls=calls, own_bytes=own, baseline_bytes=baseline, least_bytes=self.least_bytes)
 
     def doubt(self, is_baseline: bool = False) -> Held | None:
-        """Holds the result if a turn of the submission, or of the opponent in the baseline's place, moved too few
-        bytes."""
+        """Holds the result if a turn of the submission, or of an opponent as the baseline, moved too few bytes."""
         turns = self.baseline if is_baseline else self.own
         if not isinstance(self.record(), LinkTraffic) or (least := self._least_part(turns)) >= LEAST_PART:
             return None

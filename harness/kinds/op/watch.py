@@ -42,7 +42,6 @@ class MachineWatch:
         return self._sampler.record if self._sampler else None
 
     def close(self) -> None:
-        """Stops the readers of GPUs and links."""
         for reader in (self._sampler, self.links):
             if reader:
                 reader.close()

@@ -12,13 +12,7 @@ from harness.core.checkout import Checkout, shown
 from harness.core.errors import BadFileError
 from harness.core.records import Params, Warning
 from harness.kinds.benchmarks.kind import BenchmarkKind
-from harness.kinds.benchmarks.problem import (
-    BenchmarkProblem,
-    glue,
-    is_python_that,
-    parsed,
-    suites_of,
-)
+from harness.kinds.benchmarks.problem import BenchmarkProblem, glue, is_python_that, parsed, suites_of
 from harness.kinds.kind import Order
 from harness.kinds.op.plan import OpPlan
 from harness.problems.problem import Problem

@@ -17,18 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from harness.kinds.benchmarks.rank_judging import (
-    SAME,
-    JudgedReference,
-    Judging,
-    Right,
-    close,
-    device_of,
-    flat,
-    leaves_of,
-    mapped,
-    weakness,
-)
+from harness.kinds.benchmarks import rank_judging as judging
 
 MODULE, UTILS = "problem_file", "utils.input_output_tensors"
 TOLERANCE = 1e-2
@@ -92,8 +81,7 @@ _new_group, _gather, _gather_list = dist.new_group, dist.all_gather_into_tensor,
 
 
 def gathered(output: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """dist.all_gather_into_tensor, which on CPU cores takes an output only if its first dimension holds the ranks':
-    NCCL takes any of the size."""
+    """dist.all_gather_into_tensor; on CPU cores the output's first dimension must be the ranks', on NCCL any fits."""
     if output.device.type == "cpu" and output.is_contiguous():
         output, tensor = output.view(-1), tensor.contiguous().view(-1)
     return _gather(output, tensor, *args, **kwargs)
@@ -166,7 +154,7 @@ class CalledSolution:
             self.world = dist.group.WORLD
         for ranks in data["groups"]:
             GROUPS.of(ranks)
-        return flat(self.solution(*unpacked(data["inputs"])), device_of(data))
+        return judging.flat(self.solution(*unpacked(data["inputs"])), judging.device_of(data))
 
 
 def adapt(submission: Any) -> Any:
@@ -177,18 +165,11 @@ def adapt(submission: Any) -> Any:
     return CalledSolution(solution)
 
 
-def agreed(flag: bool) -> bool:
-    """Whether it is so on every rank."""
-    flags: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(flags, flag)
-    return all(flags)
-
-
-class Reference(JudgedReference):
+class Reference(judging.JudgedReference):
     """The problem's inputs, its reference, and what it says is right."""
 
     def __init__(self) -> None:
-        super().__init__(CalledSolution(importlib.import_module(MODULE).solution), agreed)
+        super().__init__(CalledSolution(importlib.import_module(MODULE).solution))
         self.fixed: list[bool] | None = None  # which tensors of an input are the same for every seed
         self.where: dict[str, Any] = {}  # the arguments of the input that was made last, without its seed
         self.level = 0  # of hardening
@@ -211,12 +192,12 @@ class Reference(JudgedReference):
         at the last level a factor of 0.25 to 2. Raises ValueError for a problem that cannot be judged even so."""
         if self.fixed is None:
             other = self.generate_input(seed=seed + 1, **self.where)
-            pairs = zip(leaves_of(data["inputs"]), leaves_of(other["inputs"]), strict=False)
+            pairs = zip(judging.leaves_of(data["inputs"]), judging.leaves_of(other["inputs"]), strict=False)
             self.fixed = [one.shape == two.shape and bool(torch.equal(one, two)) for one, two in pairs]
             while not self.is_judged(self.changed(data, seed), self.changed(other, seed + 1)):
                 self.level += 1
                 if self.level > HARDEST:
-                    raise ValueError(SAME)
+                    raise ValueError(judging.SAME)
         return self.changed(data, seed)
 
     def changed(self, data: Any, seed: int) -> Any:
@@ -235,21 +216,20 @@ class Reference(JudgedReference):
             scale = 0.25 + 1.75 * float(torch.rand((), generator=generator, device="cpu")) if self.level > 1 else 1.0
             return (scale * (tensor + offset.to(tensor.device))).to(tensor.dtype)
 
-        return data | {"inputs": mapped(data["inputs"], changed), "hardened": True}
+        return data | {"inputs": judging.mapped(data["inputs"], changed), "hardened": True}
 
     def is_judged(self, data: Any, other: Any) -> bool:
         """Whether the right results for two hardened inputs differ on some rank."""
-        judging = Judging(lambda inputs: self.right_value(data, inputs), agreed)
-        return self.depends(judging, judging.right(data["inputs"]), other)
+        judge = judging.Judging(lambda inputs: self.right_value(data, inputs))
+        return self.depends(judge, judge.right(data["inputs"]), other)
 
-    def exact_kernel(self, data: Any) -> Right:
-        """What is right."""
+    def exact_kernel(self, data: Any) -> judging.Right:
         return self.judging_of(data["hardened"], data).right(data["inputs"])
 
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
         """The published verdict on this rank's output. Of a right one it says what is weak about the problem."""
         right = self.right_value(data)
-        passed, message = close(output, right, tolerance)
-        weak = weakness(data["inputs"], right, tolerance)
-        is_weak = agreed(bool(weak))
+        passed, message = judging.close(output, right, tolerance)
+        weak = judging.weakness(data["inputs"], right, tolerance)
+        is_weak = judging.everywhere(bool(weak))
         return passed, (weak if is_weak else "") if passed else message

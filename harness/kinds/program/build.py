@@ -8,7 +8,6 @@ import shutil
 import stat
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from harness.core.files import remove, write_files
 from harness.core.records import Crashed, Submission
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
-from harness.kinds.kind import Plan, Progress, SubmissionFailed
+from harness.kinds.kind import Plan, SubmissionFailed
 from harness.kinds.program.files import BUILD, command_of, needs_build, write_solver
 from harness.process import answers
 from harness.process.compile_cache import COMPILE_S
@@ -48,23 +47,18 @@ class BuiltProgram:
     command: tuple[str, ...]
 
 
-class Workshop:
-    """The folder in which the programs of one evaluation are built and run. `logs` has the output of builds."""
+class Workshop(staging.StagedSession):
+    """A session in whose folder programs are built and run. `logs` has the output of builds."""
 
-    def __init__(self, plan: ProgramPlan, progress: Progress, folder: Path, cache: Path) -> None:
-        self.plan, self.progress, self.folder, self.cache = plan, progress, folder, cache
-        self.phases_s: dict[str, float] = {}
-        self.logs: dict[str, str] = {}
+    plan: ProgramPlan
 
     def reference(self) -> BuiltProgram:
-        """The problem's own solver, staged."""
         files = self.folder / "reference"
         write_files(files, self.plan.problem.staged())
         return BuiltProgram(name="reference", files=files, command=(sys.executable, REFERENCE))
 
     def side(self, role: str, submission: Submission) -> BuiltProgram:
-        """Stages a submission, and builds it unless what was built of the same sources is there. Raises
-        SubmissionFailed."""
+        """Stages a submission, and builds it unless that of the same sources is there. Raises SubmissionFailed."""
         files = self.folder / role
         kept = self.cache / "built" if role == "candidate" else None  # an opponent's cache is not held
         if needs_build(submission) and kept is not None and kept.is_dir():
@@ -85,12 +79,11 @@ class Workshop:
     def _build(self, files: Path, kept: Path | None) -> None:
         """Runs build.sh in the folder, confined; what it made is kept for the next evaluation of these sources."""
         self.progress.phase("build")
-        began = time.monotonic()
         place = Path(tempfile.mkdtemp(prefix="build-", dir=self.folder))
-        shutil.copytree(files, place / "work")
-        # to standard error, of which the end is kept
-        ended = self.run(("/bin/sh", "-c", f"exec ./{BUILD} 1>&2"), place, COMPILE_S, {})
-        self.phases_s["build"] = self.phases_s.get("build", 0.0) + time.monotonic() - began
+        with self.spending("build"):
+            shutil.copytree(files, place / "work")
+            # to standard error, of which the end is kept
+            ended = self.run(("/bin/sh", "-c", f"exec ./{BUILD} 1>&2"), place, COMPILE_S, {})
         self.logs["build"] = ended.stderr
         late = f"had not finished after {COMPILE_S:g} s" if ended.is_late else ""
         why = ended.broke or ended.ended or late or unfit(place / "work")

@@ -25,8 +25,7 @@ MOST_FILES = 10_000  # and folders, of a submission
 
 
 def read_solver(path: Path, root: Path) -> Submission:
-    """The submission at that path. Raises UsageError where there is none, BadSubmissionError for one that cannot be
-    run."""
+    """The submission at that path. Raises UsageError where there is none, BadSubmissionError if it cannot be run."""
     name = shown_path(path, root)
     if not os.path.exists(path):
         raise UsageError(f"no submission {name}; write one, or name another (SUBMISSION=path, or the argument)")
@@ -116,17 +115,13 @@ def needs_build(submission: Submission) -> bool:
 
 def write_solver(submission: Submission, folder: Path) -> None:
     """Writes its files there; each can be executed."""
-    files = {_main(submission): _decoded(submission.source)}
+    is_program = submission.source.startswith(("#!/", ENCODED))
+    main = BUILD if needs_build(submission) else PROGRAM if is_program else SCRIPT
+    files = {main: _decoded(submission.source)}
     files |= {module.name.removeprefix(HERE): module.source.encode() for module in submission.modules}
     write_files(folder, files)
     for name in files:
         (folder / name).chmod(0o755)
-
-
-def _main(submission: Submission) -> str:
-    if needs_build(submission):
-        return BUILD
-    return PROGRAM if submission.source.startswith(("#!/", ENCODED)) else SCRIPT
 
 
 def _decoded(source: str) -> bytes:

@@ -6,13 +6,11 @@ benchmark_seconds allow, at least once, and against an opponent LEAST_RUNS times
 a seed of its own, which the variable SEED_VARIABLE tells.
 """
 
-import contextlib
 import os
 import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -22,31 +20,8 @@ from harness.core.curve import Curve
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import remove
 from harness.core.metrics import COST, GAP
-from harness.core.records import (
-    Bound,
-    Case,
-    Crashed,
-    EvalReport,
-    Held,
-    Measured,
-    Series,
-    Submission,
-    TimedOut,
-    Warning,
-    Wrong,
-)
-from harness.kinds import staging
-from harness.kinds.kind import (
-    SECRET_BITS,
-    Kind,
-    OpponentFailed,
-    Order,
-    Phase,
-    Plan,
-    Progress,
-    Session,
-    SubmissionFailed,
-)
+from harness.core.records import Bound, Case, Crashed, Held, Measured, Series, Submission, TimedOut, Wrong
+from harness.kinds.kind import SECRET_BITS, Kind, OpponentFailed, Order, Phase, Plan, Progress, SubmissionFailed
 from harness.kinds.phases import conditions, phases, planned
 from harness.kinds.program.build import BuiltProgram, ProgramPlan, Workshop
 from harness.kinds.program.files import BUILD, read_solver
@@ -58,41 +33,28 @@ SEED_VARIABLE = "KERNEL_EVAL_SEED"
 LEAST_RUNS = 3  # of either side, head to head
 
 
-class ProgramSession(Session):
+class ProgramSession(Workshop):
     """The runs of one evaluation, one at a time."""
-
-    plan: ProgramPlan
 
     def __init__(self, plan: ProgramPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
         self.task: TaskModule = load_task(plan.problem)
-        self.notes: list[Warning] = []
-        self.lacking: tuple[str, ...] = ()
-        self.peak_bytes: dict[str, int] = {}
         self.runs = 0
         self.instance: Instance | None = None
         self.first: dict[str, Judged] = {}  # the checked runs of the case at hand, by role
         self.sides: dict[str, BuiltProgram] = {}  # by role
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """With a folder for the programs, gone when the `with` ends."""
-        with staging.workplace(self.plan) as (self.folder, cache):
-            self.workshop = Workshop(self.plan, self.progress, self.folder, cache)
-            self.phases_s, self.logs = self.workshop.phases_s, self.workshop.logs
-            yield
-
     # ---- before the first case
 
     def prepare(self) -> None:
         """Builds what has to be built, or takes what was built of the same sources before."""
-        plan, shop = self.plan, self.workshop
-        self.sides["candidate"] = shop.side("candidate", plan.submission)
+        plan = self.plan
+        self.sides["candidate"] = self.side("candidate", plan.submission)
         if plan.opponent is None:
-            self.sides["baseline"] = shop.reference()
+            self.sides["baseline"] = self.reference()
             return
         try:
-            self.sides["baseline"] = shop.side("baseline", plan.opponent)
+            self.sides["baseline"] = self.side("baseline", plan.opponent)
         except SubmissionFailed as failed:
             raise OpponentFailed("build", cast(Crashed, failed.outcome)) from None
 
@@ -112,8 +74,7 @@ class ProgramSession(Session):
             raise SubmissionFailed(failed["candidate"])
 
     def _roles(self, case: Case, number: int) -> tuple[str, ...]:
-        """Candidate and baseline, in the order of that pair of runs. Against an opponent the secret decides it, so that
-        no program can tell its role."""
+        """The roles in the order of that pair of runs, which with an opponent the secret decides: none can tell its."""
         roles = ("candidate", "baseline")
         flips = self.plan.opponent is not None and self.plan.seed("order", case.label, number) % 2
         return roles[::-1] if flips else roles
@@ -145,7 +106,9 @@ class ProgramSession(Session):
                     continue
                 if role == "candidate":
                     raise SubmissionFailed(failed)
-                self._baseline_failed(case, failed)
+                if self.plan.opponent is not None:
+                    raise OpponentFailed(f"{case.kind} {case.label}", failed)
+                self.note(case, f"the reference has none that is right: {failed.message}")
         return self._measured(case, found["candidate"], found["baseline"])
 
     def bound(self, case: Case) -> Bound | None:
@@ -158,11 +121,6 @@ class ProgramSession(Session):
     def logs_of(self, case: Case) -> tuple[str, ...]:
         """The log of the submission's last run on the case's instance."""
         return (_log_name("candidate", case),)
-
-    def completed(self, report: EvalReport) -> EvalReport:
-        lacking = tuple(Warning(code="sandbox", values={"text": text}) for text in self.lacking)
-        report = super().completed(report)
-        return replace(report, peak_memory_bytes=self.peak_bytes, warnings=(*self.notes, *lacking))
 
     # ---- one run
 
@@ -200,25 +158,18 @@ class ProgramSession(Session):
         wall_s = _most_s(self.task, case)
         seed = self.plan.seed(role, self.runs)
         try:
-            ran = self.workshop.run(command, place, wall_s, {SEED_VARIABLE: str(seed)}, (given,), limit_s)
+            ran = self.run(command, place, wall_s, {SEED_VARIABLE: str(seed)}, (given,), limit_s)
         finally:
             remove(given)
             remove(place)
         if ran.stderr:
             self.logs[_log_name(role, case)] = ran.stderr
-        self.peak_bytes[role] = max(self.peak_bytes.get(role, 0), ran.peak_bytes)
+        self.peak_memory_bytes[role] = max(self.peak_memory_bytes.get(role, 0), ran.peak_bytes)
         self.lacking = ran.lacking
         found = judged(ran, instance, self.task, limit_s)
         if role == "candidate" and found.note:
-            self.notes.append(Warning(code="run", values={"case": case.label, "text": found.note}))
+            self.note(case, found.note)
         return found
-
-    def _baseline_failed(self, case: Case, failed: Wrong) -> None:
-        """Raises for an opponent, and notes of the reference, that it has no answer."""
-        if self.plan.opponent is not None:
-            raise OpponentFailed(f"{case.kind} {case.label}", failed)
-        note = f"the reference has none that is right: {failed.message}"
-        self.notes.append(Warning(code="run", values={"case": case.label, "text": note}))
 
     def _measured(self, case: Case, own: list[Judged], other: list[Judged]) -> Measured:
         instance, limit_s = self._loaded(case), _limit_s(case)

@@ -25,8 +25,7 @@ class Judged:
 
 
 def judged(ran: Finished, instance: Instance, task: TaskModule, limit_s: float) -> Judged:
-    """The last complete answer before the limit counts, however the program ended. Earlier ones that are not right are
-    passed over."""
+    """The last complete answer before the limit counts, however the program ended. Earlier wrong ones do not matter."""
     trouble = _trouble(ran, limit_s)
     if not ran.answers:
         lacking = "printed none" + " before its limit" * bool(ran.late_answers)

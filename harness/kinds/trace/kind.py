@@ -102,8 +102,7 @@ class TraceKind(BenchmarkKind):
         )
 
     def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
-        """A Solution's file, or a Python file that defines run. Raises BadSubmissionError for one of another definition
-        or language."""
+        """A Solution's file, or a Python file that defines run. BadSubmissionError: another definition or language."""
         if path is None or path.suffix != ".json":
             return super().submission(path, problem, checkout)
         assert isinstance(problem, TraceProblem)
@@ -183,7 +182,6 @@ def _named(workloads: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any
 
 
 def _rooted(workload: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """The workload with whole paths of its files."""
     inputs = {
         name: source | ({"path": str(root / source["path"])} if source["type"] == "safetensors" else {})
         for name, source in workload["inputs"].items()

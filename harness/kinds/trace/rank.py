@@ -10,26 +10,14 @@ import importlib
 import inspect
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harness.kinds.benchmarks.rank_judging import (
-    HARDEST,
-    SAME,
-    JudgedReference,
-    Right,
-    are_finite,
-    copied,
-    device_of,
-    flat,
-    harden_drawn,
-    leaves_of,
-    tensors_of,
-)
+from harness.kinds.benchmarks import rank_judging as judging
 
 MODULE, DEFINITION, WORKLOADS = "problem_file", "definition.json", "workloads.json"
 SPEC = "KERNEL_EVAL_SPEC"  # what a staged solution says of itself (kinds.trace)
@@ -59,7 +47,6 @@ WHOLE = {torch.int8: 128}  # random whole numbers are below that, and below 1024
 
 @functools.cache
 def definition() -> Any:
-    """The definition."""
     return json.loads(Path(DEFINITION).read_text())
 
 
@@ -77,7 +64,6 @@ def shape_of(spec: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[int, ..
 
 
 def drawn(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A random tensor."""
     if dtype is torch.bool:
         return torch.randint(0, 2, shape, device=device).bool()
     if not dtype.is_floating_point:
@@ -121,19 +107,19 @@ class CalledFunction:
         self.run, self.fills = run, fills
 
     def __call__(self, data: Any) -> Any:
-        device = device_of(data)
+        device = judging.device_of(data)
         if definition().get("op_type") == SAMPLING:
             torch.manual_seed(data["seed"])
         with torch.no_grad():
             if not self.fills:
-                return flat(results(self.run(*data["inputs"])), device)
+                return judging.flat(results(self.run(*data["inputs"])), device)
             sizes = axis_sizes(data["axes"])
             made = [
                 torch.empty(shape_of(spec, sizes) or (), dtype=DTYPES[spec["dtype"]], device=device)
                 for spec in definition()["outputs"].values()
             ]
             self.run(*data["inputs"], *made)
-            return flat(made, device)
+            return judging.flat(made, device)
 
 
 def fills(run: Callable[..., Any], said: bool | None) -> bool:
@@ -158,7 +144,7 @@ def adapt(submission: Any) -> Any:
     return CalledFunction(run, fills(run, spec["fills"]))
 
 
-class Reference(JudgedReference):
+class Reference(judging.JudgedReference):
     """The definition's inputs, its reference, and what it says is right."""
 
     def __init__(self) -> None:
@@ -168,7 +154,6 @@ class Reference(JudgedReference):
         self.checked: set[str] = set()
 
     def generate_input(self, rank: int, world_size: int, seed: int, workload: str, **axes: Any) -> Any:
-        """The workload's input with that seed."""
         device = torch.get_default_device()
         torch.manual_seed(seed)
         sizes = axis_sizes(axes)
@@ -195,38 +180,37 @@ class Reference(JudgedReference):
     def harden(self, data: Any, seed: int) -> Any:
         """The same with drawn inputs of float types changed as judging.harden_drawn has it, and stored ones multiplied
         by 0.5 to 1.5; as they are where the reference's result is not finite then."""
-        for level in [self.level] if self.level is not None else [HARDEST, 0]:
+        for level in [self.level] if self.level is not None else [judging.HARDEST, 0]:
             changed = data | {"inputs": self.changed(data, seed) if level else data["inputs"], "hardened": True}
-            if self.level is not None or level == 0 or are_finite(leaves_of(self.right_value(changed))):
+            if self.level is not None or level == 0 or judging.are_finite(judging.leaves_of(self.right_value(changed))):
                 self.level = level
                 return changed
         raise AssertionError("level 0 is taken")
 
     def changed(self, data: Any, seed: int) -> list[Any]:
-        """The inputs, changed."""
-        inputs: list[Any] = copied(data["inputs"])
+        inputs: list[Any] = judging.copied(data["inputs"])
         for place, value in enumerate(inputs):
             if not isinstance(value, Tensor) or not value.is_floating_point() or value.dtype.itemsize == 1:
                 continue
             if place in data["random"]:
-                harden_drawn([(value, False)], seed + place, HARDEST)
+                judging.harden_drawn([(value, False)], seed + place, judging.HARDEST)
             elif value.numel() > 1:
                 generator = torch.Generator("cpu").manual_seed(seed + place)
                 factor = 0.5 + torch.rand(value.shape, generator=generator, device="cpu")
                 inputs[place] = (value * factor.to(value.device)).to(value.dtype)
         return inputs
 
-    def exact_kernel(self, data: Any) -> Right:
+    def exact_kernel(self, data: Any) -> judging.Right:
         """What is right. Raises ValueError for a workload whose result is the same whatever its inputs."""
         workload = data["workload"]
-        judging = self.judging_of((workload, data["hardened"]), data)
-        right = judging.right(data["inputs"])
+        judge = self.judging_of((workload, data["hardened"]), data)
+        right = judge.right(data["inputs"])
         if data["hardened"] and workload not in self.checked:
             self.checked.add(workload)
             seed = data["seed"] + 1
             other = self.harden(self.generate_input(0, 1, seed, workload, **data["axes"]), seed)
-            if not self.depends(judging, right, other):
-                raise ValueError(SAME)
+            if not self.depends(judge, right, other):
+                raise ValueError(judging.SAME)
         return right
 
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
@@ -236,20 +220,19 @@ class Reference(JudgedReference):
 
 def within(output: Any, right: Any) -> tuple[bool, str]:
     """Whether no element exceeds both tolerances, and the largest absolute and relative error."""
-    pairs: Sequence[tuple[Tensor, Tensor]] = [
-        (one, other) for (_, one), (_, other) in zip(tensors_of(output), tensors_of(right), strict=False)
-    ]
+    found, wanted = ([tensor for _, tensor in judging.tensors_of(value)] for value in (output, right))
+    pairs = list(zip(found, wanted, strict=False))
     if any(one.shape != other.shape or one.dtype != other.dtype for one, other in pairs):
         return False, "a result's shape or dtype is not the reference's"
     absolute = relative = 0.0
-    is_off = len(tensors_of(output)) != len(tensors_of(right))
+    is_off = len(found) != len(wanted)
     for one, other in pairs:
         if not one.numel():
             continue
         alike = one == other  # which infinite values may be
         error = (one.float() - other.float()).abs().masked_fill_(alike, 0)
         part = (error / (other.float().abs() + TINY)).masked_fill_(alike, 0)
-        is_off = is_off or bool(((error > TOLERANCE) & (part > TOLERANCE)).any()) or not are_finite([error])
+        is_off = is_off or bool(((error > TOLERANCE) & (part > TOLERANCE)).any()) or not judging.are_finite([error])
         absolute, relative = max(absolute, _shown(error)), max(relative, _shown(part))
     return not is_off, json.dumps({"max_absolute_error": absolute, "max_relative_error": relative})
 

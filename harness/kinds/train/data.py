@@ -1,7 +1,6 @@
 """Training on a user's own text: the suite's cases with it, and what trusted ranks are told of it.
 
-The text's sha256 (`data`) and `vocabulary` are parameters that such cases have beside the problem's own. Where its
-files are, only trusted ranks learn.
+Such cases have the text's sha256 (`data`) and `vocabulary` as parameters. Only trusted ranks learn where its files are.
 """
 
 import dataclasses
@@ -19,8 +18,7 @@ AIM = 4  # a target that is not declared is what the reference reaches in a four
 
 
 def with_text(setting: Setting, text: TokenFolder, target: float | None, rules: Rules) -> Setting:
-    """The setting whose cases train on that text to `target`; None: they have none yet. Raises UsageError for too
-    little text."""
+    """The setting whose cases train on that text to `target`, if there is one yet. UsageError for too little text."""
 
     def moved(case: Case) -> Case:
         form = rules.text[str(case.params["size"])]
@@ -35,8 +33,7 @@ def with_text(setting: Setting, text: TokenFolder, target: float | None, rules: 
         benchmarks=tuple(map(moved, setting.suite.benchmarks)),
     )
     note = Warning(
-        code="own_data",
-        values={"folder": str(text.folder), "tokens": text.tokens, "sha256": text.sha256[:16]},
+        code="own_data", values={"folder": str(text.folder), "tokens": text.tokens, "sha256": text.sha256[:16]}
     )
     return replace(setting, suite=suite, notes=(*setting.notes, note))
 

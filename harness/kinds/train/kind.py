@@ -1,8 +1,7 @@
 """Training runs: a submission trains a model to a quality on held-out data, and the time that it takes counts.
 
 Ranks, clocks and sandbox are those of operators (kinds.op): a run is a row of calls, each of which trains on to the
-next evaluation (kinds.train.rank_run). The reference runs on the same data, with the same seeds, in turn. No run is
-left out.
+next evaluation (kinds.train.rank_run). The reference runs on the same data and seeds, in turn. All runs count.
 """
 
 import json
@@ -12,19 +11,7 @@ from dataclasses import dataclass, replace
 from harness.core.errors import HarnessError, UsageError
 from harness.core.metrics import SAMPLES, TIME_TO_TARGET
 from harness.core.olympic import MOST_FAILED, converges_too_fast
-from harness.core.records import (
-    Bound,
-    Case,
-    EvalReport,
-    Held,
-    Measured,
-    Series,
-    Submission,
-    Verdict,
-    Verdicts,
-    Warning,
-    Wrong,
-)
+from harness.core.records import Bound, Case, EvalReport, Held, Measured, Series, Submission, Verdict, Verdicts, Wrong
 from harness.kinds.kind import OpponentFailed, Order, Progress, SubmissionFailed
 from harness.kinds.op.kind import OpKind, OpSession
 from harness.kinds.op.plan import OpPlan
@@ -59,7 +46,6 @@ class TrainSession(OpSession):
 
     def __init__(self, plan: TrainPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
-        self.notes: list[Warning] = []
         self.lines: dict[str, str] = {}  # MLPerf's, by run
         self.targets: dict[str, float] = {}  # that had to be found, by case
 
@@ -79,15 +65,10 @@ class TrainSession(OpSession):
         sides = self.plan.hyperparameters | {"candidate": reference} | ({} if opponent else {"baseline": reference})
         return replace(self.plan, is_control=True, opponent=opponent, hyperparameters=sides)
 
-    def check(self, case: Case) -> Verdicts | None:
+    def checked_case(self, case: Case) -> Verdicts | None:
         """A test is one run, which has to reach its target. Benchmarks are checked in every run that is timed; before
         that, either side trains up to its first evaluation, which warms it up."""
-        with self.guarded():
-            return self._checked(case)
-
-    def _checked(self, case: Case) -> Verdicts | None:
         calls = self.calls
-        self.begin(case)
         calls.open(calls.candidate, calls.baseline)
         case = self._aimed(case)
         runs = Runs(calls, case)
@@ -114,12 +95,6 @@ class TrainSession(OpSession):
             failed = Wrong(message=f"the run {run.ending}")
             raise self.calls.blamed(getattr(self.calls, side), runs.case, failed)
 
-    def measure(self, case: Case) -> Measured:
-        """Every run of either side, in turn."""
-        self.goes_on("measure")
-        with self.guarded():
-            return self._measured(case)
-
     def _aimed(self, case: Case) -> Case:
         """The case with its target; one that nobody has declared is what the reference reaches."""
         if "target" in case.params:
@@ -132,22 +107,23 @@ class TrainSession(OpSession):
             if quality is None:
                 raise HarnessError(f"{self.plan.baseline_name} diverged, so there is no target; set --target")
             self.targets[case.label] = quality
-            text = f"the target is {quality:.4g}, which the reference reached in {number * runs.every} sequences"
-            self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
+            self.note(
+                case, f"the target is {quality:.4g}, which the reference reached in {number * runs.every} sequences"
+            )
         return replace(case, params=case.params | {"target": self.targets[case.label]})
 
-    def _measured(self, case: Case) -> Measured:
+    def measured_case(self, case: Case) -> Measured:
+        """Every run of either side, in turn."""
         case = self._aimed(case)
         runs = Runs(self.calls, case)
         found: dict[Side, list[TrainingRun]] = {side: [] for side in SIDES}
         for number in range(int(case.params["runs"])):  # type: ignore[arg-type]
-            began = time.monotonic()
-            self._make_input(runs, "run", self.calls.at, number)
-            self._count("data", time.monotonic() - began)
+            with self.spending("data"):
+                self._make_input(runs, "run", self.calls.at, number)
             for side in self._in_turn(number):
                 run = self._run(runs, side)
                 found[side].append(run)
-                self._note(case, side, number, run)
+                self._log(case, side, number, run)
         return self._judged(case, found)
 
     def _in_turn(self, number: int) -> tuple[Side, ...]:
@@ -161,15 +137,12 @@ class TrainSession(OpSession):
 
     def _run(self, runs: Runs, side: Side) -> TrainingRun:
         run = runs.run(side)
-        self._count("evaluation", run.evaluation_s)
-        self._count("training", run.seconds - run.loading_s)
-        self._count("loading", run.loading_s)
+        self.count_s("evaluation", run.evaluation_s)
+        self.count_s("training", run.seconds - run.loading_s)
+        self.count_s("loading", run.loading_s)
         return run
 
-    def _count(self, phase: str, seconds: float) -> None:
-        self.phases_s[phase] = self.phases_s.get(phase, 0.0) + seconds
-
-    def _note(self, case: Case, side: Side, number: int, run: TrainingRun) -> None:
+    def _log(self, case: Case, side: Side, number: int, run: TrainingRun) -> None:
         """Logs the run, and says of it what the reader should know."""
         batch_size = self.plan.hyperparameters[side]["batch_size"]
         benchmark = self.plan.problem.name
@@ -177,12 +150,10 @@ class TrainSession(OpSession):
         self.lines[name] = mllog_text(run, benchmark, batch_size, lambda: int(time.time() * 1000))
         who = "run" if side == "candidate" else f"{self.plan.baseline_name}'s run"
         if not run.has_converged:
-            text = f"{who} {number + 1} did not converge and counts as the slowest: it {run.ending}"
-            self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
+            self.note(case, f"{who} {number + 1} did not converge and counts as the slowest: it {run.ending}")
         if side == "candidate" and run.loading_s > STARVED * run.seconds:
             part = run.loading_s / run.seconds
-            text = f"{who} {number + 1} spent {part:.0%} of its time on loading data, which starves compute"
-            self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
+            self.note(case, f"{who} {number + 1} spent {part:.0%} of its time on loading data, which starves compute")
 
     def _judged(self, case: Case, found: dict[Side, list[TrainingRun]]) -> Measured:
         own, other = found["candidate"], found["baseline"]
@@ -214,7 +185,7 @@ class TrainSession(OpSession):
         samples = [float(run.samples) for run in own if run.has_converged]
         if len(known) < LEAST_KNOWN:
             text = f"no convergence of the reference is known with batch_size {batch_size}; nothing was held against it"
-            self.notes.append(Warning(code="run", values={"case": case.label, "text": text}))
+            self.note(case, text)
             return None
         if not converges_too_fast(samples, known, float(case.params["every"])):  # type: ignore[arg-type]
             return None
@@ -229,14 +200,11 @@ class TrainSession(OpSession):
         return None
 
     def completed(self, report: EvalReport) -> EvalReport:
-        """With the runs' log lines and their warnings."""
+        """With the runs' log lines."""
         found = super().completed(report)
         return replace(
-            found,
-            empty_call_samples_us={},  # nothing beside seconds
-            logs=found.logs | self.lines,
-            warnings=(*found.warnings, *self.notes),
-        )
+            found, empty_call_samples_us={}, logs=found.logs | self.lines
+        )  # which are nothing beside seconds
 
 
 class TrainKind(OpKind):
@@ -278,5 +246,4 @@ def _times(runs: list[TrainingRun]) -> tuple[float, ...]:
 
 
 def _samples(runs: list[TrainingRun]) -> tuple[float, ...]:
-    """The sequences that each run needed to its target."""
     return tuple(float(run.samples) for run in runs)

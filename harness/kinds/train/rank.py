@@ -1,5 +1,4 @@
-"""The trusted ranks' program for training runs: they make what a run begins with, hand out its data period by period,
-and evaluate its weights.
+"""The trusted ranks' program for training runs: they make its start and its data, period by period, and evaluate it.
 
 The held-out data is made here, from the run's hidden seed, and never leaves these ranks. Weights are rank 0's; all
 trusted ranks get them and evaluate a part of the data each.
@@ -97,8 +96,7 @@ class QualityTrusted(Trusted):
 
     @torch.no_grad()
     def quality(self, data: Any, weights: dict[str, Tensor]) -> float | None:
-        """The quality that the problem derives from the mean loss over the held-out data; None where that is not
-        finite."""
+        """The quality that the problem derives from the mean loss over the held-out data; None if not finite."""
         device = next(iter(weights.values())).device
         own = self.held_out[self.order.rank :: self.order.world_size]
         total = torch.zeros(2, dtype=torch.float64, device=device)

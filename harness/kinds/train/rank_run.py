@@ -1,5 +1,4 @@
-"""The candidate's and the baseline's side of a training run: train() as a kernel whose every call trains on to the next
-evaluation.
+"""A training run in its rank, on either side: train() as a kernel whose every call trains on to the next evaluation.
 
 A run is a row of calls, one for each period between two evaluations. The first input has what the run begins with, and
 every input has the sequences of its period, which nobody had before. The first call gives train() a thread of its own;
@@ -101,8 +100,7 @@ class TrainLog:
     _own_run: "_TrainThread" = field(repr=False)
 
     def evaluate(self, weights: dict[str, torch.Tensor], samples: int) -> None:
-        """Has trusted ranks evaluate rank 0's weights, after so many sequences of all ranks; every rank calls it.
-        Returns if training is to go on."""
+        """Has trusted ranks evaluate rank 0's weights after so many sequences; all ranks call it. Returns to go on."""
         self._own_run.hand_over(weights, samples)
 
     def loading(self) -> contextlib.AbstractContextManager[None]:
@@ -111,7 +109,6 @@ class TrainLog:
 
 
 def config_of(given: dict[str, Any], hyperparameters: dict[str, Any]) -> dict[str, Any]:
-    """The config that train() gets for an input."""
     weights = {name: given[name] for name in ("start", "base") if name in given}
     return {**given["config"], **hyperparameters, **weights}
 

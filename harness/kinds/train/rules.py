@@ -1,7 +1,6 @@
 """A training problem's rules.yaml: which hyperparameters are free in which ranges, and the reference's convergence.
 
-Reads a submission's HYPERPARAMETERS out of its text, so that nothing of it runs before they are checked, and ranks are
-told what was checked.
+Reads a submission's HYPERPARAMETERS out of its text: nothing of it runs before they are checked.
 """
 
 import ast
@@ -24,8 +23,7 @@ Hyperparameters = dict[str, int | float]
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """The allowed values of a hyperparameter: one of `values`, or anything from `least` to `most`; `whole`: whole
-    numbers alone."""
+    """The allowed values of a hyperparameter: one of `values`, or from `least` to `most`, `whole` numbers or any."""
 
     values: tuple[int, ...] = ()
     least: float = 0.0
@@ -44,7 +42,6 @@ class Range:
         return f"a {'whole ' if self.whole else ''}number from {self.least:g} to {self.most:g}"
 
     def has(self, value: object) -> bool:
-        """Whether the hyperparameter may have that value."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return False
         if self.values:
@@ -112,15 +109,6 @@ def check_cases(problem: Problem, cases: Iterable[Case], rules: Rules) -> None:
             )
 
 
-def reference_source(problem: Problem) -> str:
-    """The reference's train.py. Raises BadFileError where there is none."""
-    path = problem.folder / "train.py"
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise BadFileError(f"{shown(path, problem.root)}: cannot be read: {error}") from None
-
-
 def hyperparameters(source: str, name: str, rules: Rules, defaults: Mapping[str, int | float]) -> Hyperparameters:
     """The hyperparameters that a submission names, and `defaults` for the rest. `name` is the file's. Raises
     BadSubmissionError, with the place, for one that is unknown or out of range."""
@@ -146,9 +134,12 @@ def hyperparameters(source: str, name: str, rules: Rules, defaults: Mapping[str,
 
 def reference_hyperparameters(problem: Problem, rules: Rules) -> Hyperparameters:
     """The reference's, which names all of them. Raises BadFileError where it does not."""
-    where = shown(problem.folder / "train.py", problem.root)
+    path = problem.folder / "train.py"
+    where = shown(path, problem.root)
     try:
-        found = hyperparameters(reference_source(problem), where, rules, {})
+        found = hyperparameters(path.read_text(encoding="utf-8"), where, rules, {})
+    except (OSError, ValueError) as error:
+        raise BadFileError(f"{where}: cannot be read: {error}") from None
     except (BadSubmissionError, SyntaxError) as error:
         raise BadFileError(f"{where}: {error}") from None
     if lacking := rules.hyperparameters.keys() - found.keys():

@@ -2,8 +2,8 @@
 
 The sequences of each period between two evaluations are handed out when it begins, so that no run can have read more or
 fewer than it is evaluated after. The clock runs whenever a process of the group can, since train() could go on with
-sequences of before: on CPUs from when the group is let go on until all of its processes have stopped. Evaluations, and
-handing out data, are between calls; on CPUs, where the group is stopped then, the clock stands.
+sequences of before: on CPUs from when the group is let go on until all of its processes have stopped. Between calls
+data is handed out and weights are evaluated; on CPUs the clock stands then.
 """
 
 import io
@@ -29,8 +29,7 @@ MOST_LOADING_S = 3e7
 
 @dataclass(frozen=True, kw_only=True)
 class Claims:
-    """Rank 0's claims: after how many sequences of all ranks it has weights evaluated, its seconds of loading, and
-    whether it has returned."""
+    """Rank 0's claims: the sequences of all ranks so far, its seconds of loading, and whether it has returned."""
 
     samples: int
     loading_s: float
@@ -43,29 +42,30 @@ class Claims:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Weights after `samples` sequences, which were handed out, and `seconds` of training; `quality` is None where it
-    is not finite."""
+    """Weights after `samples` sequences that were handed out, and `seconds`; `quality` is None if it is not finite."""
 
     samples: int
     seconds: float
     quality: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class TrainingRun:
-    """A run to its end. `evaluation_s` is what trusted ranks took, beside the clock; `periods_s` what each period took
-    to the evaluation that train() asked for at its end; `ending` says how a run ended that did not reach the target."""
+    """A run, which goes on until it has an `ending`, or none, because it reached the target. `periods` have begun;
+    `periods_s` has the time of each to the evaluation that train() asked for at its end, and `clock_s` of all.
+    `evaluation_s` is what trusted ranks took, beside the clock."""
 
-    seed: int
-    evaluations: tuple[Evaluation, ...]
-    loading_s: float
-    evaluation_s: float
-    ending: str
-    periods_s: tuple[float, ...] = ()
+    seed: int = 0
+    evaluations: list[Evaluation] = field(default_factory=list)
+    loading_s: float = 0.0
+    evaluation_s: float = 0.0
+    ending: str = ""
+    periods: int = 0
+    periods_s: list[float] = field(default_factory=list)
+    clock_s: float = 0.0
 
     @property
     def has_converged(self) -> bool:
-        """Whether it reached the target."""
         return not self.ending
 
     @property
@@ -77,17 +77,6 @@ class TrainingRun:
     def samples(self) -> int:
         """Sequences that it trained on."""
         return self.evaluations[-1].samples
-
-
-@dataclass
-class _Going:
-    """A run that is under way. `periods` is how many have begun; `periods_s` has the times of those that have ended."""
-
-    seconds: float = 0.0
-    periods_s: list[float] = field(default_factory=list)
-    periods: int = 0
-    evaluation_s: float = 0.0
-    evaluations: list[Evaluation] = field(default_factory=list)
 
 
 class Runs:
@@ -114,7 +103,7 @@ class Runs:
     def warm_up(self, side: Side) -> None:
         """Trains up to the first evaluation; nothing comes of it."""
         group: Group = getattr(self.calls, side)
-        self._train(group, _Going())
+        self._train(group, TrainingRun())
         self.calls.rest(group)
 
     def run(self, side: Side) -> TrainingRun:
@@ -131,11 +120,11 @@ class Runs:
     def quality_after(self, side: Side, evaluations: int) -> float | None:
         """The quality of that side's weights at that evaluation; None where they are not finite, or not right."""
         group: Group = getattr(self.calls, side)
-        going, quality = _Going(), math.inf
+        run, quality = TrainingRun(), math.inf
         for _ in range(evaluations):
             try:
-                self._train(group, going)
-                evaluated = self._evaluated(group, going)
+                self._train(group, run)
+                evaluated = self._evaluated(group, run)
             except (SubmissionFailed, OpponentFailed):
                 return None
             if evaluated.quality is None:
@@ -145,16 +134,17 @@ class Runs:
         return quality
 
     def _run(self, group: Group) -> TrainingRun:
-        going = _Going()
-        while True:
-            claims = self._train(group, going)
-            if claims.is_done and going.evaluations and claims.samples == going.evaluations[-1].samples:
-                return self._ended(going, claims, self._why(going))  # as evaluated before
+        run = TrainingRun(seed=self.seeds[0])
+        while not run.ending:
+            claims = self._train(group, run)
+            if claims.is_done and run.evaluations and claims.samples == run.evaluations[-1].samples:
+                run.ending = self._why(run)  # as evaluated before
+                break
             began = time.monotonic()
-            judged = self._evaluated(group, going)
-            reached_s, quality, samples = going.seconds, judged.quality, self.every * going.periods
+            judged = self._evaluated(group, run)
+            reached_s, quality, samples = run.clock_s, judged.quality, self.every * run.periods
             if not self.calls.has_files:  # on GPUs groups are not stopped: the other one may go on training
-                going.seconds += time.monotonic() - began
+                run.clock_s += time.monotonic() - began
             if claims.samples != samples and not claims.is_done:
                 due = f"the next is due after {samples}"
                 raise self._wrong(group, f"it asked for an evaluation after {claims.samples} sequences; {due}")
@@ -162,23 +152,25 @@ class Runs:
                 before = samples - self.every
                 evidence = f"after {samples} sequences a run had the weights of {before}: it did not train"
                 raise self.calls.blamed(group, self.case, Held(check="training", evidence=evidence))
-            going.evaluations.append(Evaluation(samples=samples, seconds=reached_s, quality=quality))
+            run.evaluations.append(Evaluation(samples=samples, seconds=reached_s, quality=quality))
             if quality is not None and quality <= self.target and not claims.is_done:
-                return self._ended(going, claims, "")
+                break
             if claims.is_done or quality is None or samples == self.samples:
-                return self._ended(going, claims, self._why(going))
+                run.ending = self._why(run)
+        run.loading_s = min(claims.loading_s, run.clock_s)
+        return run
 
-    def _train(self, group: Group, going: _Going) -> Claims:
+    def _train(self, group: Group, run: TrainingRun) -> Claims:
         """Trains on to the next evaluation, with the sequences of a further period."""
         calls = self.calls
         began_s = time.monotonic()
-        self._hand_out(going.periods)
-        if not going.periods:
+        self._hand_out(run.periods)
+        if not run.periods:
             calls.regain(group)
-        if calls.has_files or not going.periods:  # else the group was not stopped meanwhile
+        if calls.has_files or not run.periods:  # else the group was not stopped meanwhile
             began_s = time.monotonic()
         calls.load(group, [0])
-        going.periods += 1
+        run.periods += 1
         [called] = calls.call(group, [0], "wall")
         if calls.has_files:
             calls.stop(group)
@@ -186,10 +178,10 @@ class Runs:
         calls.take(group, [called])
         if not calls.has_files:
             ended_s = time.monotonic()
-        going.seconds += ended_s - began_s
+        run.clock_s += ended_s - began_s
         try:
             claims = claims_of(called[0].output)
-            going.periods_s += [ended_s - began_s] * (not claims.is_done)
+            run.periods_s += [ended_s - began_s] * (not claims.is_done)
             return claims
         except (DecodeError, ValueError) as error:
             raise self._wrong(group, f"what rank 0 says of its run cannot be read: {error}") from None
@@ -197,33 +189,23 @@ class Runs:
     def _wrong(self, group: Group, message: str) -> SubmissionFailed | OpponentFailed:
         return self.calls.blamed(group, self.case, Wrong(message=message))
 
-    def _evaluated(self, group: Group, going: _Going) -> wire.Verified:
+    def _evaluated(self, group: Group, run: TrainingRun) -> wire.Verified:
         """The trusted ranks' evaluation of the weights that were handed over."""
         began = time.monotonic()
         [ranks] = self.calls.judge(0)
-        going.evaluation_s += time.monotonic() - began
+        run.evaluation_s += time.monotonic() - began
         wrong = next((one.verdicts.strict.message for one in ranks if not one.verdicts.strict.passed), "")
         if wrong:
             raise self._wrong(group, wrong)
         return ranks[0]
 
-    def _why(self, going: _Going) -> str:
+    def _why(self, run: TrainingRun) -> str:
         """How it ended without having reached the target."""
-        last = going.evaluations[-1] if going.evaluations else None
+        last = run.evaluations[-1] if run.evaluations else None
         if last is None or last.quality is None:
             return "diverged: the loss on held-out data is not finite"
         reached = f"{last.quality:.4g} after {last.samples} sequences, the target is {self.target:g}"
         return f"{'used all its data' if last.samples >= self.samples else 'returned early'}: {reached}"
-
-    def _ended(self, going: _Going, claims: Claims, ending: str) -> TrainingRun:
-        return TrainingRun(
-            seed=self.seeds[0],
-            evaluations=tuple(going.evaluations),
-            loading_s=min(claims.loading_s, going.seconds),
-            evaluation_s=going.evaluation_s,
-            periods_s=tuple(going.periods_s),
-            ending=ending,
-        )
 
 
 def idle_period(runs: Sequence[TrainingRun], beside: Sequence[TrainingRun]) -> str:

@@ -4,12 +4,10 @@ A tool does not work inside the sandbox, and it changes how kernels run. So such
 and no trusted process judges it (harness/kinds/vendor_tool/rank.py).
 """
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.checkout import ROOT
@@ -19,7 +17,6 @@ from harness.core.files import read_text, write_files
 from harness.core.records import (
     Case,
     Crashed,
-    EvalReport,
     Failure,
     KernelFigures,
     OpTime,
@@ -32,10 +29,10 @@ from harness.core.records import (
 )
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
-from harness.kinds.kind import Kind, Order, Plan, Progress, Session, SubmissionFailed
+from harness.kinds.kind import Kind, Order, Plan, Progress, SubmissionFailed
 from harness.kinds.phases import planned
 from harness.process import profilers
-from harness.process.child import Ended, run_child, signal_name
+from harness.process.child import Ended, end_text, run_child
 from harness.process.profiler_tool import Tool
 from harness.process.profilers import TOOLS, ProfilerJob, Said
 from harness.ranks.launch import free_port
@@ -51,7 +48,7 @@ class VendorPlan(Plan):
     program: str
 
 
-class VendorSession(Session):
+class VendorSession(staging.StagedSession):
     """The profiled processes, new ones for each case."""
 
     plan: VendorPlan
@@ -61,14 +58,6 @@ class VendorSession(Session):
         self.tool: Tool = TOOLS[plan.tool]
         self.cases = 0
         self.found = Profile(ranks=(), trace_json="")
-        self.warnings: list[Warning] = []
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """With a folder for each rank, gone when the `with` ends."""
-        with staging.workplace(self.plan) as (self.folder, cache):
-            self.environ = staging.environ_of(cache) | {"PYTHONPATH": str(ROOT)}
-            yield
 
     def check(self, case: Case) -> None:
         """Profiles the case on all ranks at once."""
@@ -86,16 +75,11 @@ class VendorSession(Session):
             self._warn(case, profiled, self._launches(case, top / "counted"))
 
     def profile(self, case: Case) -> Profile:
-        """The profile of the case that was just checked."""
         return self.found
 
     def logs_of(self, case: Case) -> tuple[str, ...]:
-        """The logs of the processes that profiled the case."""
         number = [case for phase in self.plan.phases for case in phase.cases].index(case)
         return tuple(_log_name(number, rank) for rank in range(self.plan.world_size))
-
-    def completed(self, report: EvalReport) -> EvalReport:
-        return replace(super().completed(report), warnings=tuple(self.warnings))
 
     def _warn(self, case: Case, profiled: int, launches: int) -> None:
         """A warning that the tool left launches out; `launches` are the call's, 0 where they could not be counted."""
@@ -103,9 +87,9 @@ class VendorSession(Session):
             return
         known: dict[str, str | int | float] = {"case": case.label, "tool": self.tool.program, "profiled": profiled}
         if launches < profiled:
-            self.warnings.append(Warning(code="launches_uncounted", values=known))
+            self.notes.append(Warning(code="launches_uncounted", values=known))
         else:
-            self.warnings.append(Warning(code="launches", values=known | {"left_out": launches - profiled}))
+            self.notes.append(Warning(code="launches", values=known | {"left_out": launches - profiled}))
 
     def _launches(self, case: Case, top: Path) -> int:
         """How many kernels a call of the case launches, by a run without the tool; 0 where that does not say."""
@@ -121,19 +105,19 @@ class VendorSession(Session):
         runs = [self._stage(case, rank, top, port, counts) for rank in range(self.plan.world_size)]
         inner = [sys.executable, "-P", "-m", "harness.kinds.vendor_tool.rank", profilers.JOB]
         plan, limit_s = self.plan, self.plan.suite.benchmark_timeout_s
+        environ = staging.environ_of(self.cache) | {"PYTHONPATH": str(ROOT)}
 
         def ended(run: Path) -> Ended:
             under = self.tool.command(plan.program, run / REPORT, inner, plan.launch_count)
-            return run_child(inner if counts else under, run / WORK, self.environ, limit_s)
+            return run_child(inner if counts else under, run / WORK, environ, limit_s)
 
         with ThreadPoolExecutor(len(runs)) as pool:
             return runs, list(pool.map(ended, runs))
 
     def _stage(self, case: Case, rank: int, top: Path, port: int, counts: bool) -> Path:
-        """The folder of a rank."""
         plan, run = self.plan, top / str(rank)
         (run / REPORT).mkdir(parents=True)
-        write_files(run / WORK, plan.problem.staged() | staging.files_of(plan.problem, plan.submission))
+        write_files(run / WORK, staging.files_of(plan.problem, plan.submission))
         job = ProfilerJob(
             rank=rank,
             world_size=plan.world_size,
@@ -150,8 +134,7 @@ class VendorSession(Session):
         return run
 
     def _failure(self, rank: int, run: Path, ended: Ended) -> Failure | None:
-        """The submission's failure in a rank's process. Raises HarnessError for what is the tool's or the machine's
-        fault."""
+        """The submission's failure in a rank's process. Raises HarnessError for the tool's or the machine's."""
         plan, printed = self.plan, ended.stdout + ended.stderr
         if ended.code is None:
             limit_s = plan.suite.benchmark_timeout_s
@@ -165,8 +148,8 @@ class VendorSession(Session):
             said = decode(Said, json.loads(read_text(run / WORK / profilers.RESULT)))
         except (OSError, ValueError, DecodeError):
             self._complain(printed)
-            how = f"was killed by {signal_name(-ended.code)}" if ended.code < 0 else f"exited with code {ended.code}"
-            return Crashed(rank=rank, message=f"under {plan.tool} the process {how}", log_tail=printed[-TAIL_CHARS:])
+            message = f"under {plan.tool} the process {end_text(ended.code)}"
+            return Crashed(rank=rank, message=message, log_tail=printed[-TAIL_CHARS:])
         if said.raised:
             return Raised(rank=rank, message=said.raised, traceback=said.traceback)
         if said.wrong:

@@ -1,8 +1,7 @@
 """What a vendor's profiler is put around: `python -m harness.kinds.vendor_tool.rank JOB`, in a rank's staged folder.
 
 It makes one input, calls the submission until it is warm, checks the last result by the problem's check_implementation,
-and marks one more call for the profiler (harness/process/profilers.py). Nothing is timed, and nothing is confined:
-input, check and submission share the process.
+and marks one more call for the profiler (harness/process/profilers.py). Nothing is timed, and all share the process.
 """
 
 import importlib
@@ -77,8 +76,7 @@ def run(job: ProfilerJob, folder: str) -> Said:
 
 
 def counted(call: Callable[[], object], file: Path) -> int:
-    """How many kernels the call launches on the GPU, those of CUDA graphs among them, by torch's profiler, which writes
-    its trace to `file`; 0 where it sees none."""
+    """How many kernels the call launches, those of CUDA graphs too, by torch's profiler, whose trace goes to `file`."""
     torch.cuda.synchronize()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         call()

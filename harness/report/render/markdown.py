@@ -87,12 +87,16 @@ def _ours(text: str) -> str:
 
 def code(line: str) -> str:
     """A code span. The ticks around it are more than any in it."""
-    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
+    ticks = _ticks(line, 1)
     space = " " if "`" in line else ""
     return f"{ticks}{space}{line}{space}{ticks}" if line else "-"
 
 
 def fenced(text: str) -> list[str]:
     """A block of text in a fence of more ticks than any in it."""
-    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=2))
+    ticks = _ticks(text, 3)
     return [f"{ticks}text", text, ticks]
+
+
+def _ticks(text: str, least: int) -> str:
+    return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))

@@ -38,8 +38,7 @@ BAR_STYLES: dict[Part, str] = {"limit": "red", "line": "cyan", "own": "bold cyan
 
 
 def show(found: Document, console: Console, quiet: bool = False) -> None:
-    """Prints the document, an empty line between blocks that do not stand close; where `quiet`, its summary alone,
-    if it has one."""
+    """Prints the document, with an empty line between blocks; where `quiet`, its summary alone."""
     for index, (block, is_close) in enumerate(_blocks(found, quiet)):
         if index and not is_close:
             console.print()
@@ -96,7 +95,6 @@ def _line(text: Text, console: Console) -> None:
 
 
 def text_of(words: Words, style: str = "") -> Text:
-    """A text with its styles, which is safe to print."""
     return Text.assemble(*((span.text, span.style) for span in spans(words, style)))
 
 
@@ -153,8 +151,7 @@ def _cell(words: Words, of: Column) -> Text:
 
 
 def _drawn(columns: Sequence[Column], rows: Sequence[Sequence[Text]], found: Table) -> Grid:
-    """A table without lines. What is whole keeps its width where there is no room for it: then lines are longer than
-    the terminal is wide."""
+    """A table without lines. What is whole keeps its width, also beyond the terminal's."""
     drawn = Grid(box=None, padding=(0, found.gap, 0, 0), pad_edge=False, header_style="bold")
     for index, one in enumerate(columns):
         least = _width(columns, rows, index) if one.whole else None

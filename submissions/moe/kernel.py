@@ -10,7 +10,6 @@ row, D parts.
 
 import triton
 import triton.language as tl
-from common.launch import Launcher
 from common.signals import finish_stores, flag_pointers, signal, wait
 from common.tokens import ranks_of, rows_at, turned
 
@@ -251,17 +250,17 @@ def multiply_down(
         part = unit % SPLIT
         pairs = words_at(own_block, lists) + unit * (places + 1)
         count = tl.load(pairs)
-        if count > 0:
-            wait(flag_pointers(own_block, first_summed + expert * SPLIT + splits_D), epoch, splits_D < SPLIT)
         for first in range(0, count, TOKENS):
             known_B = first + tl.arange(0, TOKENS) < count
             pairs_B = tl.load(pairs + 1 + first + tl.arange(0, TOKENS), mask=known_B, other=0)
             weights_B = tl.load(floats_at(own_block, routing) + places * TOP_K + pairs_B, mask=known_B, other=0.0)
-            a_BI = intermediates(own_block, sums, pairs_B, known_B, INTER, SPLIT, TOGETHER)
-            a_BI = (a_BI * weights_B[:, None]).to(tl.float16)
             blocks_B = tl.load(blocks + pairs_B // (capacity * TOP_K))
             parts_B = pairs_B % (capacity * TOP_K) * SPLIT + part  # of those that come back there
             y_rows_B1 = rows_at(blocks_B, returns)[:, None] + parts_B[:, None] * SLICE
+            if first == 0:
+                wait(flag_pointers(own_block, first_summed + expert * SPLIT + splits_D), epoch, splits_D < SPLIT)
+            a_BI = intermediates(own_block, sums, pairs_B, known_B, INTER, SPLIT, TOGETHER)
+            a_BI = (a_BI * weights_B[:, None]).to(tl.float16)
             for column in range(0, SLICE, BLOCK):
                 inside_P = part * SLICE + column + columns_P < HIDDEN
                 rows_P1 = expert.to(tl.int64) * (HIDDEN * INTER) + (part * SLICE + column + columns_P)[:, None] * INTER
@@ -382,6 +381,3 @@ def moe_kernel(
         out, own_block, combining, programs, num_tokens, epoch, first_back, returns,
         TOP_K, HIDDEN, SPLIT, SLICE, COLUMNS,
     )  # fmt: skip
-
-
-launch = Launcher(moe_kernel)
