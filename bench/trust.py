@@ -3,7 +3,7 @@
     python bench/trust.py cost [--pairs 5]      whole evaluations of shipped submissions, with and without what is there
                                                 for distrust alone, in turn
     python bench/trust.py corpus [--only WHICH] [--workers N]     the tests of hostile files and of faults, counted
-    python bench/trust.py busy [--times 20]     honest evaluations beside other work: how many are held?
+    python bench/trust.py busy [--times 20]     evaluations of honest files beside other work: how many are held?
     python bench/trust.py attacks [--times 1] [--files NAME ...] [--device cuda] [--ranks 2]     files of tests/hostile/
                                                 and honest controls: how they end, the speedup that they show, and in
                                                 how many shapes their claims did not count
@@ -210,28 +210,40 @@ def busy_cores(loops: int) -> Iterator[None]:
 
 
 def busy(figures: Figures, times: int) -> None:
-    """The table of honest evaluations that were held, by how busy the machine was. Of calls that take microseconds,
-    where what happens around them is most of the time, and of the shipped submissions."""
+    """The table of honest evaluations that were held beside other work: of the shipped submissions, of one whose calls
+    take microseconds, where what happens around them is most of the time, and of the corpus's honest controls."""
+    loops = 2 * cores()
+    problems = [find(name, Checkout.here()) for name in (*PROBLEMS, str(TINY))]
+    files: list[tuple[str, Problem, Submission | None]] = [(one.name, one, None) for one in problems]
+    for path in sorted(HOSTILE.glob("honest_*.py")):
+        told = told_by(path)
+        problem = find(told.get("problem", "a2a"), Checkout.here())
+        if told.get("devices", "cpu") == "cpu" and problem.kind == "op":
+            files.append((path.stem, problem, read_submission(path, ROOT)))
     rows = []
-    for loops in (cores(), 2 * cores()):
-        for name in (*PROBLEMS, str(TINY)):
-            problem = find(name, Checkout.here())
-            suite = problem.suite("quick" if "quick" in problem.suites else "official")
-            suite = replace(problem.with_world_size(suite, min(2, suite.benchmarks[0].world_size)), benchmark_s=0.1)
-            held: Counter[str] = Counter()
-            with busy_cores(loops):
-                for _ in range(times):
-                    outcome = getattr(verdict.first_failure(evaluated(problem, suite)), "outcome", None)
-                    if outcome is not None:
-                        print(outcome, file=sys.stderr, flush=True)
-                        held[f"{outcome.type} {getattr(outcome, 'check', '')}".strip()] += 1
-            what = ", ".join(f"{count} {kind}" for kind, count in held.items()) or "none"
-            rows.append((problem.name, loops, times, what))
+    for name, problem, submission in files:
+        suite = problem.suite("quick" if "quick" in problem.suites else "official")
+        suite = replace(problem.with_world_size(suite, min(2, suite.benchmarks[0].world_size)), benchmark_s=0.1)
+        held: Counter[str] = Counter()
+        with busy_cores(loops):
+            for _ in range(times):
+                outcome = getattr(verdict.first_failure(evaluated(problem, suite, submission)), "outcome", None)
+                if outcome is not None:
+                    print(outcome, file=sys.stderr, flush=True)
+                    held[f"{outcome.type} {getattr(outcome, 'check', '')}".strip()] += 1
+        what = ", ".join(f"{count} {kind}" for kind, count in held.items()) or "none"
+        rows.append((name, times, what))
+        print(*rows[-1], file=sys.stderr, flush=True)
     figures.table(
-        ("honest submission", "busy loops", "evaluations", "not ranked"),
+        ("honest submission", "evaluations", "not ranked"),
         rows,
-        after=f"On {cores()} cores, 2 ranks or 1.",
+        after=f"On {cores()} cores beside {loops} processes that never rest, 2 ranks or 1.",
     )
+
+
+def told_by(path: Path) -> dict[str, str]:
+    """What the docstring of a file of tests/hostile says of where it is tried."""
+    return dict(re.findall("^(problem|devices|mode): (.*)$", path.read_text(), re.MULTILINE))
 
 
 def attacks(figures: Figures, options: argparse.Namespace) -> None:
@@ -240,7 +252,7 @@ def attacks(figures: Figures, options: argparse.Namespace) -> None:
     device, ranks, suite_name, times = options.device, options.ranks, options.suite, options.times or 1
     rows = []
     for name in options.files:
-        told = dict(re.findall("^(problem|devices|mode): (.*)$", (HOSTILE / f"{name}.py").read_text(), re.MULTILINE))
+        told = told_by(HOSTILE / f"{name}.py")
         if options.files is ATTACKS and told.get("devices", "") not in ("", "cpu" if device == "cpu" else "gpu"):
             continue
         problem = find(told.get("problem", "gemm_rs" if device != "cpu" else "a2a"), Checkout.here())

@@ -84,8 +84,8 @@ def _drop(found: Path, with_lock: bool = False) -> None:
 
 
 def _note_size(found: Path) -> None:
-    """Notes the cache's size, and removes one above ONE_BYTES, or above what it leaves free on the disk, unless an
-    evaluation uses it."""
+    """Notes how large the cache is, and removes one that is larger than ONE_BYTES, or than what it leaves free on the
+    disk; unless an evaluation uses it, which will do so."""
     with contextlib.suppress(OSError), locked_alone(_lock(found)) as lock:
         size = taken_bytes(found)
         os.truncate(lock, 0)

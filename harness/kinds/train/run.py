@@ -2,8 +2,8 @@
 
 The sequences of each period between two evaluations are handed out when it begins, so that no run can have read more or
 fewer than it is evaluated after. The clock runs whenever a process of the group can, since train() could go on with
-sequences of before: on CPUs from when the group is let go on until all of its processes have stopped. Between calls
-data is handed out and weights are evaluated; on CPUs the clock stands then.
+sequences of before: on CPUs from when the group is let go on until all of its processes have stopped. Evaluations, and
+handing out data, are between calls; on CPUs, where the group is stopped then, the clock stands.
 """
 
 import io
