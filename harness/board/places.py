@@ -105,7 +105,7 @@ def ranking(board: Board, group: Group, by: By = "speedup") -> tuple[Ranked, ...
         return ()
     codes, limits = codes_of(board), limits_of(board, group)
     sources, origins = _sources(board, entries, codes), _origins(entries, codes)
-    rows = [_unplaced(entry, sources[_key_of(entry, codes)], limits, len(entries), origins, codes) for entry in entries]
+    rows = [_unplaced(entry, sources[_key_of(entry, codes)], limits, origins, codes) for entry in entries]
     if by == "score" or any(entry.ratio is None or entry.score.unit != "s" for entry in entries):
         return _by_score(rows)
     if by == "wall":
@@ -264,22 +264,21 @@ def _score(entry: Entry, source: AuthorSource) -> Score:
 
 
 def _unplaced(
-    entry: Entry, source: AuthorSource, limits: Limits, count: int, origins: Mapping[str, Origin], codes: Codes
+    entry: Entry, source: AuthorSource, limits: Limits, origins: Mapping[str, Origin], codes: Codes
 ) -> Ranked:
-    ratio = None
+    ratio, launches = None, sum(one.launches for one in source.judgements)
     if source.shown is not None:
-        count = sum(one.launches for one in source.judgements)
-        ratio = Estimate(value=math.exp(source.shown.log), ci=source.shown.interval(), launches=count)
+        ratio = Estimate(value=math.exp(source.shown.log), ci=source.shown.interval(), launches=launches)
     elif entry.ratio is not None:
         ratio = Estimate(value=entry.ratio, ci=None, why="no launch has samples enough for an interval")
     code = code_of(entry, codes)
     return Ranked(
         entry=entry,
-        place=Place(place=1, last=1, of=count),
+        place=Place(place=1, last=1, of=1),  # until it is held against the others
         ratio=ratio,
         score=_score(entry, source),
         fraction=_fraction(entry, limits),
-        launches=sum(one.launches for one in source.judgements),
+        launches=launches,
         code=code,
         copy_of=origins[code] if origins[code].author != entry.author else None,
     )

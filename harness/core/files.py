@@ -63,6 +63,14 @@ def read_text(path: Path) -> str:
     return read_bytes(path).decode("utf-8")
 
 
+def text_if_any(path: Path | str) -> str:
+    """What can be read of a file of /proc or /sys; empty where nothing can."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def taken_bytes(folder: Path, seen: set[int] | None = None) -> int:
     """The bytes that the folder and all below it take on the disk; 0 where it is missing. Links are not followed. With
     `seen`, a file that has several names counts once over all calls."""

@@ -119,9 +119,9 @@ def size_text(nbytes: float) -> str:
     return f"{nbytes:.0f} B"
 
 
-def count_text(number: int, what: str) -> str:
-    """A number with its noun: `1 rank`, `8 ranks`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def count_text(number: int, what: str, several: str = "") -> str:
+    """A number with its noun: `1 rank`, `8 ranks`; `several` is the plural where it takes more than an s."""
+    return f"{number} {what}" if number == 1 else f"{number} {several or what + 's'}"
 
 
 def numbered_text(what: str, numbers: Iterable[int]) -> str:

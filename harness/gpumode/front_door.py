@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from harness.core.errors import BadSubmissionError, UsageError
+from harness.core.words import count_text
 from harness.gpumode.plain_words import WORD, lines_with_word, without_word
 from harness.judging.scoring import GPU_MODE, SCORINGS
 from harness.problems.problem import Problem
@@ -122,8 +123,8 @@ def _word(source: str, lang: str) -> Iterator[Objection]:
         cure = "`make merge` writes the file without it" if lang == "py" else "write it in another way"
         yield Objection(
             line=lines[0],
-            text=f"the word `{WORD}` stands in {_count(len(lines), 'line')} ({shown}); a file with it is refused as "
-            f"work on another one, comments and names too; {cure}",
+            text=f"the word `{WORD}` stands in {count_text(len(lines), 'line')} ({shown}); a file with it is refused "
+            f"as work on another one, comments and names too; {cure}",
         )
 
 
@@ -219,14 +220,14 @@ def rewritten(source: str, problem: Problem) -> tuple[str, tuple[str, ...]]:
     text = _with_imports(text, problem, notes)
     made = without_word(text)
     if made.text != text:
-        words = (
-            f"{_count(made.reworded, 'comment or docstring', 'comments and docstrings')} reworded"
-            if made.reworded
-            else ""
-        )
-        renamed = ", ".join(f"{old} is {new}" for old, new in made.renamed.items())
-        parts = f"{_count(made.split, 'name or text', 'names and texts')} written in two parts" if made.split else ""
-        notes.append(f"the word `{WORD}`: " + "; ".join(filter(None, (words, renamed, parts))))
+        told = []
+        if made.reworded:
+            told.append(f"{count_text(made.reworded, 'comment or docstring', 'comments and docstrings')} reworded")
+        if made.renamed:
+            told.append(", ".join(f"{old} is {new}" for old, new in made.renamed.items()))
+        if made.split:
+            told.append(f"{count_text(made.split, 'name or text', 'names and texts')} written in two parts")
+        notes.append(f"the word `{WORD}`: {'; '.join(told)}")
         text = made.text
         if made.split:
             own = own_queue_lines(source, tree)
@@ -289,7 +290,3 @@ def _below_header(text: str, note: str) -> str:
     lines = text.split("\n")
     at = next((number for number, line in enumerate(lines) if not HEADER.match(line)), 0)
     return "\n".join([*lines[:at], note, *lines[at:]])
-
-
-def _count(number: int, one: str, more: str = "") -> str:
-    return f"{number} {one if number == 1 else more or one + 's'}"

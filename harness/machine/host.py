@@ -14,7 +14,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from harness.core.errors import UsageError
+from harness.core.files import text_if_any
 from harness.core.machine_records import Environment, class_of_gpus
 from harness.core.version import __version__
 
@@ -42,7 +45,7 @@ ADVICE = {
 
 
 def cpu_model() -> str:
-    for line in _read("/proc/cpuinfo").splitlines():
+    for line in text_if_any("/proc/cpuinfo").splitlines():
         if line.startswith(("model name", "Model")):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
@@ -55,8 +58,8 @@ def machine_id() -> str:
     (containers of one image may share a machine id). The ids themselves are never shown, and cannot be had from it
     (as machine-id(5) demands).
     """
-    own = next((text for path in MACHINE_IDS if (text := _read(path).strip())), "")
-    seen = [_read(f"/sys/class/dmi/id/{name}").strip() for name in ("sys_vendor", "product_name", "board_name")]
+    own = next((text for path in MACHINE_IDS if (text := text_if_any(path).strip())), "")
+    seen = [text_if_any(f"/sys/class/dmi/id/{name}").strip() for name in ("sys_vendor", "product_name", "board_name")]
     if not own:
         return ""
     told = "\0".join([*seen, cpu_model()])
@@ -80,11 +83,11 @@ def _memory_node(core: int) -> int:
 
 def available_bytes() -> int:
     """Memory that can still be allocated: the kernel's estimate, or what a cgroup's limit leaves if that is less."""
-    free = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemAvail")]
-    limit, used = _read("/sys/fs/cgroup/memory.max").strip(), _read("/sys/fs/cgroup/memory.current").strip()
+    free = int(psutil.virtual_memory().available)
+    limit, used = text_if_any("/sys/fs/cgroup/memory.max").strip(), text_if_any("/sys/fs/cgroup/memory.current").strip()
     if limit.isdigit() and used.isdigit():
-        free.append(max(0, int(limit) - int(used)))
-    return min(free, default=1 << 62)
+        free = min(free, max(0, int(limit) - int(used)))
+    return free
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +106,7 @@ class CpuTime:
 def cpu_time() -> CpuTime:
     """The kernel's count of now (proc(5), /proc/stat)."""
     own = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-    rows = [line.split() for line in _read("/proc/stat").splitlines() if line.startswith("cpu")]
+    rows = [line.split() for line in text_if_any("/proc/stat").splitlines() if line.startswith("cpu")]
     counts = [[int(count) for count in row[1:9]] for row in rows if row[0] in own]  # further ones are within these
     return CpuTime(total=sum(map(sum, counts)), stolen=sum(count[7] for count in counts if len(count) > 7))
 
@@ -141,14 +144,13 @@ def check_temporary(device: str) -> None:
 
 def environment(device_model: str, world_size: int, nodes: int = 1) -> Environment:
     """This machine and its software, one of `nodes` alike. `device_model` is the GPUs', or empty."""
-    total = [int(line.split()[1]) << 10 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal")]
     model = cpu_model()
     one = class_of_gpus(device_model, world_size // nodes) if device_model else f"{cores()} cores of {model}"
     return Environment(
         machine_class=f"{nodes} nodes of {one}" if nodes > 1 else one,
         cpu=model,
         cores=cores(),
-        memory_bytes=total[0] if total else 0,
+        memory_bytes=int(psutil.virtual_memory().total),
         python=platform.python_version(),
         torch=installed("torch") or "none",
         triton=installed("triton"),
@@ -187,7 +189,7 @@ def gpus() -> UsableGpus:
     nodes = Path("/sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
     for device, count in (
         ("cuda", len(nvidia)),
-        ("rocm", sum(_read(str(node)).strip() not in ("", "0") for node in nodes)),
+        ("rocm", sum(text_if_any(node).strip() not in ("", "0") for node in nodes)),
     ):
         text = next((os.environ[name] for name in VISIBLE_DEVICES[device] if name in os.environ), None)
         if text is not None:
@@ -225,13 +227,6 @@ def installed(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 def cores() -> int:

@@ -18,7 +18,7 @@ from typing import Literal
 
 from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import HarnessError, UsageError, os_error_as
-from harness.core.files import locked, read_text, replace_file
+from harness.core.files import locked, read_text, replace_file, text_if_any
 from harness.machine.readings import printable
 
 SNAPSHOT = "run/kernel-eval-tune.json"
@@ -160,10 +160,7 @@ def load_snapshot(root: Path) -> Snapshot | None:
 
 
 def _boot_id(root: Path) -> str:
-    try:
-        return read_text(root / BOOT_ID).strip()
-    except OSError:
-        return ""
+    return text_if_any(root / BOOT_ID).strip()
 
 
 # ---- changing --------------------------------------------------------------------------------------------------------

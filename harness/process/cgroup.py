@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.core.files import text_if_any
+
 END_S, LOOK_S = 5.0, 0.01  # for a group's last processes to go; between two looks
 PREFIX = "kernel-eval-"
 CORES, MEMORY, TASKS = "cpuset", "memory", "pids"  # controllers
@@ -120,7 +122,7 @@ def _limited(folder: Path, controller: str, place: _Place, most: Most) -> bool:
     cores = ",".join(map(str, most.cores))
     settings: Mapping[tuple[str, int], dict[str, str]] = {
         (CORES, 2): {"cpuset.cpus": cores},
-        (CORES, 1): {"cpuset.cpus": cores, "cpuset.mems": _text(place.folder / "cpuset.mems")},
+        (CORES, 1): {"cpuset.cpus": cores, "cpuset.mems": text_if_any(place.folder / "cpuset.mems")},
         (MEMORY, 2): {"memory.max": str(most.memory_bytes), "memory.swap.max": "0"},
         (MEMORY, 1): {
             "memory.limit_in_bytes": str(most.memory_bytes),
@@ -152,8 +154,8 @@ def _places() -> Iterator[_Place]:
             with contextlib.suppress(OSError):
                 (folder / CHILDREN).write_text(f"+{name}")
         for above in (folder, *folder.parents):
-            passed_on = _text(above / CHILDREN).split()
-            if _text(above / TYPE) not in ("", "domain\n"):  # nothing but threads may be below it
+            passed_on = text_if_any(above / CHILDREN).split()
+            if text_if_any(above / TYPE) not in ("", "domain\n"):  # nothing but threads may be below it
                 continue
             if top in (above, *above.parents) and set(passed_on) & set(wanted) and os.access(above, os.W_OK):
                 yield _Place(above, 2, tuple(name for name in wanted if name in passed_on))
@@ -163,11 +165,11 @@ def _places() -> Iterator[_Place]:
 def _own_groups() -> list[tuple[Path, Path, tuple[str, ...]]]:
     """Top and own group of each hierarchy, version 2 first; of version 1 with its controllers."""
     own = {}
-    for line in _text(Path("/proc/self/cgroup")).splitlines():
+    for line in text_if_any("/proc/self/cgroup").splitlines():
         _, names, path = line.split(":", 2)
         own[names] = path
     found = []
-    for line in _text(Path("/proc/self/mountinfo")).splitlines():
+    for line in text_if_any("/proc/self/mountinfo").splitlines():
         fields, _, kind = line.partition(" - ")
         root, top = fields.split()[3:5]
         version, _, options = kind.split(" ", 2)
@@ -191,10 +193,3 @@ def _remove_left(place: Path) -> None:
 
 def _counters(path: Path) -> dict[str, int]:
     return {name: int(value) for name, value in map(str.split, path.read_text().splitlines())}
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

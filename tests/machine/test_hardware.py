@@ -194,7 +194,7 @@ def test_stolen_time_is_a_part_of_that_of_the_cores_in_use(monkeypatch: pytest.M
     text = "cpu 9 9 9 9 9 9 9 9 9 9\ncpu0 0 0 0 0 0 0 0 {0} 0 0\n"
     text += "cpu1 {1} 0 {1} 50 0 1 1 {2} {1} 0\ncpu2 5 0 0 0 0 0 0 0 0 0\nintr 1\n"
     read = iter(text.format(*counts) for counts in ((0, 10, 100), (500, 50, 120)))
-    monkeypatch.setattr(host, "_read", lambda path: next(read))
+    monkeypatch.setattr(host, "text_if_any", lambda path: next(read))
     before = host.cpu_time()
     assert before == host.CpuTime(total=177, stolen=100)
     assert host.cpu_time().stolen_since(before) == pytest.approx(20 / 100)
@@ -202,7 +202,7 @@ def test_stolen_time_is_a_part_of_that_of_the_cores_in_use(monkeypatch: pytest.M
 
 
 def test_where_the_kernel_counts_no_time_nothing_is_stolen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_read", lambda path: "")
+    monkeypatch.setattr(host, "text_if_any", lambda path: "")
     assert host.cpu_time() == host.CpuTime(total=0, stolen=0)
 
 

@@ -108,8 +108,8 @@ class Guarded(Session):
         return op_failures.decided(failure, self.plan, f"{case.kind} {case.label}", made, may_be_its, self._control)
 
     def _check_memory(self, case: str) -> None:
-        """Raises UsageError if the reference in the submission's place runs out of memory too: then it is the machine
-        that has too little. Raises OpponentFailed if it only does so beside an opponent."""
+        """Raises UsageError if the reference in the submission's place runs out of memory too: the machine lacks it.
+        Raises OpponentFailed if it only does so beside an opponent."""
         if self.plan.nodes > 1 or not (why := self._control(self.plan.opponent)):
             return
         if self.plan.opponent is not None and not self._control(None):
