@@ -467,7 +467,9 @@ FAULTS = [
     Fault("no HOME, no name", "before", unset("HOME"), 0, "pass"),
     Fault("the working folder is gone", "before", leave_folder, 1, "error: the working folder is gone"),
     # files
-    Fault("the run's folder is removed, clock", "clock", lose_folder, 1, "error: .*removed", run=HASTY),
+    Fault(
+        "the run's folder is removed, clock", "clock", lose_folder, 1, "error: .*removed", run=(*EVAL, "--timeout", "2")
+    ),
     Fault("the submission is changed, start", "start", write(MINE, "1 / 0"), 0, "pass"),
     Fault("full temporary folder", "before", full("$TMPDIR"), 1, "error: .*No space left", needs=MOUNTS),
     Fault("full /dev/shm", "before", full("/dev/shm"), 0, "pass", needs=MOUNTS),

@@ -106,12 +106,12 @@ def test_gpus_are_those_that_torch_may_see(monkeypatch: pytest.MonkeyPatch) -> N
     names = ["nvidia0", "nvidia1", "nvidia2", "nvidia3", "nvidiactl", "nvidia-uvm", "tty"]
     monkeypatch.setattr(host.os, "listdir", lambda path: names)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(host, "_version", lambda package: "2.11.0")
+    monkeypatch.setattr(host, "installed", lambda package: "2.11.0")
     assert (host.gpus().device, host.gpus().count) == ("cuda", 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
     assert host.gpus().count == 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert host.gpus().device == "cpu"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(host, "_version", lambda package: "2.13.0+cpu")
+    monkeypatch.setattr(host, "installed", lambda package: "2.13.0+cpu")
     assert host.gpus().told == "no GPU that this torch can use"
