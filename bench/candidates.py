@@ -65,21 +65,21 @@ def candidates(
     and rounds, with a quarter as many blocks."""
     near = [row for row in tuning.TABLE if row.chip == chip and close(row.shape, shape)]
     rows = [row._replace(shape=shape) for row in sorted(near, key=lambda row: apart(row.shape, shape))]
-    rows = list({row[2:-1]: row for row in rows}.values())
+    known = {row[2:-1]: row for row in rows}  # what a row has already is not measured twice
+    rows = list(known.values())
     if problem == "a2a":
         rest = [tuning.Row(chip, shape, *cut, "") for cut in A2A.get(shape[0], A2A_SMALL)]
-        return rows + [row for row in rest if row[2:-1] not in [one[2:-1] for one in rows]]
+        return rows + [row for row in rest if row[2:-1] not in known]
     if problem == "moe":
         rest = [
             tuning.Row(chip, shape, split, *block, asks, *room, "")
             for split, block, room in likeliest(*MOE[shape[0]])
             for asks in (True, False)
         ]
-        return rows + [row for row in rest if row[2:-1] not in [one[2:-1] for one in rows]][:at_most]
+        return rows + [row for row in rest if row[2:-1] not in known][:at_most]
     plain = [row for row in rows if row.kernel == "plain"]
     make = of_gemm_rs if problem == "gemm_rs" else of_ag_gemm
     rest = make(tuning.Row, chip, shape, ranks, at_most, plain)
-    known = {row[2:-1] for row in rows}  # what a row has already is not measured twice
     return rows + [row for row in dict.fromkeys(rest) if row.kernel in kernels and row[2:-1] not in known]
 
 
