@@ -17,6 +17,7 @@ from harness.core.records import Case, CaseResult, Cost, Failure, Passed, Series
 from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op import measure as op_measure
 from harness.ranks import wire
+from harness.ranks.group import CallOrder
 from harness.report import board_view
 from harness.report.evaluation import document_of, further_table
 from harness.report.render import terminal
@@ -75,7 +76,7 @@ class Calls:
     def make(self, case: Case, inputs: list[int]) -> None:
         self.turns.append("made")
 
-    def turn(self, group: str, indices: list[int], watched: bool) -> Any:
+    def turn(self, group: str, order: CallOrder, watched: bool) -> Any:
         self.turns.append(group)
         output = wire.Output(kind="torch.Tensor", dtype="", shape=(), device="cuda", offset=0, nbytes=30)
         return SimpleNamespace(called=[[SimpleNamespace(output=output)]])

@@ -41,6 +41,7 @@ from harness.kinds.train.run import Evaluation, Runs, TrainingRun, idle_period, 
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find
 from harness.ranks import payload, wire
+from harness.ranks.group import CallOrder
 from harness.report import board_view, history, page_data
 from harness.report.evaluation import document_of
 from harness.report.render import terminal
@@ -99,7 +100,7 @@ class OneRank:
     def blamed(self, group: Any, case: Any, failure: Wrong | Held) -> SubmissionFailed:
         return SubmissionFailed(failure)
 
-    def call(self, group: Any, indices: list[int], clock: str) -> list[Any]:
+    def call(self, group: Any, order: CallOrder) -> list[Any]:
         self.output = self.kernel(self.given)
         weights = self.output["weights"]
         self.weights = {name: copy.deepcopy(value) for name, value in weights.items()}

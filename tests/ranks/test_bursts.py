@@ -20,7 +20,7 @@ from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls
 from harness.ranks import clocks, wire
 from harness.ranks.clocks import Budget, due
-from harness.ranks.group import Group
+from harness.ranks.group import CallOrder, Group
 from harness.ranks.program import Program
 from harness.ranks.wire import CallSample
 from harness.ranks.witness import Turn
@@ -61,9 +61,9 @@ def test_the_reference_is_ranked_and_both_sides_have_had_as_many_calls_when_they
         calls.clear()
         opened(self, *groups)
 
-    def calling(self: Group, indices: Any, *how: Any, **more: Any) -> Any:
-        calls[self.role] += len(indices)
-        return call(self, indices, *how, **more)
+    def calling(self: Group, order: CallOrder, deadline: float) -> Any:
+        calls[self.role] += len(order.indices)
+        return call(self, order, deadline)
 
     def first_asked(budget: Budget, series: clocks.Samples, elapsed_s: float) -> bool:
         if not series.count("wall"):

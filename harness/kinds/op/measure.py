@@ -22,7 +22,7 @@ from harness.kinds.op.check import Probe, expect_right, probe_s
 from harness.kinds.op.stepped import Stepping
 from harness.kinds.op.traffic import TrafficCount
 from harness.ranks import clocks, credibility, trace, wire
-from harness.ranks.group import Group
+from harness.ranks.group import CallOrder, Group
 from harness.ranks.witness import wall_us
 
 SLOW_S = 1.0  # to make an input and to judge its output: half the samples have to do; such calls differ little
@@ -104,10 +104,10 @@ def _samples(
     # Warm-up: first touches of this shape are not what is ranked; and for as many calls as checked the submission,
     # since on CPU ranks each of the first dozen in a process group is faster than the one before.
     while calls.ahead > 0:
-        calls.turn(calls.baseline, [0])
+        calls.turn(calls.baseline, CallOrder(indices=[0]))
     sides = calls.both("warm-up", calls.at)
     for clock in (on[1:] or HOST_CLOCK) if stepping else on:
-        warm = {group: calls.turn(group, [0], clock) for group in sides}
+        warm = {group: calls.turn(group, CallOrder(indices=[0], clock=clock)) for group in sides}
         judged = [(group, 0) for group in sides if group in calls.rivals]
         expect_right(calls, case, judged, "a call before the timed ones")
     budget = _budget(calls, case, min(wall_us(turn.called[0]) for turn in warm.values()))
@@ -171,7 +171,8 @@ def _block(
             judged += [(group, count) for group in probe.hold_s]
         is_baseline = is_reference != flipped
         group = calls.baseline if is_baseline else calls.candidate
-        work = partial(calls.turn, group, indices, clock)
+        order = CallOrder(indices=indices, clock=clock)
+        work = partial(calls.turn, group, order)
         turn = traffic.turn(is_baseline, len(indices), work) if is_counted else work()
         if group in calls.rivals:
             judged += [(group, index) for index in indices]
@@ -180,7 +181,7 @@ def _block(
         (ref if is_baseline else own).update(zip(indices, turn.called, strict=True))
         samples.saw(clock, turn, is_baseline)
         if calls.has_files and is_reference and indices[0] % IDLE_EVERY == 0:
-            samples.saw_idle(calls.turn(calls.idlers, indices, clock, idle=True))
+            samples.saw_idle(calls.turn(calls.idlers, replace(order, idle=True)))
     samples.add(clock, *(list(called.values())[-budget.block :] for called in (own, ref)))
     expect_right(calls, case, judged, f"a timed call ({clock} clock)")
 
@@ -224,7 +225,7 @@ def _cached(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -
         indices = [index for index in range(len(fresh)) for _ in range(2)]
         for index in indices:
             calls.load(group, [index])
-            once = calls.call(group, [0], clock)
+            once = calls.call(group, CallOrder(indices=[0], clock=clock))
             calls.take(group, once)
             called += once
         calls.rest(group)
@@ -255,7 +256,7 @@ def memory_of(calls: Calls, case: Case) -> Series | None:
     for _ in range(MEMORY_PAIRS):
         calls.make(case, calls.fresh(1))
         sides = calls.both("memory", calls.at)
-        turns = {group: calls.turn(group, [0], watched=True) for group in sides}
+        turns = {group: calls.turn(group, CallOrder(indices=[0]), watched=True) for group in sides}
         rivals = [group for group in sides if group in calls.rivals]
         expect_right(calls, case, [(group, 0) for group in rivals], "a call whose memory was measured")
         own.append(float(calls.memory_of(calls.candidate)))
@@ -294,7 +295,7 @@ def profiled(calls: Calls, case: Case, workdirs: Sequence[Path]) -> list[trace.R
     calls.make(case, calls.fresh(2))
     calls.candidate.ask(wire.Do(what="start_profile"), wire.Done, calls.deadline)
     for index in range(2):
-        calls.turn(calls.candidate, [index])
+        calls.turn(calls.candidate, CallOrder(indices=[index]))
     calls.candidate.ask(wire.Do(what="stop_profile"), wire.Done, calls.deadline)
     _, profiled = calls.verify(0, 1)  # the warm-up's is taken first
     if not profiled.strict.passed:
