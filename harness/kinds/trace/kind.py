@@ -146,7 +146,7 @@ def read_workloads(root: Path, made: Mapping[str, Any], place: Path) -> list[dic
     found: list[dict[str, Any]] = []
     for file in files:
         try:
-            lines = read_text(file).splitlines()
+            lines = read_text(file).split("\n")  # not splitlines: texts may have U+2028 in them
         except ValueError:
             raise BadFileError(f"{shown(file)}: not UTF-8") from None
         for number, line in enumerate(lines, start=1):
