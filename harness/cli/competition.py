@@ -27,6 +27,7 @@ from harness.report.console import new_console
 from harness.report.contest import competition_json, document_of, list_document
 from harness.report.progress import ProgressLine
 from harness.report.render import terminal
+from harness.report.summary import OnBoard
 
 RULE_CHARS = 80  # of a line between problems
 
@@ -128,7 +129,9 @@ def _evaluated(
             )
     except HarnessError as error:
         return Evaluated(listed=listed, closes=closes, submission=name, error=error)
-    terminal.show(evaluation.document_of(ran.report, ran.standing, ran.place, by=RANKED_BY), console)
+    terminal.show(
+        evaluation.document_of(ran.report, OnBoard(board=ran.standing, place=ran.place, by=RANKED_BY)), console
+    )
     return Evaluated(
         listed=listed, closes=closes, submission=name, report=ran.report, place=ran.place, error=ran.unrecorded
     )

@@ -27,6 +27,7 @@ from harness.problems.submission import read_submission as read_file
 from harness.report.console import new_console
 from harness.report.evaluation import document_of
 from harness.report.progress import ProgressLine
+from harness.report.summary import OnBoard
 
 
 def submit(order: SubmitOrder, checkout: Checkout, world: World = HERE) -> Exit:
@@ -120,5 +121,5 @@ def _show_submitted(
     quota = f"; {used} of {most} submissions of {entry.submitted_at:%Y-%m-%d} used" if most else ""
     line = f"{entry.number} of team {entry.team}: {entry.state}{quota}"
     more = {"entry": entry.number, "team": entry.team, "state": entry.state}
-    document = document_of(report, board, None, entry=line)
+    document = document_of(report, OnBoard(board=board, entry=line))
     tell(order, document, json=lambda: report_json.to_json(report, None) | more)

@@ -29,6 +29,7 @@ from harness.process.profilers import TOOLS
 from harness.report.console import new_console
 from harness.report.evaluation import document_of
 from harness.report.progress import Both, EventLog, ProgressLine
+from harness.report.summary import OnBoard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +138,7 @@ def evaluate(order: EvalOrder, checkout: Checkout) -> Exit:
     report, board, place = ran.report, ran.standing, ran.place
     result_files.tell(
         order,
-        document_of(report, board, place, order.verbose, met=met),
+        document_of(report, OnBoard(board=board, place=place, met=met), order.verbose),
         result=lambda: encode(result_of(report, order.reward, order.lower, board=board)),
         json=lambda: report_json.to_json(report, place) | ({"error": str(ran.unrecorded)} if ran.unrecorded else {}),
     )

@@ -123,7 +123,7 @@ def outcomes(report: EvalReport) -> list[type]:
 
 def shown(report: EvalReport) -> str:
     console = Console(file=StringIO(), width=100)
-    terminal.show(document_of(report, None, None), console)
+    terminal.show(document_of(report), console)
     return console.file.getvalue()
 
 

@@ -38,11 +38,11 @@ def printed(show: Any) -> str:
 
 
 def test_the_terminal_shows_both_sides_and_the_least() -> None:
-    text = printed(lambda console: terminal.show(document_of(with_memory(), None, None, False), console))
+    text = printed(lambda console: terminal.show(document_of(with_memory()), console))
     table = text[text.index("also measured") :]
     assert "5.6 GiB  1.9 GiB  3.00x  954 MiB    50.0%" in table
     assert "peak memory is what a call holds of the device at most" in " ".join(table.split())
-    assert "peak memory" not in printed(lambda console: terminal.show(document_of(report(), None, None), console))
+    assert "peak memory" not in printed(lambda console: terminal.show(document_of(report()), console))
 
 
 def test_reports_and_boards_keep_it_and_times_still_rank() -> None:

@@ -45,6 +45,7 @@ from harness.ranks.group import CallOrder
 from harness.report import board_view, history, page_data
 from harness.report.evaluation import document_of
 from harness.report.render import terminal
+from harness.report.summary import OnBoard
 
 CHECKOUT = Checkout(ROOT)
 PROBLEMS = ["llama_pretrain", "llama_lora"]
@@ -676,7 +677,7 @@ def test_a_real_evaluation_and_what_boards_and_pages_make_of_it(tmp_path: Path) 
     assert entry is not None
     board = with_judged(Board(), entry)
     console = Console(width=120, file=io.StringIO())
-    terminal.show(document_of(report, board, None), console)
+    terminal.show(document_of(report, OnBoard(board=board)), console)
     terminal.show(board_view.document_of(board), console)
     [lines] = history.lines(board, [])
     terminal.show(history.document_of([lines]), console)
