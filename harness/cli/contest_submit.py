@@ -19,7 +19,7 @@ from harness.core.records import EvalReport
 from harness.evaluation import recorded
 from harness.judging import verdict
 from harness.kinds import registry, settings
-from harness.kinds.kind import Setting
+from harness.kinds.kind import Order, Setting
 from harness.kinds.settings import Asked
 from harness.problems.problem import Problem
 from harness.problems.submission import directives
@@ -77,9 +77,8 @@ def _evaluated(order: SubmitOrder, found: Contest, entry: ContestEntry, checkout
     if submission.sha256 != entry.sha256 or entry.state != "submitted":
         raise UsageError(f"{order.file} is not what waits as entry {entry.number}: it has changed; submit it")
     with ProgressLine(new_console(stderr=True), silent=order.quiet) as progress:
-        ran = recorded.evaluated(
-            setting, submission, "leaderboard", entry.team, checkout, record=True, progress=progress
-        )
+        asked = Order(setting=setting, submission=submission, mode="leaderboard", author=entry.team)
+        ran = recorded.evaluated(asked, checkout, record=True, progress=progress)
     version = judgements.problem_version(setting.problem, setting.suite, setting.device)
     entry = acts.settle(found, acts.outcome(entry.number, ran.report, version), world.now(), entry.member)
     _show_submitted(order, found, entry, ran.report, ran.standing)

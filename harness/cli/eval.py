@@ -22,7 +22,7 @@ from harness.evaluation import beside
 from harness.evaluation.recorded import Ran, evaluated
 from harness.judging import verdict
 from harness.kinds import settings
-from harness.kinds.kind import TORCH, Evaluator, Progress, Setting
+from harness.kinds.kind import TORCH, Evaluator, Order, Progress, Setting
 from harness.kinds.registry import read_submission
 from harness.machine import peaks_cache
 from harness.process.profilers import TOOLS
@@ -130,10 +130,9 @@ def evaluate(order: EvalOrder, checkout: Checkout) -> Exit:
     problem = setting.problem
     submission = read_submission(problem, setting.file, checkout)
     author = order.author or accounts.login()
+    asked = Order(setting=setting, submission=submission, mode=order.mode, author=author)
     with _progress(order.quiet, order.events) as progress:
-        ran = evaluated(
-            setting, submission, order.mode, author, checkout, record=order.record, progress=progress, traces=traces
-        )
+        ran = evaluated(asked, checkout, record=order.record, progress=progress, traces=traces)
     ran, met = _beside(order, ran, setting, submission, checkout)
     report, board, place = ran.report, ran.standing, ran.place
     result_files.tell(

@@ -487,7 +487,10 @@ def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, mo
     submission = submission_of(problem.default_submission().read_text())
     ran, again = (
         recorded.evaluated(
-            setting, submission, "leaderboard", author, Checkout(tmp_path), record=True, progress=Progress()
+            Order(setting=setting, submission=submission, mode="leaderboard", author=author),
+            Checkout(tmp_path),
+            record=True,
+            progress=Progress(),
         )
         for author in ("ada", "bob")
     )
