@@ -46,9 +46,8 @@ def submit(order: SubmitOrder, checkout: Checkout, world: World = HERE) -> Exit:
     if order.jobs == options.HERE:
         _setting(order, found, problem, checkout)  # what cannot be evaluated here is refused before it is entered
     submission = registry.read_submission(problem, order.file, checkout)
-    entry = acts.submit(
-        found, member, name, submission.name, submission.sha256, world.now(), "command line", order.team
-    )
+    new = acts.NewEntry(member=member, problem=name, file=submission.name, sha256=submission.sha256, team=order.team)
+    entry = acts.submit(found, new, world.now())
     try:
         if order.jobs == options.HERE:
             return _evaluated(order, found, entry, checkout, world)

@@ -227,15 +227,13 @@ def verify_top(order: orders.VerifyTopOrder, checkout: Checkout, world: World = 
 
     Those that are not reproduced yet, by evaluation.verify. Exits with the worst decision's code."""
     found = runnable_contest(order.contest, checkout)
-    by = actor(order.by, found, world)
-    admission.check_organiser(found.rules, by, world.now())
+    admission.check_organiser(found.rules, actor(order.by, found, world), world.now())
     found.rules.problem(order.problem)
-    count = order.launches or found.rules.reproduce.launches
-    check_launches(count)
+    check_launches(order.launches or found.rules.reproduce.launches)
     chosen = _leading(order, found, checkout, world)
     if not chosen:
         print(f"{order.problem}: every leading entry is reproduced; `contest review` is next")
-    words = [_verified(order, found, entry, count, checkout, world, by) for entry in chosen]
+    words = [_verified(order, found, entry, checkout, world) for entry in chosen]
     codes = {verify.EXITS[word] for word in words}
     return next((code for code in (Exit.INVALID, Exit.ERROR) if code in codes), Exit.OK)
 
@@ -262,14 +260,9 @@ def _leading(order: orders.VerifyTopOrder, found: Contest, checkout: Checkout, w
 
 
 def _verified(
-    order: orders.VerifyTopOrder,
-    found: Contest,
-    entry: ContestEntry,
-    count: int,
-    checkout: Checkout,
-    world: World,
-    by: str,
+    order: orders.VerifyTopOrder, found: Contest, entry: ContestEntry, checkout: Checkout, world: World
 ) -> verify.Word:
+    count = order.launches or found.rules.reproduce.launches
     listed = found.rules.problem(entry.problem)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
     where = str(problem.folder) if problem.is_upstream else problem.name
@@ -280,7 +273,7 @@ def _verified(
     done = verify.launches(ready, count, checkout, launch_lines(said, count, order.quiet))
     decided = verify.decision_of(one, done, count)
     if event := _event_of(entry, ready, decided, done):
-        acts.settle(found, event, world.now(), by)
+        acts.settle(found, event, world.now(), actor(order.by, found, world))
 
     def on_board(board: Board) -> Board:  # where the entry still stands there
         still = next((each for each in board.judged if each.run_id == one.run_id), None)

@@ -18,6 +18,7 @@ from harness.contest.rules import Competition
 from harness.contest.state import ContestEntry, ContestState, fold
 from harness.contest.times import shown_time
 from harness.core.accounts import owner
+from harness.core.decode import part
 from harness.core.errors import UsageError
 from harness.core.records import EvalReport
 from harness.judging import verdict
@@ -78,30 +79,29 @@ def register(
     return ids
 
 
-def submit(
-    contest: Contest,
-    member: str,
-    problem: str,
-    file: str,
-    sha256: str,
-    now: datetime,
-    via: Via = "command line",
-    team: str | None = None,
-) -> ContestEntry:
+@dataclass(frozen=True, kw_only=True)
+class NewEntry:
+    """A member's submission, before it is taken on. `team` is the member's, if it was named."""
+
+    member: str
+    problem: str
+    file: str
+    sha256: str
+    via: Via = "command line"
+    team: str | None = None
+
+
+def submit(contest: Contest, new: NewEntry, now: datetime) -> ContestEntry:
     """Takes the submission on; its evaluation follows. Raises UsageError where a rule forbids it."""
 
     def decide(records: tuple[Record, ...]) -> list[lifecycle.Submitted]:
         state = fold(records)
-        own, _ = admission.check_submission(contest.rules, state, member, problem, now, team)
+        own, _ = admission.check_submission(contest.rules, state, new.member, new.problem, now, new.team)
         number = len(state.entries) + 1
-        return [
-            lifecycle.Submitted(
-                entry=number, team=own.name, member=member, problem=problem, file=one_line(file), sha256=sha256, via=via
-            )
-        ]
+        return [part(new, lifecycle.Submitted, entry=number, team=own.name, file=one_line(new.file))]
 
-    state = fold(contest.log.add(decide, now, member))
-    return state.entry(max(number for number, one in state.entries.items() if one.member == member))
+    state = fold(contest.log.add(decide, now, new.member))
+    return state.entry(max(number for number, one in state.entries.items() if one.member == new.member))
 
 
 def outcome(number: int, report: EvalReport, version: str | None) -> Outcome:

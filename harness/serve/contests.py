@@ -83,7 +83,9 @@ class Contests:
             if mode != "leaderboard":  # a try: within the window, and not counted
                 admission.check_submission(replace(contest.rules, quota=Quota()), state, member, name, now)
                 return add(Placement(contest=contest.key, team=team.name))
-            entry = acts.submit(contest, member, name, file_name, digest(code, ()), now, "serve")
+            sha256 = digest(code, ())
+            new = acts.NewEntry(member=member, problem=name, file=file_name, sha256=sha256, via="serve")
+            entry = acts.submit(contest, new, now)
             try:
                 return add(Placement(contest=contest.key, team=team.name, entry=entry.number))
             except HarnessError as error:  # a full queue
