@@ -18,6 +18,7 @@ from harness.judging import verdict
 from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls
+from harness.kinds.op.measure import CaseMeasurement
 from harness.ranks import clocks, wire
 from harness.ranks.clocks import Budget, due
 from harness.ranks.group import CallOrder, Group
@@ -149,9 +150,10 @@ def test_a_case_that_is_measured_twice_has_its_delays_and_counts_elsewhere(monke
         raise SubmissionFailed(Held(check="clock", evidence=""))
 
     probes: list[op_measure.Probe] = []
-    monkeypatch.setattr(op_measure, "_block", lambda *these: probes.append(these[5]) or fail())
+    monkeypatch.setattr(CaseMeasurement, "block", lambda *these: probes.append(these[4]) or fail())
     for _ in range(2):
-        outcome_of(op_measure._samples, calls, None, None, contextlib.nullcontext, plan.clocks)
+        measurement = CaseMeasurement(calls, case({}), None, contextlib.nullcontext)
+        outcome_of(measurement.samples, plan.clocks)
     first, second = ([(probe.due(at, 1), probe.place(8)) for at in range(400)] for probe in probes)
     assert [late for late, _ in first if late] != []
     assert first != second

@@ -1,5 +1,6 @@
 """The rules of measuring: what a sample is, who goes when, and when it is enough."""
 
+import contextlib
 import dataclasses
 import math
 import random
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from harness.core import metrics
 from harness.core.records import Series
 from harness.core.stats import ratio
-from harness.kinds.op import measure
+from harness.kinds.op.measure import CaseMeasurement
 from harness.ranks import clocks, credibility
 from harness.ranks.clocks import Budget, Samples, device_us, enough, gpumode_us, relative_error, turns
 from harness.ranks.stopwatch import cloned
@@ -532,8 +533,8 @@ def test_in_bursts_nothing_counts_less_than_it_claims() -> None:
 
 def test_what_seems_cached_counts_unless_the_reference_seems_to_cache_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside twenty busy processes on two cores the shipped rms_norm was held: a second call in a row had its core."""
-    monkeypatch.setattr(measure, "_cached", lambda calls, stepping, case, group: group)  # named by what it seems to do
+    monkeypatch.setattr(CaseMeasurement, "cached", lambda self, group: group)  # named by what it seems to do
     for baseline, opponent, counts in (("cache", None, ""), ("", None, "keep"), ("cache", "another file", "keep")):
         calls: Any = SimpleNamespace(plan=SimpleNamespace(opponent=opponent), baseline=baseline)
         group: Any = "keep"
-        assert measure._cached_beside(calls, None, calls, group) == counts
+        assert CaseMeasurement(calls, calls, None, contextlib.nullcontext).cached_beside(group) == counts
