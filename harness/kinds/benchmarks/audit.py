@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.checkout import ROOT
-from harness.core.errors import BadFileError, HarnessError
+from harness.core.errors import BadFileError, HarnessError, os_error_as
 from harness.core.files import read_text, write_files
 from harness.core.json_file import line_of, lines_of
 from harness.core.records import Params, param_text
@@ -108,10 +108,8 @@ def audits(problems: Sequence[Problem], limit_s: float, most_bytes: int, out: Pa
 
 
 def read(out: Path) -> list[Audit]:
-    try:
+    with os_error_as(BadFileError, f"{out}: cannot be read", "name another file"):
         return lines_of(Audit, read_text(out), str(out), "no audit")
-    except UnicodeDecodeError:
-        raise BadFileError(f"{out}: not UTF-8; name another file") from None
 
 
 def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] | str:
