@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-from harness.agents.result import Result
+from harness.agents.result import Conditions, Result
 from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
 from harness.core.files import append, locked_alone
 from harness.core.json_file import line_of, lines_of
@@ -58,22 +58,20 @@ class Journal:
         _append(self._files[1], self.beside, result)
         self.screened[result.id] = result
 
-    def check(
-        self, sha256s: dict[str, str], suite: str, device: str, ranks: int, problem: str, function: str, lower: bool
-    ) -> None:
+    def check(self, sha256s: dict[str, str], meant: Conditions) -> None:
         """Raises UsageError where the lines are another population's: of other files under the same ids, judged on
         another suite or machine, or rewarded by another function."""
         for one in (*self.results.values(), *self.screened.values()):
             if sha256s.get(one.id, one.sha256) != one.sha256:
                 raise UsageError(f"{self.path}: '{one.id}' is there with another text; name another --out")
-            if (one.reward.function, one.reward.lower) != (function, lower):
+            if (one.reward.function, one.reward.lower) != (meant.function, meant.lower):
                 raise UsageError(f"{self.path}: its rewards are of other --reward or --lower; name another --out")
             if not one.device:  # it did not run
                 continue
-            if (one.problem, one.device, one.ranks) != (problem, device, ranks):
+            if (one.problem, one.device, one.ranks) != (meant.problem, meant.device, meant.ranks):
                 where = f"{one.problem} on {one.ranks} ranks of {one.device}"
                 raise UsageError(f"{self.path}: it has results of {where}; name another --out")
-            if one.ranked and one.suite != suite:
+            if one.ranked and one.suite != meant.suite:
                 raise UsageError(f"{self.path}: it has results of suite {one.suite}; name another --out")
 
     def _close(self) -> None:

@@ -20,7 +20,7 @@ from typing import IO
 from harness.agents.judge import Judge, Terms
 from harness.agents.made import refused
 from harness.agents.population import Trial
-from harness.agents.result import Result
+from harness.agents.result import Conditions, Result
 from harness.core import processes
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import decode
@@ -112,7 +112,8 @@ class Workers:
         worker.task = None
         error = HarnessError(f"the process that judged it ended with code {code}, twice")
         terms = self._terms
-        result = refused(error, terms.asked.problem, task.submission, function=terms.reward, lower=terms.lower)
+        conditions = Conditions(problem=terms.asked.problem, function=terms.reward, lower=terms.lower)
+        result = refused(error, conditions, task.submission)
         yield replace(result, id=task.id)
 
     def _tell(self, worker: Worker) -> None:

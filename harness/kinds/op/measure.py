@@ -54,7 +54,7 @@ class CaseMeasurement:
         if not again:
             for group in calls.in_order("cached", calls.at):
                 if self.cached(group) and (doubt := self.cached_beside(group)):
-                    raise self._held(group, "cache", doubt)
+                    raise self._held(group, check="cache", evidence=doubt)
             memory = memory_of(calls, self.case)
         measured = samples.measured()
         if memory is not None:
@@ -76,7 +76,7 @@ class CaseMeasurement:
             if doubted is None and (attempt or not calls.plan.is_reference or _is_one(samples.measured())):
                 return samples
         assert doubted is not None, "it was doubted twice"
-        raise self._held(doubted[0], "clock", doubted[1])
+        raise self._held(doubted[0], check="clock", evidence=doubted[1])
 
     def samples(self, on: Sequence[Clock]) -> clocks.Samples:
         """Samples of both sides in turn on these clocks, on fresh inputs, until they suffice; every output verified."""
@@ -155,7 +155,7 @@ class CaseMeasurement:
             if group in calls.rivals:
                 judged += [(group, index) for index in indices]
                 if doubt := credibility.impossible(turn, clock):
-                    raise self._held(group, "clock", doubt)
+                    raise self._held(group, check="clock", evidence=doubt)
             (ref if is_baseline else own).update(zip(indices, turn.called, strict=True))
             samples.saw(clock, turn, is_baseline)
             if calls.has_files and is_reference and indices[0] % IDLE_EVERY == 0:
