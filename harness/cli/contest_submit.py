@@ -41,7 +41,7 @@ def submit(order: SubmitOrder, checkout: Checkout, world: World = HERE) -> Exit:
         return _evaluated(order, found, found.state().entry(order.entered), checkout, world)
     name = order.problem or _problem_named(order.file, found, checkout)
     listed = found.rules.problem(name)
-    admission.check_submission(found.rules, found.state(), member, name, world.now(), order.team)
+    found.at(world.now()).check_submission(member, name, order.team)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
     if order.jobs == options.HERE:
         _setting(order, found, problem, checkout)  # what cannot be evaluated here is refused before it is entered
