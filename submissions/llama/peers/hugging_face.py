@@ -1,13 +1,14 @@
 # library: transformers
-"""llama by Hugging Face's LlamaForCausalLM with a static cache. On GPUs its steps are compiled as its generate()
-compiles them, with mode="reduce-overhead".
+"""llama by Hugging Face's LlamaForCausalLM with a static cache. On GPUs steps are compiled with mode="reduce-overhead",
+as its generate() compiles them.
 """
 
 from typing import Any
 
 import torch
-from reference import frequencies
 from torch import Tensor
+
+from reference import frequencies
 
 try:
     from transformers import LlamaConfig, LlamaForCausalLM, StaticCache

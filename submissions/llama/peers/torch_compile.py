@@ -1,6 +1,6 @@
 # library: torch.compile
-"""llama's operators through torch.compile. A step is compiled with mode="reduce-overhead" over a cache of fixed size, in
-whose buffers it writes, and torch runs it as a CUDA graph. Prompts of all lengths share one compiled function.
+"""llama's operators through torch.compile. A step writes to a cache of fixed size and is compiled with
+mode="reduce-overhead", so that torch runs it as a CUDA graph. One compiled function serves prompts of all lengths.
 """
 
 from types import SimpleNamespace
@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from reference import frequencies
 from torch import Tensor, nn
 
-MODE = "reduce-overhead"  # "max-autotune" may take longer than the tests of suite brief have
+from reference import frequencies
+
+MODE = "reduce-overhead"  # with "max-autotune" it could take minutes to compile
 
 
 class Compiled(nn.Module):

@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from task import Config, Data, Log, Weights
 
-HYPERPARAMETERS = {"batch_size": 64, "learning_rate": 0.015, "warmup_samples": 512}
 summed_loss = torch.compile(model.summed_loss, fullgraph=True, dynamic=False)
 
 

@@ -9,11 +9,9 @@ from task import Config, Data, Log, Weights
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-HYPERPARAMETERS = {"batch_size": 64, "learning_rate": 0.015, "warmup_samples": 512}
-
 
 class MeanLoss(nn.Module):
-    """The model's loss over a rank's targets, in nats a token; DDP makes the mean over ranks of its gradients."""
+    """The model's loss over a rank's targets, in nats a token. DDP averages its gradients over ranks."""
 
     def __init__(self, size: model.Size, start: Weights) -> None:
         super().__init__()
