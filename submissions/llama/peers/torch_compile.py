@@ -3,6 +3,7 @@
 mode="reduce-overhead", so that torch runs it as a CUDA graph. One compiled function serves prompts of all lengths.
 """
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,8 +29,7 @@ class Compiled(nn.Module):
         cos, sin = angles.cos().to(self.table.dtype), angles.sin().to(self.table.dtype)
         self.register_buffer("cos", torch.cat([cos, cos], 1)[:, None])
         self.register_buffer("sin", torch.cat([-sin, sin], 1)[:, None])
-        for weight in (self.table, self.norm, *(one for layer in self.layers for one in vars(layer).values())):
-            torch._dynamo.mark_static_address(weight)  # or CUDA graphs would copy it ahead of every step
+        keep_in_place([self.table, self.norm, *(one for layer in self.layers for one in vars(layer).values())])
         self.step = torch.compile(self.forward, mode=MODE, fullgraph=True, dynamic=False)
         self.prompt = torch.compile(self.forward, fullgraph=True, dynamic=True)
 
@@ -37,9 +37,9 @@ class Compiled(nn.Module):
         batch, length = tokens.shape
         if batch != self.batch:
             self.batch, config = batch, self.config
-            shape = (config.layers, batch, config.kv_heads, config.max_length, config.head_dim)
-            self.register_buffer("keys", self.table.new_zeros(shape))
-            self.register_buffer("values", self.table.new_zeros(shape))
+            shape = (batch, config.kv_heads, config.max_length, config.head_dim)
+            self.caches = [(self.table.new_zeros(shape), self.table.new_zeros(shape)) for _ in self.layers]
+            keep_in_place(one for cache in self.caches for one in cache)
         places = torch.arange(length, device=tokens.device)
         return self.prompt(tokens, places, True), places[-1:] + 1
 
@@ -51,12 +51,12 @@ class Compiled(nn.Module):
         cos, sin = self.cos[places], self.sin[places]
         x = F.embedding(tokens, self.table)
         seen = None if is_prompt else (torch.arange(config.max_length, device=x.device) <= places)[None, None, None]
-        for number, layer in enumerate(self.layers):
+        for layer, cache in zip(self.layers, self.caches, strict=True):
             qkv = F.linear(self.normed(x, layer.norm), layer.qkv).unflatten(-1, (-1, config.head_dim))
             turned, value = qkv.split([config.heads + config.kv_heads, config.kv_heads], 2)
             turned = turned * cos + turned.roll(config.head_dim // 2, -1) * sin
             query, key = turned.split([config.heads, config.kv_heads], 2)
-            keys, values = self.keys[number], self.values[number]
+            keys, values = cache
             keys.index_copy_(2, places, key.transpose(1, 2))
             values.index_copy_(2, places, value.transpose(1, 2))
             if is_prompt:
@@ -71,6 +71,12 @@ class Compiled(nn.Module):
 
     def normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, weight.shape, weight, self.config.eps)
+
+
+def keep_in_place(tensors: Iterable[Tensor]) -> None:
+    """Tells torch that their addresses stay: otherwise CUDA graphs would copy them ahead of every step."""
+    for one in tensors:
+        torch._dynamo.mark_static_address(one)
 
 
 def layer_of(weights: dict[str, Tensor], prefix: str) -> SimpleNamespace:
