@@ -444,7 +444,7 @@ FAULTS = [
     Fault("kill -9 of a trusted rank, import", "import", kill("trusted 1"), 2, REFUSED),
     Fault("kill -9 of a trusted rank, test", "test", kill("trusted 1"), 112, HELD),
     Fault("kill -9 of a trusted rank, benchmark", "benchmark", kill("trusted 1"), 112, HELD, run=EVAL),
-    Fault("a trusted rank is stopped, test", "test", stop("trusted 1"), 2, "trusted rank 1 timed out", run=HASTY),
+    Fault("a trusted rank is stopped, test", "test", stop("trusted 1"), 1, "trusted rank 1 timed out", run=HASTY),
     Fault("kill -9 of a baseline rank, start", "start", kill_unheard("baseline 0"), 1, NOT_STARTED + "was killed"),
     Fault("kill -9 of a baseline rank, import", "import", kill("baseline 1"), 2, REFUSED),
     Fault("kill -9 of a baseline rank, test", "test", kill("baseline 1"), 112, HELD),

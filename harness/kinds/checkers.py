@@ -10,10 +10,10 @@ from harness.ranks.wire import TRUSTED
 @dataclass(frozen=True)
 class Checker:
     """`note` says what the rule is, where that is not the strict one; `needs_path` whether the problem is named by the
-    path of its folder, `longest` how many times its limit a phase may take: if it is more than 1, the time in which
-    inputs are made and outputs judged does not count towards the limit. `trusted` is the program of the ranks that
-    judge, as `module:class`, where ranks do; `unit` that of the metric which ranks what they judge. `after_wrong` is
-    what to try once a test has shown that an output is wrong. `published` is the published tolerance's name."""
+    path of its folder. `trusted` is the program of the ranks that judge, as `module:class`, where ranks do; making
+    inputs and judging outputs may take `judges` times a phase's limit, beside that limit. `unit` is that of the metric
+    which ranks what they judge. `after_wrong` is what to try once a test has shown that an output is wrong. `published`
+    is the published tolerance's name."""
 
     name: str
     trusted: str = ""
@@ -23,7 +23,7 @@ class Checker:
     published: str = "gpumode (published tolerance)"
     has_published: bool = False  # whether the published tolerance is judged beside it
     none: str = "none: no output was judged"
-    longest: float = 1.0
+    judges: float = 1.0
     judges_baseline: bool = False  # whether what the reference, or the opponent, returns is judged too
     after_wrong: str = (
         "compare with `ref_kernel` on this shape in the problem's reference.py; --json FILE has every verdict."
@@ -52,12 +52,13 @@ CHECKERS = {
     "folder": Checker(
         name="folder",
         trusted="harness.kinds.folder.rank:FolderTrusted",
-        longest=4.0,
+        judges=3.0,  # limits are meant for one input and one check a case, as in a folder's own eval.py
         needs_path=True,
         note="the folder's own check_implementation; looser than the strict checker: its tolerance, no hardened inputs",
     ),
     "theirs": Checker(
         name="theirs",
+        judges=0.0,
         needs_path=True,
         note="the folder's own eval.py, which times as well; no reference is timed, so there is no speedup",
         none="eval.py's own",
@@ -65,6 +66,7 @@ CHECKERS = {
     ),
     "exact": Checker(
         name="exact",
+        judges=0.0,
         unit="cost",
         note="the problem's own checker: recomputes every answer's value from the instance, in whole numbers",
         after_wrong="run it by itself on the instance: what counts is the last line that it prints within the limit.",

@@ -120,7 +120,7 @@ def longest_s(setting: Setting) -> float:
     """How long an evaluation may take in seconds, start and compilers included."""
     suite = setting.suite
     limits_s = suite.test_timeout_s + max(suite.benchmark_timeout_s, suite.ranked_timeout_s)
-    return START_S + COMPILE_S + limits_s * CHECKERS[setting.problem.checker].longest
+    return START_S + COMPILE_S + limits_s * (1 + CHECKERS[setting.problem.checker].judges)
 
 
 def with_benchmark(suite: Suite, number: int, evaluator: Evaluator) -> Suite:

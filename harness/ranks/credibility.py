@@ -44,12 +44,13 @@ def too_short(series: Samples, is_baseline: bool = False) -> str:
     return f"a call takes {wall_us:.1f} us by the host's clock, but its device works {device_us:.1f} us on it"
 
 
-def kept(times_us: Sequence[float]) -> str:
-    """Why a submission seems to cache results, or "". The times are of pairs of calls: one on an input that the
-    submission has not seen, and one on the same input right after it. A submission caches results if, in all pairs but
-    one, and in one at least, the second call took less than half the time of the first."""
-    pairs = list(zip(times_us[::2], times_us[1::2], strict=True))
-    if sum(again < KEPT_PART * fresh for fresh, again in pairs) < max(1, len(pairs) - 1):
+def kept(times_us: Sequence[float], again: int = 1) -> str:
+    """Why a submission seems to cache results, or "". The times (us) are of calls on inputs that the submission has not
+    seen, each followed by `again` calls on the same input, of which the slowest counts. A submission seems to cache if,
+    for all inputs but one, and for one at least, that call took less than half the time of the first."""
+    calls = 1 + again
+    found = [(times_us[at], max(times_us[at + 1 : at + calls])) for at in range(0, len(times_us), calls)]
+    if sum(again_us < KEPT_PART * fresh_us for fresh_us, again_us in found) < max(1, len(found) - 1):
         return ""
-    fresh_us, again_us = map(statistics.median, zip(*pairs, strict=True))
+    fresh_us, again_us = map(statistics.median, zip(*found, strict=True))
     return f"a call takes {fresh_us:.1f} us on a new input, but {again_us:.1f} us on the same again"

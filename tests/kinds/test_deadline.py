@@ -26,32 +26,31 @@ def spend(deadline: Deadline, clock: Clock, what: str, seconds: float) -> None:
         clock.now_s += seconds
 
 
-def test_a_folders_judges_do_not_use_up_its_limit(clock: Clock) -> None:
-    deadline = Deadline(45.0, 4.0, clock)
+def test_making_inputs_and_judging_do_not_use_up_the_submissions_limit(clock: Clock) -> None:
+    deadline = Deadline(45.0, 135.0, clock)
     for what, seconds in ((MAKING, 30.0), ("calls of the submission", 5.0), (JUDGING, 20.0)):
         spend(deadline, clock, what, seconds)
     assert deadline.at_s - clock.now_s == pytest.approx(40.0)  # of 45 s, less the calls
+    assert deadline.judged_by_s - clock.now_s == pytest.approx(85.0)  # of 135 s, less making and judging
     assert deadline.told() == (
-        "the phase's limit is 45 s, and its time went to: making inputs 30.0 s, judging 20.0 s, "
-        "calls of the submission 5.0 s"
+        "the phase's limit is 45 s beside making inputs and judging, and its time went to: making inputs 30.0 s, "
+        "judging 20.0 s, calls of the submission 5.0 s"
     )
 
 
-def test_however_long_they_take_a_phase_ends(clock: Clock) -> None:
-    deadline = Deadline(45.0, 4.0, clock)
-    for _ in range(20):
-        spend(deadline, clock, MAKING, 40.0)
-    assert deadline.at_s == deadline.last_s == 100.0 + 4 * 45.0
-
-
-def test_elsewhere_all_time_counts(clock: Clock) -> None:
-    deadline = Deadline(45.0, clock=clock)
-    spend(deadline, clock, MAKING, 30.0)
-    assert deadline.at_s == deadline.last_s == 145.0
+def test_however_long_either_takes_a_phase_ends(clock: Clock) -> None:
+    """Whoever hangs is waited for until its own deadline, and both together end the phase."""
+    deadline = Deadline(45.0, 135.0, clock)
+    spend(deadline, clock, JUDGING, 5.0)
+    spend(deadline, clock, MAKING, deadline.judged_by_s - clock.now_s)
+    assert deadline.judged_by_s == clock.now_s, "nothing is left to judges that hung"
+    assert deadline.at_s - clock.now_s == pytest.approx(45.0), "all of it is left to the submission"
+    spend(deadline, clock, "calls of the submission", 45.0)
+    assert deadline.at_s == clock.now_s == 100.0 + 45.0 + 135.0
 
 
 def test_what_ends_in_an_error_is_told_too(clock: Clock) -> None:
-    deadline = Deadline(45.0, 4.0, clock)
+    deadline = Deadline(45.0, 135.0, clock)
     with contextlib.suppress(TimeoutError), deadline.spent_on(JUDGING):
         clock.now_s += 50.0
         raise TimeoutError

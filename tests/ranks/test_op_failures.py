@@ -9,10 +9,12 @@ import pytest
 import torch
 from conftest import submission_of
 
-from harness.core.errors import UsageError
-from harness.core.records import Crashed, Held, Module, Raised, TimedOut
+from harness.core.errors import HarnessError, UsageError
+from harness.core.records import Case, Crashed, Held, Module, Raised, TimedOut
 from harness.kinds.kind import OpponentFailed
 from harness.kinds.op import failures as op_failures
+from harness.kinds.op.control import Guarded
+from harness.kinds.op.groups import Deadline
 from harness.ranks import failure, program, wire
 from harness.ranks.failure import RankFailure
 from harness.ranks.rank import Rank
@@ -94,6 +96,26 @@ def test_a_judge_that_is_not_done_in_time_times_the_submission_out_where_the_ref
     assert decided(late, may_be_its=True, control=Control()) == late.outcome
     with pytest.raises(UsageError):
         decided(late, may_be_its=True, control=Control("trusted rank 0 timed out"))
+
+
+@pytest.mark.parametrize("left_s", [-0.5, 4.0])
+def test_judges_that_used_up_their_own_time_are_no_fault_of_the_submissions(left_s: float) -> None:
+    """Those that are late while it is called may be late by what it does."""
+    late = RankFailure("trusted", TimedOut(message="trusted rank 0 timed out", stacks=()))
+    case = Case(kind="test", params={"m": 64}, seed=1, world_size=2)
+    phase = Deadline(60.0, left_s)
+    session: Any = SimpleNamespace(
+        calls=SimpleNamespace(made=[], at=0, phase=phase, has_read=True),
+        plan=plan(phases=[SimpleNamespace(cases=[case])]),
+        _control=Control(),
+    )
+    if left_s > 0:
+        assert Guarded._decided(session, late) == late.outcome
+        return
+    with pytest.raises(HarnessError, match=r"^trusted rank 0 timed out at test m 64.*not to blame") as caught:
+        Guarded._decided(session, late)
+    assert not isinstance(caught.value, UsageError)
+    assert not session._control.opponents, "no step is repeated that would take as long"
 
 
 def test_an_opponent_that_broke_the_judge_is_named() -> None:
@@ -253,19 +275,20 @@ def test_a_rank_that_can_be_sent_no_file_fails_as_one_that_is_gone() -> None:
 
 # ---- two files that meet ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("late", ["candidate", "baseline", "trusted"])
-@pytest.mark.parametrize(
-    ("waited_s", "named"),
-    [((4.3, 1.2, 0.1), "candidate"), ((1.2, 4.3, 0.1), "baseline"), ((0.3, 0.2, 4.5), "trusted")],
-)
-def test_time_runs_out_by_whom_was_waited_for_longest(late: wire.Role, waited_s: Any, named: str) -> None:
+@pytest.mark.parametrize(("waited_s", "named"), [((4.3, 1.2), "candidate"), ((1.2, 4.3), "baseline")])
+def test_time_runs_out_by_whom_was_waited_for_longer(late: wire.Role, waited_s: Any, named: str) -> None:
     """Whoever has the last turn of a phase may have taken none of it."""
     found = RankFailure(late, TimedOut(message="timed out", stacks=("a stack",)))
-    by = dict(zip(("candidate", "baseline", "trusted"), waited_s, strict=True))
-    blamed = op_failures.by_the_slowest(found, by)  # type: ignore[arg-type]
+    blamed = op_failures.by_the_slowest(found, dict(zip(("candidate", "baseline"), waited_s, strict=True)))
     assert blamed.role == named
     assert (blamed is found) == (late == named)
     assert isinstance(blamed.outcome, TimedOut)
-    assert late == named or f"it took {max(waited_s)} s of the phase" in blamed.outcome.message
+    assert late == named or "it took 4.3 s of the phase, and the other side 1.2 s" in blamed.outcome.message
+
+
+def test_time_that_runs_out_before_either_was_waited_for_is_neithers() -> None:
+    found = RankFailure("trusted", TimedOut(message="timed out", stacks=()))
+    assert op_failures.by_the_slowest(found, {"candidate": 0.0, "baseline": 0.0}) is found
 
 
 def test_what_ends_for_want_of_memory_is_laid_to_the_side_without_which_it_passes() -> None:

@@ -92,7 +92,7 @@ class Calls(Groups):
         self.forget()
         began = time.monotonic()
         with self.phase.spent_on(MAKING):
-            self.made = self.trusted.ask(command, wire.InputsMade, self.phase.last_s)
+            self.made = self.trusted.ask(command, wire.InputsMade, self.phase.judged_by_s)
         self.making_s, self.judging_s = time.monotonic() - began, 0.0
         if self.has_files:
             self.files = self.trusted.take_files(len(inputs))
@@ -189,10 +189,11 @@ class Calls(Groups):
         for place in order:
             self.trusted.send(wire.Verify(index=indices[place], taken=self._taken + place, published=published))
         self._taken += len(indices)
+        by_s = self.phase.judged_by_s
         with self.phase.spent_on(JUDGING):
             for _ in unjudged:
-                self.trusted.gather(wire.Done, self.phase.last_s)
-            verified = {place: self.trusted.gather(wire.Verified, self.phase.last_s) for place in order}
+                self.trusted.gather(wire.Done, by_s)
+            verified = {place: self.trusted.gather(wire.Verified, by_s) for place in order}
         if indices:
             self.judging_s = max(self.judging_s, (time.monotonic() - began) / len(indices))
         return [verified[place] for place in range(len(indices))]

@@ -98,6 +98,13 @@ class Guarded(Session):
         made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
         cases = [case for phase in self.plan.phases for case in phase.cases]
         case = cases[min(self.calls.at, len(cases) - 1)]
+        phase = self.calls.phase
+        if failure.role == "trusted" and isinstance(failure.outcome, TimedOut) and phase.judges_s <= 0:
+            raise HarnessError(
+                f"{failure.outcome.message} at {case.kind} {case.label}, while inputs were made or outputs judged "
+                f"({phase.told()}); the submission is not to blame. Next: evaluate again when the machine has less to "
+                "do, or with a longer --timeout"
+            )
         if self.plan.opponent is not None:
             failure = op_failures.by_the_slowest(failure, self.calls.waited_s())
         # A trusted process that only raises has not been reached before it has read an output.

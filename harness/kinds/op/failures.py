@@ -79,13 +79,12 @@ def decided(
 
 
 def by_the_slowest(failure: RankFailure, waited_s: Mapping[wire.Role, float]) -> RankFailure:
-    """The failure of two files that meet. Where time ran out, it is that of whom the harness waited for longest in the
-    phase: one that ends its calls just before the deadline would leave the other side none."""
+    """The failure of two files that meet. Where time ran out, it is that of the one for which the harness waited longer
+    in the phase: a file that ends its calls just before the deadline would leave the other side none."""
     slowest = max(waited_s, key=lambda role: waited_s[role])
-    if not isinstance(failure.outcome, TimedOut) or failure.role == slowest:
+    if not isinstance(failure.outcome, TimedOut) or failure.role == slowest or not waited_s[slowest]:
         return failure
-    message = f"it took {waited_s[slowest]:.1f} s of the phase, and time ran out after {waited_s[failure.role]:.1f} s "
-    message += f"of {WHOSE[failure.role] if failure.role == 'trusted' else 'the other side'}"
+    message = f"it took {waited_s[slowest]:.1f} s of the phase, and the other side {min(waited_s.values()):.1f} s"
     return RankFailure(slowest, TimedOut(message=message, stacks=()))
 
 

@@ -20,18 +20,23 @@ MAKING, JUDGING = "making inputs", "judging"
 
 
 class Deadline:
-    """The deadline of a phase, `limit_s` seconds from now.
+    """The deadlines of a phase: the submission's, `limit_s` seconds from now, and that of trusted ranks.
 
-    With `longest` above 1, the time that trusted ranks take to make inputs and judge outputs does not count, until the
-    phase has taken `longest` times its limit. The limits of a KernelBot folder are meant for one input and one check a
-    case, as in its own eval.py; here there are several of each.
+    The time that trusted ranks take to make inputs and judge outputs does not count towards `limit_s`, since neither a
+    slow check nor a busy machine is the submission's doing. They have `judges_s` seconds of their own in the phase, so
+    no phase takes longer than both together.
     """
 
-    def __init__(self, limit_s: float, longest: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._limit_s, self._began_s = clock, limit_s, clock()
-        self.at_s = self._began_s + limit_s  # of the clock
-        self.last_s = self._began_s + limit_s * longest  # which no judge may pass
+    def __init__(self, limit_s: float, judges_s: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._limit_s = clock, limit_s
+        self.at_s = clock() + limit_s  # of the clock
+        self.judges_s = judges_s  # that trusted ranks have left
         self._spent_s: dict[str, float] = {}
+
+    @property
+    def judged_by_s(self) -> float:
+        """The time of the clock at which inputs that are being made, or outputs that are being judged, are late."""
+        return self._clock() + self.judges_s
 
     @contextlib.contextmanager
     def spent_on(self, what: str) -> Iterator[None]:
@@ -42,7 +47,8 @@ class Deadline:
             took_s = self._clock() - began_s
             self._spent_s[what] = self._spent_s.get(what, 0.0) + took_s
             if what in (MAKING, JUDGING):
-                self.at_s = min(self.at_s + took_s, self.last_s)
+                self.at_s += took_s
+                self.judges_s -= took_s
 
     def spent_s(self, what: str) -> float:
         return self._spent_s.get(what, 0.0)
@@ -51,7 +57,8 @@ class Deadline:
         """Where the time went, in words, the longest part first."""
         went = sorted(self._spent_s.items(), key=lambda item: -item[1])
         spent = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in went if seconds >= SHOWN_S)
-        return f"the phase's limit is {self._limit_s:g} s{f', and its time went to: {spent}' if spent else ''}"
+        limit = f"the phase's limit is {self._limit_s:g} s beside {MAKING} and {JUDGING}"
+        return f"{limit}{f', and its time went to: {spent}' if spent else ''}"
 
 
 class Groups:
@@ -98,19 +105,18 @@ class Groups:
         return self.phase.at_s
 
     def share_s(self) -> float:
-        """The seconds that the phase has left for each case to come, the running one among them."""
+        """The seconds that trusted ranks have left in the phase for each case to come, the running one among them."""
         cases = sum(len(phase.cases) for phase in self.plan.phases)
-        return max(0.0, self.phase.last_s - time.monotonic()) / max(1, cases - self.at)
+        return max(0.0, self.phase.judges_s) / max(1, cases - self.at)
 
     def begin(self, limit_s: float) -> None:
-        self.phase = Deadline(limit_s, CHECKERS[self.plan.checker].longest)
+        self.phase = Deadline(limit_s, limit_s * CHECKERS[self.plan.checker].judges)
         for group in self.rivals:
             group.watch.waited_s = 0.0
 
     def waited_s(self) -> dict[wire.Role, float]:
-        """How long was waited in the phase for each rival and for trusted ranks that made inputs or judged."""
-        judges_s = self.phase.spent_s(MAKING) + self.phase.spent_s(JUDGING)
-        return {one.role: one.watch.waited_s for one in self.rivals} | {"trusted": judges_s}
+        """How long was waited in the phase for each rival."""
+        return {one.role: one.watch.waited_s for one in self.rivals}
 
     def open(self, *groups: Group) -> None:
         """Gives each group's ranks a new process group in place of their old one; all groups at the same time. A

@@ -5,6 +5,7 @@ and a case: the group that is on turn is the only one that runs, on an idle devi
 """
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -141,12 +142,6 @@ class Stepping:
         else:
             samples.add_stepped(sides[False], sides[True])
 
-    def on_the_same_inputs(self, case: Case, group: Group, pairs: int) -> list[float]:
-        """The times of so many pairs of calls, each on one input, in us."""
-        calls = self.calls
-        calls.make(case, calls.fresh(pairs), stepped=True)
-        indices = [index for index in range(pairs) for _ in range(2)]
-        seen = self.turn(group, StepOrder(indices=indices))
-        judged = [(group, index) for index in indices if calls.is_judged(group)]
-        expect_right(calls, case, judged, "a call on an input, or on the same once more")
-        return [max(one.call_us - self.empty_us, 0.0) for one in seen]
+    def on_inputs(self, group: Group, indices: Sequence[int]) -> list[float]:
+        """The times of one turn's calls on these inputs, in us."""
+        return [max(one.call_us - self.empty_us, 0.0) for one in self.turn(group, StepOrder(indices=indices))]
