@@ -28,7 +28,7 @@ from harness.core import stats
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
 from harness.core.records import EvalReport, Measured
-from harness.evaluation import recorded
+from harness.evaluation import recorded, verify
 from harness.kinds.kind import Order, Plan
 from harness.machine import host
 
@@ -151,7 +151,8 @@ class PlayedKind:
 def play(monkeypatch: pytest.MonkeyPatch) -> None:
     """Evaluations are played from now on, on the machine of the factories."""
     kind = PlayedKind()
-    monkeypatch.setattr(recorded, "plan_of", kind.plan)
+    for module in (recorded, verify):
+        monkeypatch.setattr(module, "plan_of", kind.plan)
     monkeypatch.setattr(host, "environment", lambda *_: ENVIRONMENT)
     monkeypatch.setattr(stats, "_interval", functools.cache(stats._interval))  # the same samples come again and again
 

@@ -1,4 +1,4 @@
-"""The records that the rest of the harness passes around, and the errors that end an evaluation.
+"""The records that the rest of the harness passes around.
 
 Knows nothing of processes, files or torch. Every number's name ends in its unit (`_us`, `_s`, `_bytes`); every
 outcome of a case is a type of its own, so that no -1 or 1.0 ever stands for "it failed".

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from harness.core.errors import UsageError
 from harness.core.records import Submission
 from harness.core.words import cut_line
+from harness.problems.python_text import UNREADABLE
 
 START = "Traceback (most recent call last):"
 FRAME = re.compile(r'^[ |]*File "([^"]+)", line \d+, in (\S+)', re.MULTILINE)
@@ -67,5 +68,5 @@ def _parts(submission: Submission) -> Iterator[GpuCode]:
 def _nodes(text: str) -> list[ast.AST]:
     try:
         return list(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return []

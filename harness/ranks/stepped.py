@@ -25,6 +25,7 @@ from harness.ranks.group import LOOK_S, Group, Late
 WRITE, COPY = 0, 1  # the trusted ranks' steps
 COME, CALL = 0, 1  # the group's
 KERNEL: tuple[wire.Work, ...] = ("call",)
+LOOK_NS = int(LOOK_S * 1e9)
 PATIENCE_S = 0.25  # for a host to queue a call; a cold one takes a millisecond
 SETTLE_NS = 40_000  # before a call is let go: a device that has waited for less sees a word 3 us later, else 8
 DRAIN_S, DRAIN_MORE, DRAIN_MORE_US = 2.0, 0.5, 100.0  # for a device to become idle; when it seems busy
@@ -227,9 +228,9 @@ def _done(group: Group, step: int, epoch: int, deadline: float) -> tuple[list[in
     stamps may be late (ns). Raises as `gather` does."""
     stamps_ns: list[int | None] = [None] * len(group.members)
     began_s = time.monotonic()
-    try:  # and not `group.watch.waiting()`, which takes 1 us before the first look
+    try:  # and not `group.watch.waiting()`, which takes 0.5 us before the first look
         while True:
-            gap_ns = group.barrier.steps.stamp(step, epoch, stamps_ns, time.monotonic_ns() + int(LOOK_S * 1e9))
+            gap_ns = group.barrier.steps.stamp(step, epoch, stamps_ns, time.monotonic_ns() + LOOK_NS)
             if gap_ns is not None:
                 return [stamp_ns or 0 for stamp_ns in stamps_ns], gap_ns
             group.processes.poll(0)

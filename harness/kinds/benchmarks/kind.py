@@ -8,6 +8,7 @@ from harness.core.records import Submission
 from harness.kinds.benchmarks.problem import BenchmarkProblem, check_defines
 from harness.kinds.op.kind import OpKind
 from harness.problems.problem import Problem
+from harness.problems.python_text import UNREADABLE
 
 
 class BenchmarkKind(OpKind):
@@ -31,5 +32,5 @@ class BenchmarkKind(OpKind):
 def _same(one: str, other: str) -> bool:
     try:
         return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return False

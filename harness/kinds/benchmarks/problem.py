@@ -15,6 +15,7 @@ from harness.core.files import read_text
 from harness.core.records import Case, Cost, Kind, Param, Params, Ranking, Submission
 from harness.gpumode.folder import AnyParams
 from harness.problems.problem import DEFAULT_BENCHMARK_S, OFFICIAL, Problem, Suite
+from harness.problems.python_text import UNREADABLE
 
 TIMEOUT_S = 600.0  # of each phase on GPUs
 CPU_TIMEOUT_S = 3600.0  # on CPU cores, where published shapes take seconds a call
@@ -98,7 +99,7 @@ def parsed(path: Path) -> ast.Module:
     """The file's code. Raises BadFileError where it is no Python."""
     try:
         return ast.parse(read_text(path))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise BadFileError(f"{shown(path)}: Python cannot read it: {error}") from None
 
 
