@@ -41,9 +41,9 @@ from kernel_ranks import imported
 from harness.core.checkout import Checkout
 from harness.core.records import Case
 from harness.problems.shape_file import find
-from harness.ranks import clocks
 from harness.ranks.barrier import DEVICE_HELD, Barrier, make_barrier
 from harness.ranks.device import GpuDevice
+from harness.ranks.group import LEAD_S
 from harness.tuning.clock import AHEAD_CYCLES
 from harness.tuning.inputs import restorer, tensors_of
 
@@ -74,7 +74,7 @@ class Condition:
 
     name: str
     wait: Literal["sleep", "barrier", "none"] = "sleep"
-    lead_s: float = clocks.LEAD_S
+    lead_s: float = LEAD_S
     pause_s: float = 0.0
     new: Literal["nothing", "output", "all"] = "nothing"
     neighbour: Literal["", "rests", "works", "frees"] = ""

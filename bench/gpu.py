@@ -37,7 +37,8 @@ from harness.core.stats import geomean, log_ratios, median, spread
 from harness.judging import verdict
 from harness.machine import gpus
 from harness.problems.shape_file import find, problem_names
-from harness.ranks.clocks import LEAD_S, device_us
+from harness.ranks.clocks import device_us
+from harness.ranks.group import CallOrder
 from harness.ranks.launch import Launch, Ranks
 from harness.ranks.witness import wall_us
 from harness.ranks.zygotes import ROLES
@@ -208,9 +209,10 @@ def resolution(options: argparse.Namespace) -> None:
             launch.workdir(role, rank).mkdir(parents=True)
     with Ranks(launch) as ranks:
         deadline = time.monotonic() + 60
-        calls = [ranks.trusted.call([-1], "wall", deadline)[0] for _ in range(200)]
-        burst = ranks.trusted.call([-1] * 200, "wall", deadline)
-        device = [device_us(ranks.trusted.call([-1], "device", deadline, LEAD_S)[0]) for _ in range(50)]
+        calls = [ranks.trusted.call(CallOrder(indices=[-1]), deadline)[0] for _ in range(200)]
+        burst = ranks.trusted.call(CallOrder(indices=[-1] * 200), deadline)
+        on_device = CallOrder(indices=[-1], clock="device")
+        device = [device_us(ranks.trusted.call(on_device, deadline)[0]) for _ in range(50)]
     apart = [(max(c.start_ns for c in called) - min(c.start_ns for c in called)) / 1000 for called in calls]
     longest = [max(c.end_ns - c.start_ns for c in called) / 1000 for called in calls]
     rows = [

@@ -35,8 +35,10 @@ from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
 from harness.core.records import Estimate
 from harness.core.stats import standard_error
-from harness.evaluation import recorded
+from harness.evaluation.evaluate import evaluate
 from harness.kinds import settings
+from harness.kinds.kind import Order
+from harness.kinds.registry import plan_of
 from harness.kinds.settings import Asked
 from harness.machine import host
 from harness.problems.submission import read_submission
@@ -105,9 +107,8 @@ def measure(options: argparse.Namespace) -> None:
     machine_class = ""
     for number in range(1, options.launches + 1):
         with ProgressLine(Console(stderr=True)) as progress:
-            report = recorded.evaluated(
-                setting, submission, options.mode, accounts.login(), checkout, record=False, progress=progress
-            ).report
+            order = Order(setting=setting, submission=submission, mode=options.mode, author=accounts.login())
+            report = evaluate(plan_of(order), progress)
         if report.figures is None or report.figures.ratio is None or report.environment is None:
             sys.exit(f"launch {number} did not pass; `python -m harness eval` of the file says why")
         ratio, machine_class = report.figures.ratio, report.environment.machine_class

@@ -28,7 +28,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [
-    str(ROOT / part) for part in ("submissions/llama", "submissions", "reference/llama", "reference/common", "")
+    str(ROOT / part)
+    for part in (
+        *("submissions/llama", "submissions/llama/peers", "submissions"),
+        *("reference/llama", "reference/common", ""),
+    )
 ]
 
 import torch
@@ -44,7 +48,7 @@ from harness.judging import correctness
 from harness.kinds.model import rank as logits
 from harness.machine import hardware
 
-BUILDS = {"eager": "reference", "ours": "model", "compile": "torch_compiled"}  # modules by name
+BUILDS = {"eager": "reference", "ours": "model", "compile": "torch_compile"}  # modules by name
 SIZES = ((1, 1024, 8), (1, 48, 8), (1, 333, 4), (4, 200, 4))  # batch, prompt, new tokens, of `check`
 
 

@@ -35,6 +35,7 @@ from harness.core.processes import descendants
 from harness.machine import host
 from harness.machine.host import cores
 from harness.problems.shape_file import problem_names
+from harness.ranks.group import CallOrder
 from harness.ranks.launch import Launch, Ranks
 from harness.ranks.witness import wall_us
 from harness.ranks.zygotes import ROLES
@@ -131,10 +132,10 @@ def started(spin: bool = False) -> Ranks:
 
 
 def resolution(options: argparse.Namespace) -> None:
-    rows = []
+    rows, order = [], CallOrder(indices=[-1])
     with started() as ranks:
         for count in (20, 200):
-            samples = [wall_us(ranks.trusted.call([-1], "wall", time.monotonic() + 60)[0]) for _ in range(count)]
+            samples = [wall_us(ranks.trusted.call(order, time.monotonic() + 60)[0]) for _ in range(count)]
             low, middle, high = statistics.quantiles(samples, n=4)
             rows.append([count, min(samples), low, middle, high, max(samples)])
     columns = ["empty calls", "least us", "quartile", "median", "quartile", "most"]

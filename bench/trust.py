@@ -122,7 +122,7 @@ def trusting() -> Iterator[None]:
     """Evaluations as they would be if nobody had to be distrusted."""
     with (
         mock.patch.object(op_check, "_probe"),
-        mock.patch.object(op_measure, "_cached", return_value=""),
+        mock.patch.object(op_measure.CaseMeasurement, "cached", return_value=""),
         mock.patch.object(op_measure, "IDLE_EVERY", math.nan),  # of which no index is a multiple
         mock.patch.object(op_check.Probe, "due", return_value=None),
         mock.patch.object(witness.EachCall, "doubt", return_value=""),

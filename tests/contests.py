@@ -70,7 +70,7 @@ def register(found: Contest, team: str, *members: str, now: datetime = REGISTRAT
 def submit(
     found: Contest, member: str, now: datetime = OPEN, problem: str = "gemm_rs", sha256: str = "5e" * 32
 ) -> ContestEntry:
-    return acts.submit(found, member, problem, "mine.py", sha256, now)
+    return acts.submit(found, acts.NewEntry(member=member, problem=problem, file="mine.py", sha256=sha256), now)
 
 
 def evaluation(number: int, speedup: float, samples: int = 12, **changes: Any) -> Entry:

@@ -23,7 +23,10 @@ from harness.core.checkout import ROOT
 from harness.core.records import Verdict
 from harness.judging import correctness
 
-FLAT = ("utils", "task", "params", "reference")  # what is staged beside a submission
+FLAT = (  # what is staged beside a submission
+    *("utils", "task", "params", "reference"),
+    *("adapter", "weights", "model", "corpus", "own_text", "train"),
+)
 
 
 class Ranks:
@@ -132,7 +135,7 @@ def margin(output: Any, expected: correctness.Expected) -> float:
 
 @contextlib.contextmanager
 def staged(problem: str) -> Iterator[None]:
-    """The problem's files importable as they are beside a submission: `reference`, `task`, `params`, `utils`."""
+    """The problem's files importable as they are beside a submission: those of FLAT."""
     folders = [str(ROOT / "reference" / problem), str(ROOT / "reference" / "common")]
     sys.path[:0] = folders
     for name in FLAT:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from unittest import mock
 
 import factories
@@ -45,7 +45,7 @@ from harness.gpumode import folder as folder_file
 from harness.gpumode import result_lines
 from harness.judging.correctness import Expected
 from harness.judging.warnings import text_of
-from harness.kinds.external import kind as external
+from harness.kinds.external.evaluator_run import EvalMode, EvaluatorRun
 from harness.kinds.folder import rank_check as folder_check
 from harness.kinds.trace.kind import TraceKind
 from harness.kinds.train import rank as quality_trusted
@@ -518,9 +518,8 @@ def directives(data: bytes) -> None:
 
 def told_by_eval(data: bytes) -> None:
     told = result_lines.parse(data)
-    for phase in ("test", "benchmark", "profile"):
-        ran = external.EvaluatorRun(code=0, told=told, stdout="", stderr="")
-        external.outcomes_of(phase, 2, ran, 1.0)  # type: ignore[arg-type]
+    for mode in get_args(EvalMode):
+        _ = EvaluatorRun(mode=mode, count=2, limit_s=1.0, code=0, told=told, stdout="", stderr="").outcomes
 
 
 def shown(data: bytes) -> None:

@@ -13,7 +13,8 @@ from harness.board import leaderboard, runs
 from harness.board.entries import Board, Entry
 from harness.core.checkout import ROOT
 from harness.core.records import EvalReport, Submission
-from harness.evaluation import recorded as run_module
+from harness.evaluation import verify
+from harness.kinds.kind import Order
 from harness.machine import host
 from harness.problems.submission import digest
 
@@ -64,31 +65,23 @@ class Launches:
         self.ran: list[Submission] = []
         self.settings: list[Any] = []
 
-    def __call__(
-        self,
-        setting: Any,
-        submission: Submission,
-        mode: str,
-        author: str,
-        checkout: Any,
-        *,
-        record: bool,
-        progress: object,
-    ) -> run_module.Ran:
-        assert (mode, record) == ("leaderboard", False)
-        self.ran.append(submission)
-        self.settings.append(setting)
+    def __call__(self, order: Order, progress: object) -> EvalReport:
+        assert order.mode == "leaderboard"
+        self.ran.append(order.submission)
+        self.settings.append(order.setting)
         self.during()
         found = self.script[len(self.ran) - 1]
         if isinstance(found, BaseException):
             raise found
-        return run_module.Ran(report=found, standing=None, place=None, unrecorded=None)
+        assert isinstance(found, EvalReport)
+        return found
 
 
 def played(monkeypatch: pytest.MonkeyPatch) -> Launches:
     """In the place of all evaluations."""
     launches = Launches()
-    monkeypatch.setattr(run_module, "evaluated", launches)
+    monkeypatch.setattr(verify, "plan_of", lambda order: order)
+    monkeypatch.setattr(verify, "evaluate", launches)
     return launches
 
 

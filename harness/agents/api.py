@@ -130,7 +130,7 @@ class Pool:
         """The result of one candidate, on the whole suite. Raises what `evaluate` does."""
         one = self._candidate(source, id or "submission")
         judge = self._judge
-        found = judge.refuse(one.why, submission=one.submission) if one.why else judge.judge_or_raise(one.submission)
+        found = judge.refuse(one.why, one.submission) if one.why else judge.judge_or_raise(one.submission)
         return replace(found, id=id, code=one.code)
 
     def map(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout
-from harness.core.errors import BadFileError, BadSubmissionError, UsageError
+from harness.core.errors import BadFileError, BadSubmissionError, UsageError, os_error_as
 from harness.core.records import Submission
 from harness.kinds.registry import read_submission
 from harness.problems.problem import Problem
@@ -92,10 +92,8 @@ def _none(name: str, text: str, error: BadSubmissionError) -> Candidate:
 def lines_of(path: Path) -> Iterator[tuple[str, str]]:
     """Id and text of each line: `{"id": "7", "source": "..."}`; `code` is taken for `source`, and the line's number
     where there is no id. Raises UsageError where the file cannot be read, BadFileError with the line's place."""
-    try:
+    with os_error_as(UsageError, f"{path}: cannot be read", "name another file"):
         lines = path.read_text(encoding="utf-8-sig").split("\n")  # not splitlines: texts may have U+2028 in them
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}; name another file") from None
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield _line(line, number, path)

@@ -24,9 +24,9 @@ from harness.agents.guide import instruction
 from harness.agents.result import Result
 from harness.agents.reward import Function
 from harness.core.checkout import Checkout
-from harness.core.decode import decode
 from harness.core.errors import UsageError, os_error_as
 from harness.core.files import archived, write_files
+from harness.core.json_file import record_of
 from harness.core.version import __version__
 from harness.problems.problem import Problem
 
@@ -228,7 +228,7 @@ def main(arguments: list[str]) -> int:
     """Writes reward.json; the exit code."""
     source, folder = map(Path, arguments)
     try:
-        result = decode(Result, json.loads(source.read_text(encoding="utf-8")))
+        result = record_of(Result, source.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         print(f"no result: {error}", file=sys.stderr)
         return 1

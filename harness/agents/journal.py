@@ -5,16 +5,15 @@ for the others. Every line is on the disk before anything else happens. A line t
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
-from harness.agents.result import Result
-from harness.core.decode import DecodeError, decode, encode
+from harness.agents.result import Conditions, Result
 from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
 from harness.core.files import append, locked_alone
+from harness.core.json_file import line_of, lines_of
 
 
 class Journal:
@@ -59,22 +58,20 @@ class Journal:
         _append(self._files[1], self.beside, result)
         self.screened[result.id] = result
 
-    def check(
-        self, sha256s: dict[str, str], suite: str, device: str, ranks: int, problem: str, function: str, lower: bool
-    ) -> None:
+    def check(self, sha256s: dict[str, str], meant: Conditions) -> None:
         """Raises UsageError where the lines are another population's: of other files under the same ids, judged on
         another suite or machine, or rewarded by another function."""
         for one in (*self.results.values(), *self.screened.values()):
             if sha256s.get(one.id, one.sha256) != one.sha256:
                 raise UsageError(f"{self.path}: '{one.id}' is there with another text; name another --out")
-            if (one.reward.function, one.reward.lower) != (function, lower):
+            if (one.reward.function, one.reward.lower) != (meant.function, meant.lower):
                 raise UsageError(f"{self.path}: its rewards are of other --reward or --lower; name another --out")
             if not one.device:  # it did not run
                 continue
-            if (one.problem, one.device, one.ranks) != (problem, device, ranks):
+            if (one.problem, one.device, one.ranks) != (meant.problem, meant.device, meant.ranks):
                 where = f"{one.problem} on {one.ranks} ranks of {one.device}"
                 raise UsageError(f"{self.path}: it has results of {where}; name another --out")
-            if one.ranked and one.suite != suite:
+            if one.ranked and one.suite != meant.suite:
                 raise UsageError(f"{self.path}: it has results of suite {one.suite}; name another --out")
 
     def _close(self) -> None:
@@ -105,14 +102,14 @@ def read_results(paths: Iterable[Path]) -> list[Result]:
     for path in dict.fromkeys(map(Path.resolve, paths)):
         with os_error_as(UsageError, f"{path}: cannot be read", "name a file of `eval-many`"):
             data = path.read_bytes()
-        found += _decoded(data[: data.rfind(b"\n") + 1] or data, path)
+        found += _results(data[: data.rfind(b"\n") + 1] or data, path)
     return found
 
 
 def _append(fd: int, path: Path, result: Result) -> None:
     """The line is on the disk when this returns, or nothing of it when it raises HarnessError."""
     with os_error_as(HarnessError, f"{path}: cannot be written", "make room, and the same command goes on"):
-        append(fd, (json.dumps(encode(result)) + "\n").encode())
+        append(fd, line_of(result).encode())
 
 
 def _read(fd: int, path: Path) -> list[Result]:
@@ -122,17 +119,8 @@ def _read(fd: int, path: Path) -> list[Result]:
     whole = data[: data.rfind(b"\n") + 1]
     if len(whole) < len(data):
         os.ftruncate(fd, len(whole))
-    return _decoded(whole, path)
+    return _results(whole, path)
 
 
-def _decoded(data: bytes, path: Path) -> list[Result]:
-    found = []
-    lines = data.decode("utf-8-sig", errors="replace").split("\n")  # not splitlines: texts may have U+2028 in them
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            found.append(decode(Result, json.loads(line)))
-        except (DecodeError, ValueError, RecursionError) as error:
-            raise BadFileError(f"{path}:{number}: no result of this harness: {error}; name another file") from None
-    return found
+def _results(data: bytes, path: Path) -> list[Result]:
+    return lines_of(Result, data.decode("utf-8-sig", errors="replace"), str(path), "no result of this harness")

@@ -5,14 +5,12 @@ A candidate's stages: `check`, on CPU ranks before any GPU; `test`, the suite's 
 """
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from types import TracebackType
 from typing import Literal
 
 from harness.agents.made import refused, result_of
-from harness.agents.result import Result
+from harness.agents.result import Conditions, Result
 from harness.agents.reward import Function
 from harness.board import leaderboard
 from harness.board.entries import Board
@@ -60,8 +58,14 @@ class Judge:
         self.setting = setting(terms.asked, checkout)
         self.screening = screening_of(self.setting)
         self.board = _board(checkout)
-        self.refuse: Callable[..., Result] = partial(
-            refused, problem=self.setting.problem.name, function=terms.reward, lower=terms.lower
+        made = self.setting
+        self.conditions = Conditions(
+            problem=made.problem.name,
+            suite=made.suite.name,
+            device=made.device,
+            ranks=made.world_size,
+            function=terms.reward,
+            lower=terms.lower,
         )
         self._open = contextlib.ExitStack()
         self._pools: dict[Stage, SessionPool] = {}
@@ -91,9 +95,11 @@ class Judge:
         try:
             return self.judge_or_raise(submission, stage)
         except HarnessError as error:
-            made = self.setting
-            where = {"suite": made.suite.name, "device": made.device, "ranks": made.world_size}
-            return self.refuse(error, submission=submission, **where)
+            return refused(error, self.conditions, submission)
+
+    def refuse(self, error: HarnessError, submission: Submission) -> Result:
+        """The result of a candidate that cannot be run."""
+        return refused(error, replace(self.conditions, suite="", device="", ranks=0), submission)
 
     def judge_or_raise(self, submission: Submission, stage: Stage = "full") -> Result:
         """The candidate's result. An error that is not its fault is raised after a second try."""

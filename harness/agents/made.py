@@ -7,6 +7,7 @@ from harness.agents.result import (
     DETAIL_CHARS,
     MESSAGE_CHARS,
     CaseFigure,
+    Conditions,
     Evidence,
     Figures,
     Interval,
@@ -73,30 +74,18 @@ def result_of(
     return replace(result, next=next_of(result, report))
 
 
-def refused(
-    error: HarnessError,
-    problem: str,
-    submission: Submission | None = None,
-    *,
-    suite: str = "",
-    device: str = "",
-    ranks: int = 0,
-    function: Function = "log2_speedup",
-    lower: bool = False,
-) -> Result:
+def refused(error: HarnessError, conditions: Conditions, submission: Submission | None = None) -> Result:
     """The result where there is no report: the file cannot be a submission, or the harness or the machine failed."""
     is_files = isinstance(error, BadSubmissionError)
     message = both_ends(clean(str(error)), MESSAGE_CHARS)
     none = Stage(status="not_run")
-    return Result(
-        problem=problem,
-        suite=suite,
-        device=device,
-        ranks=ranks,
+    return part(
+        conditions,
+        Result,
         verdict="rejected" if is_files else "error",
         ranked=False,
         stages=Stages(compile=Stage(status="fail", message=message) if is_files else none, correct=none, fast=none),
-        reward=Reward(value=0.0, function=function, lower=lower, why="it did not run"),
+        reward=part(conditions, Reward, value=0.0, why="it did not run"),
         next="correct the file as the message says" if is_files else "the harness or the machine failed: try again",
         evidence=Evidence(where="before it ran", message=message),
         file=submission.name if submission else "",

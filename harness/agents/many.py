@@ -55,8 +55,7 @@ def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Re
     with contextlib.ExitStack() as stack:
         journal = Nowhere() if how.out is None else stack.enter_context(Journal(how.out))
         digests = {one.id: one.submission.sha256 for one in candidates}
-        where = (made.suite.name, made.device, made.world_size, made.problem.name)
-        journal.check(digests, *where, terms.reward, terms.lower)
+        journal.check(digests, judge.conditions)
         alone: Hands = Here(judge)
         if len(environs) > 1:
             alone = stack.enter_context(Workers(terms, judge.checkout, environs))

@@ -17,6 +17,7 @@ from harness.agents.candidates import Candidate, firsts
 from harness.agents.journal import Journal
 from harness.agents.judge import Stage
 from harness.agents.result import Result
+from harness.core.errors import HarnessError
 from harness.core.records import Submission
 from harness.core.words import IDLE, percent_text
 
@@ -54,7 +55,7 @@ def judged(
     hands_of: Callable[[Stage], AbstractContextManager[Hands]],
     cascade: Cascade,
     journal: Journal,
-    refuse: Callable[..., Result],
+    refuse: Callable[[HarnessError, Submission], Result],
 ) -> Iterator[Result]:
     """The results that the journal has not yet, as they come; each is in the journal before it is handed out.
     `hands_of` has who carries out a stage. `refuse` is made.refused for these candidates: the result of one that cannot
@@ -80,7 +81,7 @@ def judged(
 
     for one in originals.values():
         if one.why is not None:
-            yield from settled(replace(refuse(one.why, submission=one.submission), id=one.id))
+            yield from settled(replace(refuse(one.why, one.submission), id=one.id))
         elif one.id in journal.results:  # a kill may have come between it and its copies
             yield from settled(journal.results[one.id])
     left = [one for one in originals.values() if one.why is None and one.id not in journal.results]

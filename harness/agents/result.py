@@ -7,7 +7,7 @@ may come from a submission: control characters are removed, and nothing else mak
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.agents.reward import Reward, Times
+from harness.agents.reward import Function, Reward, Times
 from harness.core.decode import DecodeError
 from harness.core.records import Params
 
@@ -15,6 +15,19 @@ SCHEMA = 1  # of this record; 1: first
 Verdict = Literal["pass", "wrong", "raised", "crashed", "timed_out", "held", "rejected", "error"]
 Status = Literal["pass", "fail", "not_run"]
 MESSAGE_CHARS, DETAIL_CHARS = 1000, 4000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What the results of one population share. `function` and `lower` are their rewards'; what did not run has no
+    suite, device and ranks."""
+
+    problem: str
+    suite: str = ""
+    device: str = ""
+    ranks: int = 0
+    function: Function = "log2_speedup"
+    lower: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

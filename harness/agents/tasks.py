@@ -165,7 +165,7 @@ class Tasks:
 def progress_of(path: Path) -> str:
     """How far the evaluation is, by its events: `test 1/2 M 7 H 96`."""
     stage = RunningStage(phase="")
-    for event in map(event_of, read_text(path).splitlines() if path.exists() else ()):
+    for event in map(event_of, read_text(path).split("\n") if path.exists() else ()):
         stage = stage.after(event) if event else stage
     return stage.text
 

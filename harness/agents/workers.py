@@ -20,11 +20,12 @@ from typing import IO
 from harness.agents.judge import Judge, Terms
 from harness.agents.made import refused
 from harness.agents.population import Trial
-from harness.agents.result import Result
+from harness.agents.result import Conditions, Result
 from harness.core import processes
 from harness.core.checkout import ROOT, Checkout
-from harness.core.decode import decode, encode
+from harness.core.decode import decode
 from harness.core.errors import HarnessError
+from harness.core.json_file import line_of, record_of
 from harness.machine import host
 
 TRIES = 2
@@ -91,7 +92,7 @@ class Workers:
                         yield from self._again(worker)
                         selector.register(worker.ends[1], selectors.EVENT_READ, worker)
                     elif worker.unread.endswith(b"\n"):
-                        found = decode(Result, json.loads(worker.unread))
+                        found = record_of(Result, worker.unread)
                         worker.unread.clear()
                         worker.task = None
                         yield found
@@ -111,13 +112,14 @@ class Workers:
         worker.task = None
         error = HarnessError(f"the process that judged it ended with code {code}, twice")
         terms = self._terms
-        result = refused(error, terms.asked.problem, task.submission, function=terms.reward, lower=terms.lower)
+        conditions = Conditions(problem=terms.asked.problem, function=terms.reward, lower=terms.lower)
+        result = refused(error, conditions, task.submission)
         yield replace(result, id=task.id)
 
     def _tell(self, worker: Worker) -> None:
         worker.tries += 1
         with contextlib.suppress(BrokenPipeError):  # which reading will find
-            worker.ends[0].write(_line(worker.task))
+            worker.ends[0].write(line_of(worker.task).encode())
             worker.ends[0].flush()
 
     def _started(self, environ: Mapping[str, str]) -> Worker:
@@ -130,7 +132,7 @@ class Workers:
         )
         worker = Worker(process, environ)
         with contextlib.suppress(BrokenPipeError):
-            worker.ends[0].write(_line({"root": str(self._checkout.root), "terms": self._terms}))
+            worker.ends[0].write(line_of({"root": str(self._checkout.root), "terms": self._terms}).encode())
             worker.ends[0].flush()
         return worker
 
@@ -146,19 +148,15 @@ def environs_of(device: str, ranks: int, jobs: int | None) -> list[dict[str, str
     return [{variable: name} for name in visible[: min(count, jobs or count)]]
 
 
-def _line(value: object) -> bytes:
-    return (json.dumps(encode(value)) + "\n").encode()
-
-
 def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints
     first = json.loads(sys.stdin.buffer.readline())
     with Judge(decode(Terms, first["terms"]), Checkout(Path(first["root"]))) as judge:
         for line in sys.stdin.buffer:
-            task = decode(Trial, json.loads(line))
+            task = record_of(Trial, line)
             result = judge.judge(task.submission, task.stage)
-            out.write(_line(replace(result, id=task.id)))
+            out.write(line_of(replace(result, id=task.id)).encode())
             out.flush()
 
 

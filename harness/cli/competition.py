@@ -21,12 +21,14 @@ from harness.core.words import clean, clean_line
 from harness.evaluation import recorded
 from harness.kinds import registry, settings
 from harness.kinds.folder.known import remember
+from harness.kinds.kind import Order
 from harness.problems.submission import directives, read_submission
 from harness.report import evaluation
 from harness.report.console import new_console
 from harness.report.contest import competition_json, document_of, list_document
 from harness.report.progress import ProgressLine
 from harness.report.render import terminal
+from harness.report.summary import OnBoard
 
 RULE_CHARS = 80  # of a line between problems
 
@@ -115,20 +117,15 @@ def _evaluated(
         setting = settings.setting(options.asked(order, problem=""), checkout, problem)
         submission = submission or registry.read_submission(problem, None, checkout)
         name = submission.name
+        author = order.author or accounts.login()
+        asked = Order(setting=setting, submission=submission, mode="leaderboard", author=author)
         with ProgressLine(new_console(stderr=True)) as progress:
-            ran = recorded.evaluated(
-                setting,
-                submission,
-                "leaderboard",
-                order.author or accounts.login(),
-                checkout,
-                record=order.record,
-                progress=progress,
-                by=RANKED_BY,
-            )
+            ran = recorded.evaluated(asked, checkout, record=order.record, progress=progress, by=RANKED_BY)
     except HarnessError as error:
         return Evaluated(listed=listed, closes=closes, submission=name, error=error)
-    terminal.show(evaluation.document_of(ran.report, ran.standing, ran.place, by=RANKED_BY), console)
+    terminal.show(
+        evaluation.document_of(ran.report, OnBoard(board=ran.standing, place=ran.place, by=RANKED_BY)), console
+    )
     return Evaluated(
         listed=listed, closes=closes, submission=name, report=ran.report, place=ran.place, error=ran.unrecorded
     )

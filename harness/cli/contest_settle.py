@@ -17,7 +17,7 @@ from harness.cli.contest_orders import ContestSettleOrder
 from harness.cli.contest_verbs import HERE, World, actor, runnable_contest
 from harness.cli.settle import SettleOrder
 from harness.cli.settle import run as settle_board
-from harness.contest import admission, rules, standings
+from harness.contest import rules, standings
 from harness.core.checkout import Checkout
 from harness.core.decode import part
 from harness.core.errors import Exit
@@ -38,7 +38,7 @@ class _WithBoard(Checkout):
 def settle(order: ContestSettleOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """Run the best sources of a problem's leading teams head to head, for places that they share."""
     found, now = runnable_contest(order.contest, checkout), world.now()
-    admission.check_organiser(found.rules, actor(order.by, found, world), now)
+    found.at(now).check_organiser(actor(order.by, found, world))
     listed = found.rules.problem(order.problem)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
     board = leaderboard.load(checkout.leaderboard)

@@ -19,7 +19,7 @@ from harness.core.records import EvalReport
 from harness.evaluation import recorded
 from harness.judging import verdict
 from harness.kinds import registry, settings
-from harness.kinds.kind import Setting
+from harness.kinds.kind import Order, Setting
 from harness.kinds.settings import Asked
 from harness.problems.problem import Problem
 from harness.problems.submission import directives
@@ -27,6 +27,7 @@ from harness.problems.submission import read_submission as read_file
 from harness.report.console import new_console
 from harness.report.evaluation import document_of
 from harness.report.progress import ProgressLine
+from harness.report.summary import OnBoard
 
 
 def submit(order: SubmitOrder, checkout: Checkout, world: World = HERE) -> Exit:
@@ -40,14 +41,13 @@ def submit(order: SubmitOrder, checkout: Checkout, world: World = HERE) -> Exit:
         return _evaluated(order, found, found.state().entry(order.entered), checkout, world)
     name = order.problem or _problem_named(order.file, found, checkout)
     listed = found.rules.problem(name)
-    admission.check_submission(found.rules, found.state(), member, name, world.now(), order.team)
+    found.at(world.now()).check_submission(member, name, order.team)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
     if order.jobs == options.HERE:
         _setting(order, found, problem, checkout)  # what cannot be evaluated here is refused before it is entered
     submission = registry.read_submission(problem, order.file, checkout)
-    entry = acts.submit(
-        found, member, name, submission.name, submission.sha256, world.now(), "command line", order.team
-    )
+    new = acts.NewEntry(member=member, problem=name, file=submission.name, sha256=submission.sha256, team=order.team)
+    entry = acts.submit(found, new, world.now())
     try:
         if order.jobs == options.HERE:
             return _evaluated(order, found, entry, checkout, world)
@@ -76,9 +76,8 @@ def _evaluated(order: SubmitOrder, found: Contest, entry: ContestEntry, checkout
     if submission.sha256 != entry.sha256 or entry.state != "submitted":
         raise UsageError(f"{order.file} is not what waits as entry {entry.number}: it has changed; submit it")
     with ProgressLine(new_console(stderr=True), silent=order.quiet) as progress:
-        ran = recorded.evaluated(
-            setting, submission, "leaderboard", entry.team, checkout, record=True, progress=progress
-        )
+        asked = Order(setting=setting, submission=submission, mode="leaderboard", author=entry.team)
+        ran = recorded.evaluated(asked, checkout, record=True, progress=progress)
     version = judgements.problem_version(setting.problem, setting.suite, setting.device)
     entry = acts.settle(found, acts.outcome(entry.number, ran.report, version), world.now(), entry.member)
     _show_submitted(order, found, entry, ran.report, ran.standing)
@@ -120,5 +119,5 @@ def _show_submitted(
     quota = f"; {used} of {most} submissions of {entry.submitted_at:%Y-%m-%d} used" if most else ""
     line = f"{entry.number} of team {entry.team}: {entry.state}{quota}"
     more = {"entry": entry.number, "team": entry.team, "state": entry.state}
-    document = document_of(report, board, None, entry=line)
+    document = document_of(report, OnBoard(board=board, entry=line))
     tell(order, document, json=lambda: report_json.to_json(report, None) | more)

@@ -18,7 +18,7 @@ from harness.cli import contest_orders as orders
 from harness.cli import options
 from harness.cli.result_files import tell
 from harness.cli.verify import check_launches, launch_lines
-from harness.contest import acts, admission, rules, standings, statistics
+from harness.contest import acts, rules, standings, statistics
 from harness.contest.acts import Contest
 from harness.contest.lifecycle import EvaluationHeld, Reproduced, transition
 from harness.contest.state import ContestEntry
@@ -80,7 +80,7 @@ def runnable_contest(name: str, checkout: Checkout) -> Contest:
 def actor(named: str | None, found: Contest, world: World) -> str:
     """Who does it, as the log has it: who is logged in, or whom an organiser names."""
     login = world.login()
-    admission.check_named(found.rules, login, named or login, world.now())
+    found.at(world.now()).check_named(login, named or login)
     return named or login
 
 
@@ -116,12 +116,13 @@ def show(order: orders.ShowOrder, checkout: Checkout, world: World = HERE) -> Ex
 def _check_insight(order: orders.ShowOrder, found: Contest, world: World) -> None:
     """Raises UsageError where results that are private or frozen now would be shown to somebody who is neither an
     organiser nor of the entry's team."""
-    now, state, who = world.now(), found.state(), actor(order.by, found, world)
-    own = state.team_of(who)
-    if order.entry is not None and own is not None and state.entry(order.entry).team == own.name:
+    now, who = world.now(), actor(order.by, found, world)
+    admission = found.at(now)
+    own = admission.state.team_of(who)
+    if order.entry is not None and own is not None and admission.state.entry(order.entry).team == own.name:
         return
-    if found.rules.is_hidden(now) or standings.frozen_since(found.rules, state, now) is not None:
-        admission.check_organiser(found.rules, who, now)
+    if found.rules.is_hidden(now) or standings.frozen_since(found.rules, admission.state, now) is not None:
+        admission.check_organiser(who)
 
 
 def show_standings(order: orders.StandingsOrder, checkout: Checkout, world: World = HERE) -> Exit:
@@ -150,7 +151,7 @@ def show_stats(order: orders.StatsOrder, checkout: Checkout, world: World = HERE
 def _is_organiser(order: orders.StandingsOrder | orders.StatsOrder, found: Contest, world: World) -> bool:
     """Whether the full view was asked for, by somebody who may see it; UsageError for somebody else."""
     if order.full:
-        admission.check_organiser(found.rules, actor(order.by, found, world), world.now())
+        found.at(world.now()).check_organiser(actor(order.by, found, world))
     return order.full
 
 
@@ -160,7 +161,7 @@ def register(order: orders.RegisterOrder, checkout: Checkout, world: World = HER
     found = contest_of(order.contest, checkout)
     rules.check(found.rules, found.file, checkout)
     by = actor(order.by, found, world)
-    admission.check_registrar(found.rules, found.state(), order.team, tuple(order.members), by, world.now())
+    found.at(world.now()).check_registrar(order.team, tuple(order.members), by)
     ids = acts.register(found, order.team, tuple(order.members), world.now(), by, world.new_secret)
     team = found.state().teams[order.team]
     print(f"team {team.name}: {', '.join(team.members)}")
@@ -227,15 +228,13 @@ def verify_top(order: orders.VerifyTopOrder, checkout: Checkout, world: World = 
 
     Those that are not reproduced yet, by evaluation.verify. Exits with the worst decision's code."""
     found = runnable_contest(order.contest, checkout)
-    by = actor(order.by, found, world)
-    admission.check_organiser(found.rules, by, world.now())
+    found.at(world.now()).check_organiser(actor(order.by, found, world))
     found.rules.problem(order.problem)
-    count = order.launches or found.rules.reproduce.launches
-    check_launches(count)
+    check_launches(order.launches or found.rules.reproduce.launches)
     chosen = _leading(order, found, checkout, world)
     if not chosen:
         print(f"{order.problem}: every leading entry is reproduced; `contest review` is next")
-    words = [_verified(order, found, entry, count, checkout, world, by) for entry in chosen]
+    words = [_verified(order, found, entry, checkout, world) for entry in chosen]
     codes = {verify.EXITS[word] for word in words}
     return next((code for code in (Exit.INVALID, Exit.ERROR) if code in codes), Exit.OK)
 
@@ -262,14 +261,9 @@ def _leading(order: orders.VerifyTopOrder, found: Contest, checkout: Checkout, w
 
 
 def _verified(
-    order: orders.VerifyTopOrder,
-    found: Contest,
-    entry: ContestEntry,
-    count: int,
-    checkout: Checkout,
-    world: World,
-    by: str,
+    order: orders.VerifyTopOrder, found: Contest, entry: ContestEntry, checkout: Checkout, world: World
 ) -> verify.Word:
+    count = order.launches or found.rules.reproduce.launches
     listed = found.rules.problem(entry.problem)
     problem = rules.problem_of(listed, found.file, folders=False, checkout=checkout)
     where = str(problem.folder) if problem.is_upstream else problem.name
@@ -280,7 +274,7 @@ def _verified(
     done = verify.launches(ready, count, checkout, launch_lines(said, count, order.quiet))
     decided = verify.decision_of(one, done, count)
     if event := _event_of(entry, ready, decided, done):
-        acts.settle(found, event, world.now(), by)
+        acts.settle(found, event, world.now(), actor(order.by, found, world))
 
     def on_board(board: Board) -> Board:  # where the entry still stands there
         still = next((each for each in board.judged if each.run_id == one.run_id), None)

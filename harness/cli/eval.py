@@ -22,13 +22,14 @@ from harness.evaluation import beside
 from harness.evaluation.recorded import Ran, evaluated
 from harness.judging import verdict
 from harness.kinds import settings
-from harness.kinds.kind import TORCH, Evaluator, Progress, Setting
+from harness.kinds.kind import TORCH, Evaluator, Order, Progress, Setting
 from harness.kinds.registry import read_submission
 from harness.machine import peaks_cache
 from harness.process.profilers import TOOLS
 from harness.report.console import new_console
 from harness.report.evaluation import document_of
 from harness.report.progress import Both, EventLog, ProgressLine
+from harness.report.summary import OnBoard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,15 +130,14 @@ def evaluate(order: EvalOrder, checkout: Checkout) -> Exit:
     problem = setting.problem
     submission = read_submission(problem, setting.file, checkout)
     author = order.author or accounts.login()
+    asked = Order(setting=setting, submission=submission, mode=order.mode, author=author)
     with _progress(order.quiet, order.events) as progress:
-        ran = evaluated(
-            setting, submission, order.mode, author, checkout, record=order.record, progress=progress, traces=traces
-        )
+        ran = evaluated(asked, checkout, record=order.record, progress=progress, traces=traces)
     ran, met = _beside(order, ran, setting, submission, checkout)
     report, board, place = ran.report, ran.standing, ran.place
     result_files.tell(
         order,
-        document_of(report, board, place, order.verbose, met=met),
+        document_of(report, OnBoard(board=board, place=place, met=met), order.verbose),
         result=lambda: encode(result_of(report, order.reward, order.lower, board=board)),
         json=lambda: report_json.to_json(report, place) | ({"error": str(ran.unrecorded)} if ran.unrecorded else {}),
     )

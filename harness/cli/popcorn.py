@@ -27,7 +27,7 @@ from harness.cli.declare import argument, option
 from harness.core import accounts, processes
 from harness.core.checkout import Checkout
 from harness.core.decode import DecodeError, as_bad_file, decode
-from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
+from harness.core.errors import BadFileError, Exit, HarnessError, UsageError, os_error_as
 from harness.core.records import Case, Crashed, EvalReport, Mode, Raised
 from harness.core.words import clean
 from harness.core.yaml_file import read_yaml
@@ -329,12 +329,8 @@ def _tell(report: EvalReport, specs: Sequence[str]) -> None:
 
 
 def _text(path: Path) -> str:
-    try:
+    with os_error_as(BadFileError, f"{path}: cannot be read"):
         return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadFileError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise BadFileError(f"{path}: not UTF-8 at byte {error.start}") from None
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:

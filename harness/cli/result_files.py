@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.agents.made import refused
+from harness.agents.result import Conditions
 from harness.board import report_json
 from harness.cli.declare import option
 from harness.core.decode import encode
@@ -79,7 +80,7 @@ class ResultFile:
 
 def _refused(message: str, code: Exit) -> object:
     kind = BadSubmissionError if code == Exit.INVALID else HarnessError
-    return encode(refused(kind(message), ""))
+    return encode(refused(kind(message), Conditions(problem="")))
 
 
 ERRORS: dict[str, Callable[[str, Exit], object]] = {  # what a file of values gets in place of a result

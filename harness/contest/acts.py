@@ -11,13 +11,15 @@ from pathlib import Path
 
 from harness.board import judgements
 from harness.board.entries import Board, Entry, one_line
-from harness.contest import admission, awards, lifecycle, rules, standings
+from harness.contest import awards, lifecycle, rules, standings
+from harness.contest.admission import Admission
 from harness.contest.lifecycle import EntryEvent, Via, transition
 from harness.contest.log import ContestLog, Record
 from harness.contest.rules import Competition
 from harness.contest.state import ContestEntry, ContestState, fold
 from harness.contest.times import shown_time
 from harness.core.accounts import owner
+from harness.core.decode import part
 from harness.core.errors import UsageError
 from harness.core.records import EvalReport
 from harness.judging import verdict
@@ -43,6 +45,10 @@ class Contest:
     def state(self) -> ContestState:
         return fold(self.log.records())
 
+    def at(self, now: datetime, records: Sequence[Record] | None = None) -> Admission:
+        """What it admits now, after these records (default: all that there are)."""
+        return Admission(rules=self.rules, state=self.state() if records is None else fold(records), now=now)
+
 
 def opened(file: Path) -> Contest:
     """The contest of that file, whose owner organises by default. BadFileError for bad files and logs."""
@@ -66,7 +72,7 @@ def register(
     ids = {name: f"{name}:{new_secret()}" for name in members}
 
     def decide(records: tuple[Record, ...]) -> list[lifecycle.Registered]:
-        admission.check_registration(contest.rules, fold(records), team, members, now)
+        contest.at(now, records).check_registration(team, members)
         return [
             lifecycle.Registered(
                 team=team,
@@ -78,30 +84,29 @@ def register(
     return ids
 
 
-def submit(
-    contest: Contest,
-    member: str,
-    problem: str,
-    file: str,
-    sha256: str,
-    now: datetime,
-    via: Via = "command line",
-    team: str | None = None,
-) -> ContestEntry:
+@dataclass(frozen=True, kw_only=True)
+class NewEntry:
+    """A member's submission, before it is taken on. `team` is the member's, if it was named."""
+
+    member: str
+    problem: str
+    file: str
+    sha256: str
+    via: Via = "command line"
+    team: str | None = None
+
+
+def submit(contest: Contest, new: NewEntry, now: datetime) -> ContestEntry:
     """Takes the submission on; its evaluation follows. Raises UsageError where a rule forbids it."""
 
     def decide(records: tuple[Record, ...]) -> list[lifecycle.Submitted]:
-        state = fold(records)
-        own, _ = admission.check_submission(contest.rules, state, member, problem, now, team)
-        number = len(state.entries) + 1
-        return [
-            lifecycle.Submitted(
-                entry=number, team=own.name, member=member, problem=problem, file=one_line(file), sha256=sha256, via=via
-            )
-        ]
+        admission = contest.at(now, records)
+        own, _ = admission.check_submission(new.member, new.problem, new.team)
+        number = len(admission.state.entries) + 1
+        return [part(new, lifecycle.Submitted, entry=number, team=own.name, file=one_line(new.file))]
 
-    state = fold(contest.log.add(decide, now, member))
-    return state.entry(max(number for number, one in state.entries.items() if one.member == member))
+    state = fold(contest.log.add(decide, now, new.member))
+    return state.entry(max(number for number, one in state.entries.items() if one.member == new.member))
 
 
 def outcome(number: int, report: EvalReport, version: str | None) -> Outcome:
@@ -150,8 +155,8 @@ def withdraw(contest: Contest, number: int, now: datetime, member: str) -> Conte
     """The team takes the entry back. Raises UsageError where it is not the member's team's, or over or awarded."""
 
     def check(records: Sequence[Record]) -> None:
-        state = fold(records)
-        admission.check_withdrawal(state, state.entry(number), member, now)
+        admission = contest.at(now, records)
+        admission.check_withdrawal(admission.state.entry(number), member)
 
     return settle(contest, lifecycle.Withdrawn(entry=number), now, member, check)
 
@@ -159,14 +164,15 @@ def withdraw(contest: Contest, number: int, now: datetime, member: str) -> Conte
 # ---- organisers ------------------------------------------------------------------------------------------------------
 def freeze(contest: Contest, now: datetime, by: str, frozen: bool) -> None:
     """Freezes the public standings, or lets them follow again. Raises UsageError where they are so already."""
-    admission.check_organiser(contest.rules, by, now)
+    contest.at(now).check_organiser(by)
 
     def decide(records: tuple[Record, ...]) -> list[lifecycle.Frozen | lifecycle.Unfrozen]:
-        since = standings.frozen_since(contest.rules, fold(records), now)
+        admission = contest.at(now, records)
+        since = standings.frozen_since(contest.rules, admission.state, now)
         if frozen and since is not None:
-            raise admission.refused(f"the standings are frozen already, since {shown_time(since)}", "freeze", now)
+            raise admission.refused(f"the standings are frozen already, since {shown_time(since)}", "freeze")
         if not frozen and since is None:
-            raise admission.refused("the standings are not frozen", "freeze", now)
+            raise admission.refused("the standings are not frozen", "freeze")
         return [lifecycle.Frozen() if frozen else lifecycle.Unfrozen()]
 
     contest.log.add(decide, now, by)
@@ -174,25 +180,25 @@ def freeze(contest: Contest, now: datetime, by: str, frozen: bool) -> None:
 
 def review(contest: Contest, number: int, now: datetime, by: str, note: str = "") -> ContestEntry:
     """An organiser has read the source of a reproduced entry. Raises UsageError where it is not reproduced."""
-    admission.check_organiser(contest.rules, by, now)
+    contest.at(now).check_organiser(by)
     return settle(contest, lifecycle.Reviewed(entry=number, note=one_line(note)), now, by)
 
 
 def award(contest: Contest, number: int, name: str, board: Board, now: datetime, by: str) -> ContestEntry:
     """Gives the entry the award. Raises UsageError where a rule forbids it."""
-    admission.check_organiser(contest.rules, by, now)
+    contest.at(now).check_organiser(by)
     rule = awards.rule_of(contest.rules, name)
 
     def check(records: Sequence[Record]) -> None:
-        state, places = fold(records), standings.full(contest.rules, records, board, now)
-        awards.check_award(contest.rules, state, places, state.entry(number), rule, now)
+        admission, places = contest.at(now, records), standings.full(contest.rules, records, board, now)
+        awards.check_award(admission, places, admission.state.entry(number), rule)
 
     return settle(contest, lifecycle.Awarded(entry=number, award=rule.name), now, by, check)
 
 
 def disqualify(contest: Contest, number: int, why: str, now: datetime, by: str) -> ContestEntry:
     """Takes the entry out. Raises UsageError without a reason, or where the entry is over."""
-    admission.check_organiser(contest.rules, by, now)
+    contest.at(now).check_organiser(by)
     if not why.strip():
         raise UsageError("why? Give the reason, which the team will read: --why TEXT")
     return settle(contest, lifecycle.Disqualified(entry=number, why=one_line(why)), now, by)
@@ -200,7 +206,7 @@ def disqualify(contest: Contest, number: int, why: str, now: datetime, by: str) 
 
 def reinstate(contest: Contest, number: int, why: str, now: datetime, by: str) -> ContestEntry:
     """Takes a disqualification back. Raises UsageError without a reason, or where the entry is not disqualified."""
-    admission.check_organiser(contest.rules, by, now)
+    contest.at(now).check_organiser(by)
     if not why.strip():
         raise UsageError("why? Give the reason, which all teams may read: --why TEXT")
     return settle(contest, lifecycle.Reinstated(entry=number, why=one_line(why)), now, by)

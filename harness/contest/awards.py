@@ -1,15 +1,14 @@
 """Who gets an award: targets a shape, places, and what an entry must have been through. Pure functions."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from harness.board.entries import EntryCase
 from harness.board.places import Ranked, is_open
-from harness.contest.admission import check_award_time, refused
+from harness.contest.admission import Admission
 from harness.contest.lifecycle import transition
 from harness.contest.rules import AwardRule, Competition, Listed, Target
 from harness.contest.standings import ProblemStandings, Standings
-from harness.contest.state import ContestEntry, ContestState
+from harness.contest.state import ContestEntry
 from harness.core.decode import did_you_mean
 from harness.core.errors import UsageError
 from harness.core.records import param_text
@@ -53,44 +52,41 @@ def rule_of(contest: Competition, name: str) -> AwardRule:
     return contest.awards[names.index(name)]
 
 
-def check_award(
-    contest: Competition, state: ContestState, standings: Standings, entry: ContestEntry, rule: AwardRule, now: datetime
-) -> None:
+def check_award(admission: Admission, standings: Standings, entry: ContestEntry, rule: AwardRule) -> None:
     """Raises UsageError where the entry may not be given the award now. `standings` are the full ones."""
     if rule.problem and rule.problem != entry.problem:
-        raise refused(
-            f"'{rule.name}' is for {rule.problem}, and entry {entry.number} is of {entry.problem}", _rule(rule), now
-        )
-    check_award_time(contest, entry, rule, now)
+        what = f"'{rule.name}' is for {rule.problem}, and entry {entry.number} is of {entry.problem}"
+        raise admission.refused(what, _rule(rule))
+    admission.check_award_time(entry, rule)
     transition(entry.state, "awarded", entry.number)
-    of_problem = [one for one in state.entries.values() if one.problem == entry.problem]
+    of_problem = [one for one in admission.state.entries.values() if one.problem == entry.problem]
     others = [one for one in of_problem if rule.name in one.awards and one.state == "awarded"]  # not disqualified since
     taken = [one for one in others if one == entry or not rule.shared or not _shares(standings, one, rule)]
     if taken:
-        raise refused(f"'{rule.name}' went to entry {taken[0].number} already", _rule(rule), now)
-    _check_place(standings, entry, rule, now)
+        raise admission.refused(f"'{rule.name}' went to entry {taken[0].number} already", _rule(rule))
+    _check_place(admission, standings, entry, rule)
     assert entry.evaluation is not None
-    if rule.targets and (told := missed(contest.problem(entry.problem), entry.evaluation.cases)):
+    if rule.targets and (told := missed(admission.rules.problem(entry.problem), entry.evaluation.cases)):
         more = f", and {len(told) - 1} more" if len(told) > 1 else ""
-        raise refused(
-            f"entry {entry.number} is below its target: {told[0]}{more}", f"problems[{entry.problem}].targets", now
+        raise admission.refused(
+            f"entry {entry.number} is below its target: {told[0]}{more}", f"problems[{entry.problem}].targets"
         )
 
 
-def _check_place(standings: Standings, entry: ContestEntry, rule: AwardRule, now: datetime) -> None:
+def _check_place(admission: Admission, standings: Standings, entry: ContestEntry, rule: AwardRule) -> None:
     found = _find(standings, entry)
     if found is None:
-        raise refused(f"entry {entry.number} is not its team's best, so it has no place", _rule(rule), now)
+        raise admission.refused(f"entry {entry.number} is not its team's best, so it has no place", _rule(rule))
     problem, row = found
     shown = f"place {row.place.text} of {entry.problem}"
     if rule.place != row.place.place:
         what = f"entry {entry.number} has {shown}, '{rule.name}' is for place {rule.place}"
-        raise refused(what, _rule(rule), now)
+        raise admission.refused(what, _rule(rule))
     if row.place.last > row.place.place and not rule.shared:
         what = f"{shown} is shared: the measurements do not tell these entries apart, and '{rule.name}' is not shared"
         if is_open(row, [team.row for team in problem.teams]):
             what += f"; `contest settle CONTEST {entry.problem} --top {row.place.last}` runs them head to head"
-        raise refused(what, _rule(rule), now)
+        raise admission.refused(what, _rule(rule))
 
 
 def _shares(standings: Standings, entry: ContestEntry, rule: AwardRule) -> bool:

@@ -45,8 +45,11 @@ class BadSubmissionError(HarnessError):
 
 @contextlib.contextmanager
 def os_error_as(kind: type[HarnessError], what: str, next_: str = "") -> Iterator[None]:
-    """Raises that error in place of an OSError of the block: `x.json: cannot be read: Is a directory; name a file`."""
+    """Raises that error in place of an OSError of the block: `x.json: cannot be read: Is a directory; name a file`; and
+    where it read text that is none."""
     try:
         yield
     except OSError as error:
         raise kind(f"{what}: {error.strerror}{next_ and '; '}{next_}") from None
+    except UnicodeDecodeError as error:
+        raise kind(f"{what}: not UTF-8 at byte {error.start}{next_ and '; '}{next_}") from None

@@ -3,11 +3,10 @@
 Knows how an event is written and read. Does not know who reports events or what is shown of them.
 """
 
-import json
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.core.decode import decode, encode
+from harness.core.json_file import record_if_any
 from harness.core.words import clean_line
 
 
@@ -57,18 +56,9 @@ class RunningStage:
         return f"{self.phase} {self.case}".strip()
 
 
-def line_of(event: Event) -> str:
-    return json.dumps(encode(event)) + "\n"
-
-
 def event_of(line: str) -> Event | None:
     """The event that a line holds; None for a malformed line."""
-    try:
-        # decode's type parameter does not take a union
-        found: Event = decode(Event, json.loads(line))  # type: ignore[arg-type]
-    except (ValueError, RecursionError):
-        return None
-    return found
+    return record_if_any(Event, line)  # type: ignore[arg-type]  # a type parameter does not take a union
 
 
 def _one_line(text: str) -> str:

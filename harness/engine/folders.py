@@ -1,11 +1,11 @@
 """What engines share that keep a folder for each job, named after it, where this machine can read it."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.core import files
+from harness.core.json_file import file_if_any
 from harness.engine.base import EVENTS, NAME, RESULT, EngineError, Job, JobDone, State, Ticket
 
 EVENT_CHARS = 1 << 20  # of a job's events that are read
@@ -59,13 +59,4 @@ class JobFolders:
 
     def _has_result(self, ticket: Ticket) -> bool:
         """Whether it left a JSON object: a result of which only a part was written does not count."""
-        return read_object(self._of(ticket) / RESULT) is not None
-
-
-def read_object(path: Path) -> dict[str, Any] | None:
-    """The file's JSON object; None where there is none, or only a part of it."""
-    try:
-        found = json.loads(files.read_text(path))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+        return file_if_any(dict[str, Any], self._of(ticket) / RESULT) is not None

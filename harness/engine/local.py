@@ -5,7 +5,6 @@ LOCK, which the job holds as long as it lives (child.py). A job ends when its en
 the same folder finds the job by these files, whether it is still ending or has left a result.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.core import files
-from harness.core.decode import encode
+from harness.core.json_file import line_of
 from harness.core.processes import end_group, end_tree
 from harness.engine import base
 from harness.engine.base import End, Job, JobDone, State, Ticket
@@ -51,7 +50,7 @@ class LocalEngine(JobFolders):
     def submit(self, job: Job) -> Ticket:
         folder = self._made(job)
         try:
-            files.replace_file(folder / ORDER, (json.dumps(encode(job)) + "\n").encode(), is_alone=True)
+            files.replace_file(folder / ORDER, line_of(job).encode(), is_alone=True)
             process = self._started(job, folder)
         except BaseException:
             files.remove(folder)

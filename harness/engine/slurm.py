@@ -19,12 +19,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness.core import files
+from harness.core.json_file import file_if_any
 from harness.engine import base, node
 from harness.engine.base import EngineError, Job, JobDone, Lost, Running, State, Ticket, Waiting
-from harness.engine.folders import JobFolders, read_object
+from harness.engine.folders import JobFolders
 
 SLURM_ID = "slurm.json"  # in a job's folder: the number that Slurm gave it
 SLURM_OUT = "slurm.out"  # what node.py and Slurm printed
@@ -150,7 +151,7 @@ class SlurmEngine(JobFolders):
 
     def number(self, ticket: Ticket) -> str:
         """Slurm's number of the job; "" if that is not known."""
-        return str((read_object(self._of(ticket) / SLURM_ID) or {}).get("job", ""))
+        return str((file_if_any(dict[str, Any], self._of(ticket) / SLURM_ID) or {}).get("job", ""))
 
     # ---- Slurm
 
@@ -242,7 +243,7 @@ class SlurmEngine(JobFolders):
 
     def _end(self, ticket: Ticket) -> JobDone | None:
         """How the job ended, where node.py has told."""
-        told = read_object(self._of(ticket) / node.END) or {}
+        told = file_if_any(dict[str, Any], self._of(ticket) / node.END) or {}
         end: base.End
         match told.get("type"):
             case None:

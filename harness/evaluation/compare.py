@@ -31,7 +31,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from harness.core.decode import part
 from harness.core.errors import BadSubmissionError, Exit, HarnessError
@@ -337,7 +337,7 @@ def _passed(label: str, report: EvalReport) -> None:
     if verdict.status(report) == "pass":
         return
     failure = verdict.first_failure(report)
-    if failure is None or not isinstance(failure.outcome, get_args(Failure)):
+    if failure is None or not isinstance(failure.outcome, Failure):
         raise HarnessError(
             f"the run of {label} ended before every shape was run; `python -m harness eval` of it says why"
         )

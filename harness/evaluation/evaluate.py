@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import get_args
 
 from harness.core.decode import part
 from harness.core.records import (
@@ -45,7 +44,7 @@ def evaluate(
             results = [CaseResult(case=cases[0], outcome=failed.outcome)]
         else:
             results = list(_results(session))
-        is_right = not any(isinstance(one.outcome, get_args(Failure)) for one in results)
+        is_right = not any(isinstance(one.outcome, Failure) for one in results)
         if is_right and plan.launches > 1:
             results = launched(session, results)
         if is_right and plan.has_controls:
@@ -73,7 +72,7 @@ def _results(session: Session) -> Iterator[CaseResult]:
                 profile = found if isinstance(found, Profile) else None
                 outcome = Passed() if isinstance(found, Profile) else found
                 yield CaseResult(case=case, outcome=outcome, verdicts=verdicts, profile=profile)
-                failed = failed or isinstance(outcome, get_args(Failure))
+                failed = failed or isinstance(outcome, Failure)
                 if _is_over(outcome):
                     return
         if failed:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, as_bad_file, decode
-from harness.core.errors import BadFileError, UsageError
+from harness.core.errors import BadFileError, UsageError, os_error_as
 from harness.core.files import read_text
 from harness.core.mllog import parse
 from harness.core.olympic import LEAST_RUNS
@@ -131,9 +131,5 @@ def _loaded(path: Path) -> object:
 
 
 def _text(path: Path) -> str:
-    try:
+    with os_error_as(BadFileError, f"{shown(path)}: cannot be read", "take the file as it was published"):
         return read_text(path)
-    except OSError as error:
-        raise BadFileError(f"{shown(path)}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise BadFileError(f"{shown(path)}: not text in UTF-8; take the file as it was published") from None

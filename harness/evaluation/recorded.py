@@ -9,9 +9,9 @@ from harness.board.entries import Board
 from harness.board.places import By, Place
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
-from harness.core.records import EvalReport, Mode, Submission
+from harness.core.records import EvalReport
 from harness.evaluation.evaluate import evaluate
-from harness.kinds.kind import Order, Progress, Setting
+from harness.kinds.kind import Order, Progress
 from harness.kinds.registry import plan_of
 
 
@@ -27,10 +27,7 @@ class Ran:
 
 
 def evaluated(
-    setting: Setting,
-    submission: Submission,
-    mode: Mode,
-    author: str,
+    order: Order,
     checkout: Checkout,
     *,
     record: bool,
@@ -40,11 +37,11 @@ def evaluated(
 ) -> Ran:
     """Evaluates and, if asked to, records, which is known to be possible before anything runs; what then goes wrong
     takes no measurement away. Its place is `by` speedup or score. Raises HarnessError if nothing could be measured."""
+    setting, mode = order.setting, order.mode
     earlier = leaderboard.load(checkout.leaderboard) if record else None
     version = judgements.problem_version(setting.problem, setting.suite, setting.device) if record else None
     if record:
         leaderboard.check_writable(checkout.leaderboard)
-    order = Order(setting=setting, submission=submission, mode=mode, author=author)
     report = evaluate(plan_of(order), progress)
     place, entry = None, None
     try:

@@ -79,9 +79,9 @@ def rejudged(
     except (UsageError, runs.SourceError) as error:
         return Left(old=one, why=str(error))
     progress.note(clean_line(f"{one.file}, {one.run_id}"))
-    found = [verify.launch(one, setting, submission, checkout, progress)]
+    found = [verify.launch(one, setting, submission, progress)]
     if verify.held_by_chance(found[0]):  # twice is no chance
-        found.append(verify.launch(one, setting, submission, checkout, progress))
+        found.append(verify.launch(one, setting, submission, progress))
     why = f"rejudged: {_change(one, version)}"
     new = _judged(one, found, version)
     noise = noise_of(Board(), one.problem, one.machine_class, one.device) if noise is None else noise

@@ -40,10 +40,10 @@ from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.olympic import LEAST_RUNS, olympic_mean
 from harness.core.records import CaseResult, EvalReport, Held, Score, Submission
 from harness.core.stats import student_t
-from harness.evaluation import recorded
+from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
-from harness.kinds.kind import BROKE_ITS_JUDGE, Progress, Setting
-from harness.kinds.registry import find
+from harness.kinds.kind import BROKE_ITS_JUDGE, Order, Progress, Setting
+from harness.kinds.registry import find, plan_of
 from harness.machine import host
 
 LAUNCHES, LEAST_LAUNCHES = 5, LEAST_RUNS
@@ -224,11 +224,11 @@ def setting_for(one: Judged, problem: str | None, seconds: float | None, checkou
     )
 
 
-def launch(one: Judged, setting: Setting, submission: Submission, checkout: Checkout, progress: Progress) -> EvalReport:
+def launch(one: Judged, setting: Setting, submission: Submission, progress: Progress) -> EvalReport:
     """One whole evaluation of the entry's source, under the entry's author. Raises UsageError where it turns out to
     have run on another machine, HarnessError where nothing can be said of the submission."""
-    ran = recorded.evaluated(setting, submission, "leaderboard", one.author, checkout, record=False, progress=progress)
-    report = ran.report
+    order = Order(setting=setting, submission=submission, mode="leaderboard", author=one.author)
+    report = evaluate(plan_of(order), progress)
     here = report.environment.machine_class if report.environment else one.machine_class
     if here != one.machine_class:
         raise UsageError(f"{one.run_id} was measured on {one.machine_class}, this is {here}: run it there")
@@ -272,7 +272,7 @@ def launches(
     reports: list[EvalReport] = []
     while sum(report.figures is not None for report in reports) < count:
         with progress(len(reports) + 1) as one:
-            report = launch(ready.one, ready.setting, ready.submission, checkout, one)
+            report = launch(ready.one, ready.setting, ready.submission, one)
         runs.store(report, checkout.root)
         reports.append(report)
         if deciding(reports) is not None:

@@ -13,7 +13,7 @@ needs.
 import ast
 import hashlib
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
@@ -292,7 +292,7 @@ def _only_theirs(missing: Collection[str]) -> str:
     return f"its reference.py defines no {' and no '.join(missing)}, without which our ranks can neither judge nor time"
 
 
-def cases_text(cases: tuple[Params, ...]) -> str:
+def cases_text(cases: Sequence[Params]) -> str:
     """The cases as KernelBot's cases file: one line each, `key: value; key: value`."""
     return "".join(f"{result_lines.spec_of(case)}\n" for case in cases)
 

@@ -4,7 +4,7 @@ Pure rules over an EvalReport; knows neither files, processes nor how anything i
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from harness.core.errors import Exit
 from harness.core.records import CaseResult, EvalReport, Failure, Measured, NotRun, Outcome, Passed
@@ -80,7 +80,7 @@ def left(outcome: Outcome) -> tuple[str, ...]:
 
 def case_status(result: CaseResult) -> CaseStatus:
     """One word for what became of a case."""
-    if isinstance(result.outcome, get_args(Failure)):
+    if isinstance(result.outcome, Failure):
         return "fail"
     return "not_run" if isinstance(result.outcome, NotRun) else "pass"
 

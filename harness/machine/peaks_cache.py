@@ -6,15 +6,15 @@ that measure shapes measure peaks again, at most once a day, until measurements 
 the last of these is older than STALE_DAYS.
 """
 
+import contextlib
 import hashlib
-import json
 import time
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from harness.core.decode import decode, encode
-from harness.core.files import read_text, replace_file
+from harness.core.files import replace_file
+from harness.core.json_file import file_if_any, line_of
 from harness.core.machine_records import Peaks
 from harness.machine import host
 from harness.machine.host_findings import BUSY_LOAD
@@ -44,6 +44,10 @@ class _KeptPeaks:
     load: float
     due: bool = False
     quiet: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for day in self.quiet:
+            date.fromisoformat(day)
 
 
 def load(file: Path) -> Peaks | None:
@@ -110,11 +114,8 @@ def _days(earlier: str, later: str) -> int:
 
 
 def _read(file: Path) -> _KeptPeaks | None:
-    try:
-        kept = decode(_KeptPeaks, json.loads(read_text(file)))
-        for day in kept.quiet:
-            date.fromisoformat(day)
-    except (OSError, ValueError, RecursionError):  # ValueError: not UTF-8, not JSON, not peaks, no date
+    kept = file_if_any(_KeptPeaks, file)
+    if kept is None:
         return None
     peaks = kept.peaks
     usable = min(peaks.flops_per_s, peaks.hbm_bytes_per_s) > 0 and peaks.link_bytes_per_s >= 0  # one rank has no links
@@ -122,8 +123,6 @@ def _read(file: Path) -> _KeptPeaks | None:
 
 
 def _write(file: Path, kept: _KeptPeaks) -> None:
-    try:
+    with contextlib.suppress(OSError):
         file.parent.mkdir(exist_ok=True)
-        replace_file(file, json.dumps(encode(kept)).encode())
-    except OSError:
-        pass
+        replace_file(file, line_of(kept).encode())

@@ -4,8 +4,6 @@ The parent's side: it starts smoke_ranks as a program of its own, reads its line
 deadline. NVLink multicast stays off: it tests the collectives that do without it. Does not import torch.
 """
 
-import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -14,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.core.decode import DecodeError, decode
+from harness.core.json_file import lines_if_any
 from harness.core.processes import end_group
 from harness.machine.readings import Collective, SmokeFailed, printable
 
@@ -62,12 +60,10 @@ def smoke(device: str, world_size: int, deadline_s: float = DEADLINE_S) -> Colle
 def judged(out: str, errors: str, device: str, world_size: int, nbytes: int, began: float) -> Collective | SmokeFailed:
     """The ranks' lines in one record; the slowest rank's time is the collective's."""
     moved: dict[int, Moved] = {}
-    for line in out.splitlines():
-        with contextlib.suppress(DecodeError, json.JSONDecodeError):  # a library that prints
-            found = decode(Moved, json.loads(line))
-            if found.error:
-                return SmokeFailed(why=f"rank {found.rank}: {printable(found.error)}")
-            moved[found.rank] = found
+    for found in lines_if_any(Moved, out):  # libraries print too
+        if found.error:
+            return SmokeFailed(why=f"rank {found.rank}: {printable(found.error)}")
+        moved[found.rank] = found
     if sorted(moved) != list(range(world_size)):
         said = [line for line in errors.splitlines() if line.strip()][-1:] or ["it said nothing"]
         return SmokeFailed(why=f"{len(moved)} of {world_size} ranks came to the end: {printable(said[0])}")

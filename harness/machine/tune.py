@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness.core.decode import DecodeError, decode, encode
+from harness.core.decode import DecodeError, encode
 from harness.core.errors import HarnessError, UsageError, os_error_as
 from harness.core.files import locked, read_text, replace_file, text_if_any
+from harness.core.json_file import record_of
 from harness.machine.readings import printable
 
 SNAPSHOT = "run/kernel-eval-tune.json"
@@ -144,10 +145,10 @@ def load_snapshot(root: Path) -> Snapshot | None:
     """What was applied since the machine started and not restored. HarnessError where it is damaged."""
     path = root / SNAPSHOT
     try:
-        found = decode(Snapshot, json.loads(read_text(path)))
+        found = record_of(Snapshot, read_text(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         reason = error.problem if isinstance(error, DecodeError) else str(error)
         raise HarnessError(
             f"{path} is damaged ({reason}), so the values before are not known: set them by hand (`tune --print` lists "

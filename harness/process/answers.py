@@ -4,7 +4,6 @@ An answer is a line that begins with `[` and ends with `]`. Knows how programs a
 does not know what an answer means. The clock is the parent's; it runs from when the program is about to be executed.
 """
 
-import json
 import math
 import os
 import selectors
@@ -17,8 +16,9 @@ from pathlib import Path
 from typing import IO
 
 from harness.core.checkout import ROOT
-from harness.core.decode import encode, part
+from harness.core.decode import part
 from harness.core.errors import HarnessError
+from harness.core.json_file import line_of
 from harness.core.processes import descendants, end_tree
 from harness.process import cgroup, usage
 from harness.process.child import end_text, has_ended, read_pipes
@@ -106,7 +106,7 @@ def run(command: Command, limits: ProcessLimits) -> Finished:
         confined=command.confined,
     )
     child = subprocess.Popen(
-        [sys.executable, "-m", "harness.process.confined", json.dumps(encode(order))],
+        [sys.executable, "-m", "harness.process.confined", line_of(order)],
         cwd=ROOT,
         env=dict(command.environ),
         pass_fds=[their_fd],

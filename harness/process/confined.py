@@ -5,7 +5,6 @@ command, waits for it, and writes its wait status to a descriptor that the comma
 the command has left behind ends too.
 """
 
-import json
 import os
 import resource
 import signal
@@ -13,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.core.decode import decode
+from harness.core.json_file import record_of
 from harness.core.processes import PR_SET_PDEATHSIG
 from harness.process import cgroup, seccomp
 from harness.process.sandbox import PR_SET_CHILD_SUBREAPER, Sandbox, die_first, hide, prctl
@@ -45,7 +44,7 @@ WHAT = {cgroup.CORES: "cores", cgroup.MEMORY: "memory", cgroup.TASKS: "processes
 
 
 def main() -> None:
-    order = decode(ConfinedOrder, json.loads(sys.argv[1]))
+    order = record_of(ConfinedOrder, sys.argv[1])
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # in a PID namespace, the only one that the command could end it by
     cgroup.join(order.groups)

@@ -21,7 +21,6 @@ WARM_CALLS = 3  # that a burst begins with: how long a host's times fell on the 
 MIN_SAMPLES = 16  # of a case in one launch
 UNSURE_TIMES = 4  # as long as else a case may be measured while it is not clear what its calls count
 MOST_BLUNT = 3  # pairs that are left out for one that is kept
-LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
 
 
 @dataclass(frozen=True, kw_only=True)

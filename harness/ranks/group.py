@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from harness.core.decode import part
 from harness.core.records import Clock
 from harness.process import usage
 from harness.ranks import channel, failure, node_clock, wire
@@ -17,6 +18,7 @@ from harness.ranks.rank import Rank
 from harness.ranks.watch import Processes, RanksWatch
 
 LOOK_S = 0.01  # while the parent waits at the barrier: how often it looks whether a rank has failed
+LEAD_S = 0.002  # on the device's clock: what hosts need to submit a call's work behind the wait; 5 to 20 times that
 R = TypeVar("R")
 
 
@@ -30,16 +32,21 @@ class Late:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gates:
-    """The input files of one call, by rank; each rank gets its file when all ranks wait at the barrier. Without files
-    the call is an empty one, or another one on the last input. `idle`: the kernel is not called (see wire.Call)."""
+class CallOrder:
+    """Calls of the kernel on these inputs (-1: none, an empty call), one after the other, on all ranks of a group.
 
+    `keys`: of masked inputs, which ranks get when all are done with the call before. `gated`: there is one call, and
+    its input comes in `files`, one a rank, when all ranks wait at the barrier; without files it is an empty call, or
+    another one on the last input. `idle`: a gated call without the kernel (see wire.Call)."""
+
+    indices: Sequence[int]
+    clock: Clock = "wall"
+    late: Late | None = None
+    keys: Sequence[int] = ()
+    gated: bool = False
     files: Sequence[int] = ()
     output_limit: int = 0
     idle: bool = False
-
-    def of(self, rank: int) -> Sequence[int]:
-        return [self.files[rank]] if self.files else ()
 
 
 class Group:
@@ -102,36 +109,17 @@ class Group:
         """None of the group's processes gets a core any more until the next `send`."""
         self.processes.freeze(self.role)
 
-    def call(
-        self,
-        indices: Sequence[int],
-        clock: Clock,
-        deadline: float,
-        lead_s: float = 0.0,
-        keys: Sequence[int] = (),
-        gates: Gates | None = None,
-        late: Late | None = None,
-    ) -> list[list[wire.CallSample]]:
-        """Calls the kernel on these inputs, one after the other, on all ranks. All ranks leave the barrier together,
-        except a late one. `lead_s` passes between the arrival of the last rank and the first release: hosts need that
-        time to submit work that waits on the devices. `keys` has a key for each masked input, which ranks get when all
-        are done with the call before. Returns each call's samples by rank."""
+    def call(self, order: CallOrder, deadline: float) -> list[list[wire.CallSample]]:
+        """Makes these calls. All ranks leave the barrier together, except a late one. Returns each call's samples by
+        rank."""
         self.processes.wait_frozen(deadline)
         close(rank.take_files() for rank in self.members)  # that nobody asked for
-        epoch = self.epoch + 1
-        self.epoch += len(indices)
+        command = part(order, wire.Call, indices=tuple(order.indices), epoch=self.epoch + 1)
+        self.epoch += len(order.indices)
         self.told_ns = ()
-        gated, limit, idle = (True, gates.output_limit, gates.idle) if gates is not None else (False, 0, False)
-        command = wire.Call(
-            indices=tuple(indices), epoch=epoch, clock=clock, gated=gated, idle=idle, output_limit=limit
-        )
-        if gates is not None:
-            let_in_ns = self._gated(command, gates, late, deadline)
-        elif keys:
-            let_in_ns = self._masked(command, keys, late, deadline)
-        else:
-            let_in_ns = self._ready(command, lead_s, late, deadline)
-        called = self._called(len(indices), deadline)
+        late, run = order.late, self._gated if order.gated else self._masked if order.keys else self._ready
+        let_in_ns = run(command, order, deadline)
+        called = self._called(len(order.indices), deadline)
         if self.nodes > 1:
             called = node_clock.aligned(called, self.nodes, self.told_ns[:-1] or [self.opened_ns])
         elif late is not None:  # as they say themselves, by the clock that is this process's too
@@ -139,35 +127,36 @@ class Group:
             self.early = {*self.early, *(rank for rank, end_ns in enumerate(ends_ns) if end_ns < let_in_ns)}
         return called
 
-    def _gated(self, command: wire.Call, gates: Gates, late: Late | None, deadline: float) -> int:
+    def _gated(self, command: wire.Call, order: CallOrder, deadline: float) -> int:
         """Lets ranks call whose input comes at the gate; returns when the late one is let in."""
+        late = order.late
         self.send(command)
         self.gather(wire.AtBarrier, deadline)
         if late is not None:
             self.barrier.stand_in(late.rank, command.epoch)
         let_in_ns = self.opened_ns = time.monotonic_ns()
-        self._open(self._all_but(late), gates)
+        self._open(self._all_but(late), order.files)
         if late is not None:
             let_in_ns = self._hold(late, command.epoch, deadline)
-            self._open([self.members[late.rank]], gates)
+            self._open([self.members[late.rank]], order.files)
         look = time.monotonic() + LOOK_S
         with self.watch.waiting():
-            while gates.files and not all(rank.files for rank in self.members):  # nothing else is looked at meanwhile
+            while order.files and not all(rank.files for rank in self.members):  # nothing else is looked at meanwhile
                 self.processes.poll(LOOK_S)
                 if time.monotonic() > look:
                     self.watch.check_all(deadline, self.members)
                     look = time.monotonic() + LOOK_S
         return let_in_ns
 
-    def _open(self, members: Iterable[Rank], gates: Gates) -> None:
+    def _open(self, members: Iterable[Rank], files: Sequence[int]) -> None:
         for rank in members:
             with rank.sending():
-                channel.send_files(rank.sock, gates.of(rank.rank))
+                channel.send_files(rank.sock, [files[rank.rank]] if files else ())
 
-    def _masked(self, command: wire.Call, keys: Sequence[int], late: Late | None, deadline: float) -> int:
+    def _masked(self, command: wire.Call, order: CallOrder, deadline: float) -> int:
         """Runs a burst on ranks that already hold masked inputs: the key of call k is told when all ranks have finished
         call k-1. Returns when the late rank was let in (ns, CLOCK_MONOTONIC; 0 if none is late)."""
-        let_in_ns = 0
+        let_in_ns, late, keys = 0, order.late, order.keys
         everyone = range(len(self.members))
         self.send(command)
         self.barrier.tell(everyone, command.epoch, keys[0])
@@ -190,12 +179,12 @@ class Group:
         self.told_ns = [*told_ns, time.monotonic_ns()]
         return let_in_ns
 
-    def _ready(self, command: wire.Call, lead_s: float, late: Late | None, deadline: float) -> int:
+    def _ready(self, command: wire.Call, order: CallOrder, deadline: float) -> int:
         """Lets ranks call that hold plain inputs; returns when the late one was let in (ns, CLOCK_MONOTONIC)."""
-        others = self._all_but(late)
+        late, others = order.late, self._all_but(order.late)
         self._send((rank, command, ()) for rank in others)
         self.watch.gather(others, wire.AtBarrier, deadline)
-        time.sleep(lead_s)
+        time.sleep(LEAD_S if order.clock == "device" else 0.0)
         self.opened_ns = time.monotonic_ns()
         self.barrier.release(command.epoch)
         if late is None:

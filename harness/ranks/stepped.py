@@ -24,6 +24,7 @@ from harness.ranks.group import LOOK_S, Group, Late
 
 WRITE, COPY = 0, 1  # the trusted ranks' steps
 COME, CALL = 0, 1  # the group's
+KERNEL: tuple[wire.Work, ...] = ("call",)
 PATIENCE_S = 0.25  # for a host to queue a call; a cold one takes a millisecond
 SETTLE_NS = 40_000  # before a call is let go: a device that has waited for less sees a word 3 us later, else 8
 DRAIN_S, DRAIN_MORE, DRAIN_MORE_US = 2.0, 0.5, 100.0  # for a device to become idle; when it seems busy
@@ -72,6 +73,32 @@ class Seen:
         return tuple((done_ns - self.let_ns) / 1000 for done_ns in self.done_ns)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepOrder:
+    """Stepped calls on these inputs (-1: none), one after the other; `work` and `ahead` are as in wire.StepCalls (no
+    work: the kernel each time). The outputs of the kernel are kept for judging if they are `judged`. A late rank is let
+    into call number `late.at` when it has been held."""
+
+    indices: Sequence[int]
+    work: Sequence[wire.Work] = ()
+    ahead: bool = True
+    judged: bool = False
+    late: Late | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StepCall:
+    """One of them, of a group; `late` is None where it is another one's."""
+
+    group: Group
+    index: int
+    epoch: int
+    deadline: float
+    ahead: bool
+    judged: bool
+    late: Late | None
+
+
 class Stepper:
     """Makes stepped calls of any group, with the trusted one around them."""
 
@@ -80,31 +107,28 @@ class Stepper:
         self.epoch = 0  # of the trusted ranks' steps
         self.flush_us = 0.0  # how long an idle device needs to flush its caches
 
-    def calls(
-        self,
-        group: Group,
-        indices: Sequence[int],
-        work: Sequence[wire.Work],
-        deadline: float,
-        ahead: bool,
-        judged: bool,
-        late: Late | None = None,
-    ) -> list[Seen]:
-        """Makes a call on each of these inputs, one after the other. Outputs are kept for judging if they are `judged`.
-        A late rank is let into call number `late.at` when it has been held."""
-        epoch = group.epoch + 1
+    def calls(self, group: Group, order: StepOrder, deadline: float) -> list[Seen]:
+        """Makes these calls of the group."""
+        indices = tuple(order.indices)
+        work = tuple(order.work) or KERNEL * len(indices)
+        epoch, ahead = group.epoch + 1, order.ahead
         group.epoch += wire.STEP_EPOCHS * len(indices)
         group.early = ()
-        group.send(wire.StepCalls(indices=tuple(indices), work=tuple(work), epoch=epoch, ahead=ahead))
+        group.send(wire.StepCalls(indices=indices, work=work, epoch=epoch, ahead=ahead))
         seen = []
         with first_of_all():
             for at, (index, kind) in enumerate(zip(indices, work, strict=True)):
-                held = late if late is not None and late.at == at else None
-                one = self._call(
-                    group, epoch + wire.STEP_EPOCHS * at, index, deadline, ahead, judged and kind == "call", held
+                call = _StepCall(
+                    group=group,
+                    index=index,
+                    epoch=epoch + wire.STEP_EPOCHS * at,
+                    deadline=deadline,
+                    ahead=ahead,
+                    judged=order.judged and kind == "call",
+                    late=order.late if order.late is not None and order.late.at == at else None,
                 )
-                ahead = ahead and one.is_ahead
-                seen.append(one)
+                seen.append(self._call(call))
+                ahead = ahead and seen[-1].is_ahead
         group.kept_bytes = max(reply.kept_bytes for reply in group.gather(wire.Called, deadline))
         return seen
 
@@ -127,14 +151,14 @@ class Stepper:
         stamps_ns, _ = _done(self.trusted, WRITE, self.epoch, deadline)
         return (max(stamps_ns) - began_ns) / 1000
 
-    def _call(
-        self, group: Group, epoch: int, index: int, deadline: float, ahead: bool, judged: bool, late: Late | None
-    ) -> Seen:
+    def _call(self, call: _StepCall) -> Seen:
         self.epoch += 1
+        # Variables: nothing may take time between the word that lets the call go and the first look for its end.
+        group, epoch, deadline, ahead, late = call.group, call.epoch, call.deadline, call.ahead, call.late
         steps, ours = group.barrier.steps, self.trusted.barrier.steps
-        replies = self._queued(group, epoch, deadline, PATIENCE_S) if ahead else None
+        replies = self._queued(call, PATIENCE_S) if ahead else None
         is_ahead = replies is not None
-        self._serve([None] * len(group.members) if replies is None else replies, deadline, index, judged)
+        self._serve(call, [None] * len(group.members) if replies is None else replies, call.index)
         began_ns, _ = ours.let(WRITE, self.epoch)
         _done(self.trusted, WRITE, self.epoch, deadline)
         steps.let(COME, epoch)
@@ -147,12 +171,12 @@ class Stepper:
         if not ahead:
             group.barrier.tell([rank.rank for rank in group.members] if others is None else others, epoch, 0)
         if late is not None:
-            self._hold(group, late, epoch, deadline, ahead)
+            self._hold(call, late)
         done_ns, gap_ns = _done(group, CALL, epoch, deadline)
         if replies is None:
-            replies = self._queued(group, epoch, deadline)
+            replies = self._queued(call)
             assert replies is not None
-            self._serve(replies, deadline, None, judged)
+            self._serve(call, replies, None)
         ours.let(COPY, self.epoch)
         ended_ns, _ = _done(self.trusted, COPY, self.epoch, deadline)
         group.barrier.release(epoch + 1)
@@ -166,16 +190,15 @@ class Stepper:
             host_us=max(reply.host_us for reply in replies),
         )
 
-    def _serve(self, replies: Sequence[wire.Stepped | None], deadline: float, put: int | None, judged: bool) -> None:
+    def _serve(self, call: _StepCall, replies: Sequence[wire.Stepped | None], put: int | None) -> None:
         """Has the trusted ranks queue what surrounds the call."""
         takes = [None if reply is None else reply.output for reply in replies]
-        commands = [wire.Serve(epoch=self.epoch, put=put, take=take, judged=judged) for take in takes]
-        self.trusted.ask(commands, wire.Done, deadline)
+        commands = [wire.Serve(epoch=self.epoch, put=put, take=take, judged=call.judged) for take in takes]
+        self.trusted.ask(commands, wire.Done, call.deadline)
 
-    def _queued(
-        self, group: Group, epoch: int, deadline: float, patience_s: float | None = None
-    ) -> list[wire.Stepped] | None:
+    def _queued(self, call: _StepCall, patience_s: float | None = None) -> list[wire.Stepped] | None:
         """Every rank's reply once the call is queued, or None if that takes longer than `patience_s`."""
+        group, deadline = call.group, call.deadline
         until = deadline if patience_s is None else time.monotonic() + patience_s
         with group.watch.waiting():
             while patience_s is not None and not all(rank.inbox for rank in group.members):
@@ -185,16 +208,17 @@ class Stepper:
                 group.watch.check_all(deadline, group.members)
         replies = group.gather(wire.Stepped, deadline)
         for rank, reply in zip(group.members, replies, strict=True):
-            if reply.epoch != epoch:
-                raise failure.crashed(rank, f"told of call {reply.epoch} in call {epoch}")
+            if reply.epoch != call.epoch:
+                raise failure.crashed(rank, f"told of call {reply.epoch} in call {call.epoch}")
         return replies
 
-    def _hold(self, group: Group, late: Late, epoch: int, deadline: float, ahead: bool) -> None:
+    def _hold(self, call: _StepCall, late: Late) -> None:
         """Lets the late rank go when it has been held. `early` are the ranks whose devices were done before."""
-        group.watch.wait(late.hold_s, deadline, group.members)
+        group, epoch = call.group, call.epoch
+        group.watch.wait(late.hold_s, call.deadline, group.members)
         group.early = [rank for rank in group.barrier.steps.done_by(CALL, epoch) if rank != late.rank]
         group.barrier.steps.let(CALL, epoch, [late.rank])
-        if not ahead:
+        if not call.ahead:
             group.barrier.tell([late.rank], epoch, 0)
 
 
@@ -202,10 +226,13 @@ def _done(group: Group, step: int, epoch: int, deadline: float) -> tuple[list[in
     """The time at which each rank's device had done the step (ns, CLOCK_MONOTONIC), and by how much the last of these
     stamps may be late (ns). Raises as `gather` does."""
     stamps_ns: list[int | None] = [None] * len(group.members)
-    with group.watch.waiting():
+    began_s = time.monotonic()
+    try:  # and not `group.watch.waiting()`, which takes 1 us before the first look
         while True:
             gap_ns = group.barrier.steps.stamp(step, epoch, stamps_ns, time.monotonic_ns() + int(LOOK_S * 1e9))
             if gap_ns is not None:
                 return [stamp_ns or 0 for stamp_ns in stamps_ns], gap_ns
             group.processes.poll(0)
             group.watch.check_all(deadline, group.members)
+    finally:
+        group.watch.waited_s += time.monotonic() - began_s

@@ -6,8 +6,6 @@ Decides nothing (verdict does) and computes no figure of its own (judging.figure
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.board.entries import Board
-from harness.board.places import By, Place
 from harness.board.runs import FOLDER
 from harness.core.errors import Exit
 from harness.core.metrics import CLOCKS, HOST, Unit
@@ -39,7 +37,7 @@ from harness.report.document import (
 )
 from harness.report.failures import all_logs, evidence, failure, log_heading
 from harness.report.profiles import profile_blocks
-from harness.report.summary import drawn_text, resolution_text, summary_of, verdict_text
+from harness.report.summary import NOT_RECORDED, OnBoard, drawn_text, resolution_text, summary_of, verdict_text
 from harness.report.traffic import traffic_words
 
 COLUMNS = ("case", "ref", "own", "ratio", "limit", "fraction", "further", "n")  # core.metrics has what they are called
@@ -55,21 +53,9 @@ Cases = Sequence[tuple[CaseResult, Measured]]
 
 
 # ---- the document ----------------------------------------------------------------------------------------------------
-def document_of(
-    report: EvalReport,
-    board: Board | None,
-    place: Place | None,
-    verbose: bool = False,
-    entry: str = "",
-    by: By = "speedup",
-    met: str = "",
-) -> Document:
-    """The report; its summary is the verdict, the speedup and the place on the leaderboard.
-
-    `place` is None for a run that was not recorded; `board` is what it is on, `by` what it comes from. `verbose` adds
-    the clocks, the machine, phases and rank 0's log. `entry` is what became of it in a contest, instead of the place;
-    `met` what came of a meeting with another entry.
-    """
+def document_of(report: EvalReport, standing: OnBoard = NOT_RECORDED, verbose: bool = False) -> Document:
+    """The report; its summary is the verdict, the speedup and the place on the leaderboard. `verbose` adds the clocks,
+    the machine, phases and rank 0's log."""
     details = f"{count_text(report.world_size, 'rank')} on {report.device}, suite "
     by_whom = (
         "by ",
@@ -84,7 +70,7 @@ def document_of(
         *_measured(report, verbose),
         *(block for result in report.results for block in profile_blocks(report, result, verbose)),
     ]
-    logs_at = f"{FOLDER}/{report.run_id}/" if board is not None else "--json FILE keeps them"
+    logs_at = f"{FOLDER}/{report.run_id}/" if standing.board is not None else "--json FILE keeps them"
     for result in report.results:
         if verdict.case_status(result) == "fail":
             blocks += failure(report, result, logs_at)
@@ -95,9 +81,9 @@ def document_of(
             EvidenceBlock("", report.printed(ran[-1])),
             prose(f"{all_logs(report)}: {logs_at}", close=True),
         ]
-    summary = summary_of(report, board, place, entry, by, met)
+    summary = summary_of(report, standing)
     return Document(
-        blocks=(*blocks, *_facts(report, verbose, board is not None or bool(entry))),
+        blocks=(*blocks, *_facts(report, verbose, standing.board is not None or bool(standing.entry))),
         summary=summary,
         cases=tuple(_test_cases(report)),
         said=(

@@ -13,7 +13,8 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from harness.core.events import CaseBegan, Event, PhaseBegan, line_of
+from harness.core.events import CaseBegan, Event, PhaseBegan
+from harness.core.json_file import line_of
 from harness.core.words import clean, clean_line
 from harness.evaluation.eta import Eta, eta_of, eta_text
 from harness.kinds.kind import Plan, Progress

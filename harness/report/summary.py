@@ -1,6 +1,8 @@
 """The three lines that matter alone, for people: the verdict, the speedup (a solver's ratio) and the place on the
 leaderboard."""
 
+from dataclasses import dataclass
+
 from harness.board.entries import Board, HeldEntry, short_file
 from harness.board.judgements import doubted, group_of
 from harness.board.places import By, Place, Ranked, is_open, noise_of, one_launch, ranking
@@ -15,35 +17,42 @@ KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled sha
 WHY_CHARS = 160  # of the reason in the verdict
 
 
-def summary_of(
-    report: EvalReport,
-    board: Board | None,
-    place: Place | None,
-    entry: str = "",
-    by: By = "speedup",
-    met: str = "",
-) -> Facts:
-    """The three lines. `place` is None for a run that was not recorded; `board` is what the place is on, and `by` what
-    it comes from. Where `entry` says what became of it in a contest, that stands in place of the place; `met` says how
-    it did beside another entry."""
-    rows = _rows(report, board, by)
+@dataclass(frozen=True, kw_only=True)
+class OnBoard:
+    """What became of a run beside its report: `place` on the `board`, by speedup or score, None for one that was not
+    recorded. `entry` says what became of it in a contest, instead of the place; `met` how it did beside another entry.
+    """
+
+    board: Board | None = None
+    place: Place | None = None
+    by: By = "speedup"
+    entry: str = ""
+    met: str = ""
+
+
+NOT_RECORDED = OnBoard()
+
+
+def summary_of(report: EvalReport, standing: OnBoard) -> Facts:
+    """The three lines."""
+    rows, entry, met = _rows(report, standing), standing.entry, standing.met
     style = "bold green" if verdict.status(report) == "pass" else "bold red"
     return Facts(
         (
             ("verdict", Styled(UntrustedText(verdict_text(report)), style)),
-            (unit_of_results(report.results).ratio, UntrustedText(_ratio(report, board, rows))),
-            ("entry", UntrustedText(entry)) if entry else ("place", UntrustedText(_place(report, board, place, rows))),
+            (unit_of_results(report.results).ratio, UntrustedText(_ratio(report, standing.board, rows))),
+            ("entry", UntrustedText(entry)) if entry else ("place", UntrustedText(_place(report, standing, rows))),
             *([("beside", UntrustedText(met))] if met else []),
         ),
         whole=True,
     )
 
 
-def _rows(report: EvalReport, board: Board | None, by: By) -> tuple[Ranked, ...]:
+def _rows(report: EvalReport, standing: OnBoard) -> tuple[Ranked, ...]:
     """The entries that this evaluation is ranked with, best first by what its place comes from."""
-    if board is None or report.environment is None:
+    if standing.board is None or report.environment is None:
         return ()
-    return ranking(board, group_of(report), by)
+    return ranking(standing.board, group_of(report), standing.by)
 
 
 def _own(report: EvalReport, rows: tuple[Ranked, ...]) -> Ranked | None:
@@ -113,7 +122,8 @@ def _interval(ratio: Estimate) -> str:
     return "95 % interval over {} {:.4g} to {:.4g}".format(over, *ratio.ci)
 
 
-def _place(report: EvalReport, board: Board | None, place: Place | None, rows: tuple[Ranked, ...]) -> str:
+def _place(report: EvalReport, standing: OnBoard, rows: tuple[Ranked, ...]) -> str:
+    board, place = standing.board, standing.place
     if place is None:
         held = next((one for one in board.held if one.run_id == report.run_id), None) if board else None
         if board is not None and held is not None:

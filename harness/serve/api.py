@@ -22,7 +22,7 @@ from harness.core.errors import HarnessError
 from harness.core.records import Mode
 from harness.serve import admin_api, answers, schemas
 from harness.serve.contest_api import add_routes
-from harness.serve.entry import accepted, check_gpu, check_open, leaderboard_of, submission_of
+from harness.serve.entry import Upload, accepted, check_gpu, check_open, leaderboard_of, submission_of
 from harness.serve.events import streamed
 from harness.serve.live import QueueState
 from harness.serve.offers import NSIGHT, Leaderboard
@@ -73,6 +73,39 @@ def ranked(service: Here, leaderboard_name: str, gpu_name: str) -> list[Row]:
 
 
 Ranked = Annotated[list[Row], Depends(ranked)]
+
+
+async def _uploaded(leaderboard_name: str, gpu_type: str, file: UploadFile) -> Upload:
+    return Upload(leaderboard=leaderboard_name, gpu=gpu_type, file=file)
+
+
+Uploaded = Annotated[Upload, Depends(_uploaded)]
+
+
+async def _profiled(
+    service: Here,
+    leaderboard_name: str,
+    benchmark_index: Annotated[int | None, Form(ge=0)] = None,
+    ncu_kernel_name: Annotated[str | None, Form()] = None,
+    ncu_kernel_name_base: Annotated[str | None, Form()] = None,
+    ncu_launch_count: Annotated[int | None, Form(ge=1, le=MOST_LAUNCHES)] = None,
+) -> Tooled:
+    """What Nsight Compute is to profile. Answers 404 and 400 for what it cannot."""
+    leaderboard = leaderboard_of(service, leaderboard_name)
+    if leaderboard.unprofiled:
+        why = f"Nsight Compute cannot profile `{leaderboard.name}` here: {leaderboard.unprofiled}"
+        torchs = f"`python -m harness eval {leaderboard.problem} FILE --mode profile`"
+        raise HTTPException(404, f"{why}. On the server's machine, {torchs} takes torch's profile.")
+    filters = {"ncu_kernel_name": ncu_kernel_name, "ncu_kernel_name_base": ncu_kernel_name_base}
+    if given := [name for name, value in filters.items() if value is not None]:
+        why = "a profile has kernels of every name. Leave it out; ncu_launch_count says how many launches"
+        raise HTTPException(400, f"{given[0]} is not taken here: {why}.")
+    count = len(leaderboard.task["benchmarks"])
+    if benchmark_index is not None and benchmark_index >= count:
+        raise HTTPException(400, f"benchmark_index must be between 0 and {count - 1}")
+    return Tooled(tool=NSIGHT, benchmark=benchmark_index, launch_count=ncu_launch_count)
+
+
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {}}, "description": "status events, then one result or error"}
 }
@@ -187,33 +220,11 @@ async def join(secret: Secret) -> Response:
     responses={**STREAMED, **refusals(400, 403, 404, 408, 413, 429, 503)},
 )
 async def profile(
-    service: Here,
-    request: Request,
-    leaderboard_name: str,
-    gpu_type: str,
-    file: UploadFile,
-    secret: Secret,
-    benchmark_index: Annotated[int | None, Form(ge=0)] = None,
-    ncu_kernel_name: Annotated[str | None, Form()] = None,
-    ncu_kernel_name_base: Annotated[str | None, Form()] = None,
-    ncu_launch_count: Annotated[int | None, Form(ge=1, le=MOST_LAUNCHES)] = None,
+    service: Here, request: Request, upload: Uploaded, secret: Secret, tooled: Annotated[Tooled, Depends(_profiled)]
 ) -> StreamingResponse:
     """Queues the file for a profile by Nsight Compute and streams its progress, to the reports. A profile has the first
     kernel launches of one call, whatever their names."""
-    leaderboard = leaderboard_of(service, leaderboard_name)
-    if leaderboard.unprofiled:
-        why = f"Nsight Compute cannot profile `{leaderboard.name}` here: {leaderboard.unprofiled}"
-        torchs = f"`python -m harness eval {leaderboard.problem} FILE --mode profile`"
-        raise HTTPException(404, f"{why}. On the server's machine, {torchs} takes torch's profile.")
-    filters = {"ncu_kernel_name": ncu_kernel_name, "ncu_kernel_name_base": ncu_kernel_name_base}
-    if given := [name for name, value in filters.items() if value is not None]:
-        why = "a profile has kernels of every name. Leave it out; ncu_launch_count says how many launches"
-        raise HTTPException(400, f"{given[0]} is not taken here: {why}.")
-    count = len(leaderboard.task["benchmarks"])
-    if benchmark_index is not None and benchmark_index >= count:
-        raise HTTPException(400, f"benchmark_index must be between 0 and {count - 1}")
-    tooled = Tooled(tool=NSIGHT, benchmark=benchmark_index, launch_count=ncu_launch_count)
-    queue = partial(accepted, service, leaderboard_name, gpu_type, "profile", file, secret, tooled)
+    queue = partial(accepted, service, upload, "profile", secret, tooled)
     return await streamed(service, request, secret, queue)
 
 
@@ -222,16 +233,9 @@ async def profile(
     status_code=202,
     responses=refusals(400, 403, 404, 408, 413, 429, 503),
 )
-async def submit(
-    service: Here,
-    leaderboard_name: str,
-    gpu_type: str,
-    submission_mode: ModeName,
-    file: UploadFile,
-    secret: EitherSecret,
-) -> schemas.Accepted:
+async def submit(service: Here, upload: Uploaded, submission_mode: ModeName, secret: EitherSecret) -> schemas.Accepted:
     """Queues the file; `GET /user/submissions/{id}` returns its outcome."""
-    row = await accepted(service, leaderboard_name, gpu_type, submission_mode, file, secret)
+    row = await accepted(service, upload, submission_mode, secret)
     place = await run_in_threadpool(service.store.ahead, row)
     return schemas.Accepted(
         details=schemas.AcceptedDetails(id=row.id, job_status_id=row.id),
@@ -247,19 +251,13 @@ async def submit(
     responses={**STREAMED, **refusals(400, 403, 404, 405, 408, 413, 429, 503)},
 )
 async def submit_and_wait(
-    service: Here,
-    request: Request,
-    leaderboard_name: str,
-    gpu_type: str,
-    submission_mode: ModeName,
-    file: UploadFile,
-    secret: Secret,
+    service: Here, request: Request, upload: Uploaded, submission_mode: ModeName, secret: Secret
 ) -> StreamingResponse:
     """Queues the file and streams its progress as server-sent events, to the end. A client that disconnects does
     not end the evaluation."""
-    if leaderboard_name in RESERVED:
+    if upload.leaderboard in RESERVED:
         raise HTTPException(405, "Method Not Allowed", headers={"Allow": "GET"})
-    queue = partial(accepted, service, leaderboard_name, gpu_type, submission_mode, file, secret)
+    queue = partial(accepted, service, upload, submission_mode, secret)
     return await streamed(service, request, secret, queue)
 
 

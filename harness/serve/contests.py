@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.board import reports, runs
 from harness.board.entries import Board
-from harness.contest import acts, admission
+from harness.contest import acts
 from harness.contest.acts import Contest, Outcome
 from harness.contest.lifecycle import EvaluationFailed
 from harness.contest.rules import Competition, Quota
@@ -73,17 +73,20 @@ class Contests:
             contest = self._by_problem.get(folded(leaderboard))
             if contest is None:
                 return add(Placement())
-            now, state = self.now(), contest.state()
-            known = state.member_of(acts.id_hash(secret))
+            admission = contest.at(now := self.now())
+            known = admission.state.member_of(acts.id_hash(secret))
             name = next(one.name for one in contest.rules.problems if folded(one.name) == folded(leaderboard))
             if known is None:
                 what = "this X-Popcorn-Cli-Id belongs to no member; `contest register` gives one out"
-                raise admission.refused(what, "teams", now)
+                raise admission.refused(what, "teams")
             team, member = known
             if mode != "leaderboard":  # a try: within the window, and not counted
-                admission.check_submission(replace(contest.rules, quota=Quota()), state, member, name, now)
+                unlimited = replace(contest.rules, quota=Quota())
+                replace(admission, rules=unlimited).check_submission(member, name)
                 return add(Placement(contest=contest.key, team=team.name))
-            entry = acts.submit(contest, member, name, file_name, digest(code, ()), now, "serve")
+            sha256 = digest(code, ())
+            new = acts.NewEntry(member=member, problem=name, file=file_name, sha256=sha256, via="serve")
+            entry = acts.submit(contest, new, now)
             try:
                 return add(Placement(contest=contest.key, team=team.name, entry=entry.number))
             except HarnessError as error:  # a full queue

@@ -1,7 +1,7 @@
 """A submission on its way in: what is asked of its form, and how it is queued. The statuses and texts are those of GPU
 MODE's service (gpu-mode/kernelbot src/kernelbot/api/, read 2026-11)."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from fastapi import HTTPException, UploadFile
@@ -22,18 +22,25 @@ LANGUAGES = {"py": "Python", "cu": "CUDA"}
 NO_TOOL = Tooled()
 
 
-async def accepted(
-    service: Service, name: str, gpu: str, mode: str, file: UploadFile, secret: str, tooled: Tooled = NO_TOOL
-) -> Row:
+@dataclass(frozen=True, kw_only=True)
+class Upload:
+    """A file as it was sent, for a leaderboard and a GPU by their names."""
+
+    leaderboard: str
+    gpu: str
+    file: UploadFile
+
+
+async def accepted(service: Service, upload: Upload, mode: str, secret: str, tooled: Tooled = NO_TOOL) -> Row:
     """Checks the submission, in the order in which GPU MODE's service does, and queues it."""
     chosen = _mode(mode)
     if not service.accepts_jobs:
         raise HTTPException(
             503, "This server does not accept submissions at the moment.", headers={"Retry-After": "300"}
         )
-    leaderboard = leaderboard_of(service, name)
+    leaderboard, file = leaderboard_of(service, upload.leaderboard), upload.file
     check_open(service, leaderboard)
-    check_gpu(leaderboard, gpu)
+    check_gpu(leaderboard, upload.gpu)
     code = _text(await file.read(MAX_BYTES + 1))
     suffixes = SUFFIXES[leaderboard.lang]
     file_name = clean_line(file.filename or f"submission{suffixes[0]}").replace("\\", "/").rpartition("/")[2][:200]
@@ -43,7 +50,7 @@ async def accepted(
     asked = NewSubmission(
         problem=leaderboard.problem,
         leaderboard=leaderboard.name,
-        gpu=gpu,
+        gpu=upload.gpu,
         mode=chosen,
         file_name=file_name,
         code=code,

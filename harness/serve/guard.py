@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from harness.core.errors import UsageError
+from harness.core.errors import UsageError, os_error_as
 from harness.problems.submission import MAX_BYTES
 
 TOKEN_CHARS = 16  # at least
@@ -54,11 +54,8 @@ def read_token(
 ) -> str | None:
     """The token, from the file or the environment; None where neither has one. Raises UsageError for a bad one."""
     where = f"{option} {file}" if file else variable
-    try:
+    with os_error_as(UsageError, f"{where}: cannot be read", "name a file that has a token of yours in it"):
         text = file.read_text(encoding="utf-8") if file else environ.get(variable, "")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", error)
-        raise UsageError(f"{where}: cannot be read: {why}; name a file that has a token of yours in it") from None
     token = text.strip()
     if not token and not file:
         return None

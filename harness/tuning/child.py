@@ -24,6 +24,9 @@ from typing import Any
 
 import torch
 
+from harness.core import json_file
+from harness.core.decode import part
+from harness.core.files import replace_file
 from harness.judging import correctness
 from harness.ranks.strict_check import parts_of
 from harness.tuning import inputs, records, search, table
@@ -207,17 +210,8 @@ def tuned(modules: Modules, order: TuneOrder, rates: Rates) -> Iterator[CaseFoun
         def measure(fields: Row, case: CaseBench = case) -> Tried:
             one = case.measure(fields)
             print(line_of(one), flush=True)
-            row = (*fields[:-1], "")
-            kept = KeptRow(
-                gpu=gpu,
-                digest=modules.digest,
-                pause=order.pause,
-                params=case.params,
-                row=row,
-                us=one.us,
-                note=one.note,
-            )
-            records.keep(Path(order.kept), kept)
+            where = {"gpu": gpu, "digest": modules.digest, "pause": order.pause, "params": case.params}
+            records.keep(Path(order.kept), part(one, KeptRow, **where, row=(*fields[:-1], "")))
             return one
 
         def is_over(until: float = now + SEARCH_SHARE * share) -> bool:
@@ -317,7 +311,7 @@ def new_table(modules: Modules, cases: Sequence[CaseFound]) -> tuple[str, ...]:
 
 
 def main(path: str) -> None:
-    order = records.read(Path(path), TuneOrder)
+    order = json_file.record_of(TuneOrder, Path(path).read_text())
     modules = Modules(Path(order.root), order.problem)
     rates = Rates(
         flops_per_s=order.flops_per_s,
@@ -329,7 +323,8 @@ def main(path: str) -> None:
         found.append(one)
         gpu = order.chip or torch.cuda.get_device_name(0)
         lines = () if order.chip else new_table(modules, found)
-        records.write(Path(order.out), records.TuneResult(gpu=gpu, cases=tuple(found), table=lines))
+        result = records.TuneResult(gpu=gpu, cases=tuple(found), table=lines)
+        replace_file(Path(order.out), json_file.line_of(result).encode())
         print(f"{len(found)} of {len(order.cases)}", flush=True)
 
 

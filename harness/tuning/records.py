@@ -1,18 +1,13 @@
 """What the tuner and its child tell each other, and what is kept between runs. Files of JSON lines."""
 
-import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from harness.core.decode import DecodeError, decode, encode
-from harness.core.files import replace_file
+from harness.core.json_file import line_of, lines_if_any
 from harness.core.records import Param
 from harness.tuning.search import Row, Tried
 
-T = TypeVar("T")
 PAUSE = 3.0  # before a call, in times of the call before
 
 
@@ -86,17 +81,13 @@ class KeptRow:
 
 def load(path: Path) -> list[KeptRow]:
     """The rows kept there; [] where there are none. Malformed lines, of a run that was cut off, are ignored."""
-    found = []
-    for line in path.read_text().splitlines() if path.exists() else ():
-        with contextlib.suppress(ValueError):
-            found.append(decode(KeptRow, json.loads(line)))
-    return found
+    return lines_if_any(KeptRow, path.read_text()) if path.exists() else []
 
 
 def keep(path: Path, one: KeptRow) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        file.write(json.dumps(encode(one)) + "\n")
+        file.write(line_of(one))
 
 
 def tried(kept: Sequence[KeptRow], gpu: str, digest: str, pause: float, params: Mapping[str, object]) -> list[Tried]:
@@ -105,15 +96,3 @@ def tried(kept: Sequence[KeptRow], gpu: str, digest: str, pause: float, params: 
         for one in kept
         if (one.gpu, one.digest, one.pause, one.params) == (gpu, digest, pause, params)
     ]
-
-
-def write(path: Path, record: TuneOrder | TuneResult) -> None:
-    replace_file(path, json.dumps(encode(record)).encode())
-
-
-def read(path: Path, kind: type[T]) -> T:
-    """An order, or a result. Raises DecodeError where the file is none."""
-    try:
-        return decode(kind, json.loads(path.read_text()))
-    except (OSError, ValueError) as error:
-        raise DecodeError("", f"not what the tuner's child writes ({error})") from None

@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout, shown
-from harness.core.decode import DecodeError, part
+from harness.core.decode import part
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import replace_file
+from harness.core.json_file import file_if_any, line_of
 from harness.core.machine_records import Peaks
 from harness.core.processes import end_tree
 from harness.machine import hardware
 from harness.machine.gpus import gpu_names
 from harness.problems.problem import Problem
-from harness.tuning import records, table
+from harness.tuning import table
 from harness.tuning.records import TuneOrder, TuneResult
 
 GRACE_S = 30.0  # for the kernel under way, and for the last comparison
@@ -94,7 +95,7 @@ def by_child(order: TuneOrder, progress: Callable[[str], None]) -> TuneResult:
     with tempfile.TemporaryDirectory(prefix="kernel-tune-") as name:
         folder = Path(name)
         order, path = replace(order, out=str(folder / "result.json")), folder / "order.json"
-        records.write(path, order)
+        path.write_text(line_of(order))
         command = [sys.executable, "-m", "harness.tuning.child", str(path)]
         with (folder / "log").open("w+") as log:
             child = subprocess.Popen(
@@ -112,7 +113,6 @@ def by_child(order: TuneOrder, progress: Callable[[str], None]) -> TuneResult:
                 child.wait()
             log.seek(0)
             last = log.read().strip().splitlines()[-1:]
-        try:
-            return records.read(Path(order.out), TuneResult)
-        except DecodeError:
-            raise HarnessError(f"tuning {order.problem} ended without a result: {''.join(last) or child}") from None
+        if result := file_if_any(TuneResult, Path(order.out)):
+            return result
+        raise HarnessError(f"tuning {order.problem} ended without a result: {''.join(last) or child}")

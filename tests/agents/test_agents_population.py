@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +25,14 @@ from harness.agents.judge import SCREEN_S, Judge, Stage, Terms, screening_of
 from harness.agents.made import refused, result_of
 from harness.agents.many import How
 from harness.agents.population import Cascade, Trial, judged, survivors
-from harness.agents.result import Result
+from harness.agents.result import Conditions, Result
 from harness.agents.score import pass_at, score_of
 from harness.agents.workers import Workers
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import encode
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan
-from harness.core.records import TimedOut
+from harness.core.records import Submission, TimedOut
 from harness.kinds.registry import find
 from harness.kinds.settings import Asked, setting
 from harness.report.render import FORMATS
@@ -61,7 +60,11 @@ def passed(times: float = 1.0) -> Result:
     return dataclasses.replace(found, figures=dataclasses.replace(found.figures, speedup=speedup))
 
 
-REFUSE = partial(refused, problem="rms_norm")
+RMS_NORM = Conditions(problem="rms_norm")
+
+
+def refuse(error: HarnessError, submission: Submission) -> Result:
+    return refused(error, RMS_NORM, submission)
 
 
 class Played:
@@ -91,7 +94,7 @@ def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
     found = {
         one.id: one
         for one in judged(
-            candidates(a=RIGHT, b=copy, c=RAISES, d="def f(:"), hands.of, Cascade(keep=1), Nowhere(), REFUSE
+            candidates(a=RIGHT, b=copy, c=RAISES, d="def f(:"), hands.of, Cascade(keep=1), Nowhere(), refuse
         )
     }
     assert hands.told == [("a", "full"), ("c", "full")]
@@ -106,7 +109,7 @@ def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
 def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
     texts = {f"c{number}": RIGHT + f"x = {number}\n" for number in range(6)}
     hands = Played(**{name: passed(1 + number) for number, name in enumerate(texts)})
-    found = list(judged(candidates(**texts), hands.of, Cascade(keep=0.5, least=1), Nowhere(), REFUSE))
+    found = list(judged(candidates(**texts), hands.of, Cascade(keep=0.5, least=1), Nowhere(), refuse))
     assert [name for name, stage in hands.told if stage == "full"] == ["c3", "c4", "c5"]
     assert sorted(one.id for one in found if one.ranked) == ["c3", "c4", "c5"]
     left_out = [one for one in found if not one.ranked]
@@ -117,7 +120,7 @@ def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
 def test_cpu_ranks_come_first_where_that_is_asked_for() -> None:
     hands = Played(a=passed(), b=result_of(failed_test(RAISED)))
     cascade = Cascade(keep=1, stages=("check", "full"))
-    assert len(list(judged(candidates(a=RIGHT, b=RAISES), hands.of, cascade, Nowhere(), REFUSE))) == 2
+    assert len(list(judged(candidates(a=RIGHT, b=RAISES), hands.of, cascade, Nowhere(), refuse))) == 2
     assert hands.told == [("a", "check"), ("b", "check"), ("a", "full")]
 
 
@@ -129,10 +132,10 @@ def test_candidates_are_tested_before_any_is_timed_and_again_where_others_may_be
         "d": TimedOut(message="rank 0 timed out", stacks=()),
         "e": TimedOut(message="rank 0 timed out: its processes did nothing at all for 3 s", stacks=()),
     }
-    error = refused(HarnessError("busy"), "rms_norm")
+    error = refused(HarnessError("busy"), RMS_NORM)
     hands = Played(a=passed(), f=error, **{name: result_of(failed_test(one)) for name, one in failures.items()})
     texts = candidates(a=RIGHT, **{name: f"{RAISES}x = {number}\n" for number, name in enumerate("bcdef")})
-    found = list(judged(texts, hands.of, Cascade(stages=("test", "screen", "full")), Nowhere(), REFUSE))
+    found = list(judged(texts, hands.of, Cascade(stages=("test", "screen", "full")), Nowhere(), refuse))
     tested = [(name, "test") for name in "abcdef"]
     assert hands.told == [*tested, *((name, "screen") for name in "acdf"), ("a", "full")]
     assert [one.id for one in found] == ["b", "e", "c", "d", "f", "a"]
@@ -147,7 +150,7 @@ def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
         hands = Played(**results)
         journal = Journal(out).__enter__()
         kept = [dict(journal.results), dict(journal.screened)]
-        steps = judged(candidates(**texts), hands.of, cascade, journal, REFUSE)
+        steps = judged(candidates(**texts), hands.of, cascade, journal, refuse)
         try:
             next(steps)
         except StopIteration:
@@ -167,20 +170,21 @@ def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
 
 def test_results_of_another_population_are_not_gone_on_with(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
+    meant = Conditions(problem="rms_norm", suite="quick", device="cpu", ranks=1)
     with Journal(out) as journal:
         journal.add(dataclasses.replace(passed(), id="a", problem="rms_norm", device="cpu", ranks=1, suite="quick"))
         with pytest.raises(UsageError, match="another text"):
-            journal.check({"a": "0" * 64}, "quick", "cpu", 1, "rms_norm", "log2_speedup", False)
+            journal.check({"a": "0" * 64}, meant)
         sha256 = journal.results["a"].sha256
-        unrun = refused(HarnessError("no machine"), "rms_norm", function="log2_speedup")
+        unrun = refused(HarnessError("no machine"), RMS_NORM)
         journal.add(dataclasses.replace(unrun, id="b", sha256=sha256))
-        journal.check({"a": sha256}, "quick", "cpu", 1, "rms_norm", "log2_speedup", False)
-        for other in (("cpu", "cpu", 1, "rms_norm"), ("quick", "cuda", 1, "rms_norm"), ("quick", "cpu", 2, "rms_norm")):
+        journal.check({"a": sha256}, meant)
+        for other in ({"suite": "cpu"}, {"device": "cuda"}, {"ranks": 2}):
             with pytest.raises(UsageError, match="name another"):
-                journal.check({"a": sha256}, *other, "log2_speedup", False)
-        for reward in (("sol_score", False), ("log2_speedup", True)):
+                journal.check({"a": sha256}, dataclasses.replace(meant, **other))
+        for reward in ({"function": "sol_score"}, {"lower": True}):
             with pytest.raises(UsageError, match="rewards"):
-                journal.check({"a": sha256}, "quick", "cpu", 1, "rms_norm", *reward)
+                journal.check({"a": sha256}, dataclasses.replace(meant, **reward))
         with pytest.raises(UsageError, match="another process writes it"):
             Journal(out).__enter__()
     (tmp_path / "bad.jsonl").write_text("{}\n")

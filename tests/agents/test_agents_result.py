@@ -10,7 +10,7 @@ from factories import CRASHED, FAILURES, HELD, RAISED, TIMES, failed_benchmark, 
 
 from harness.agents.hints import BY_CHECK
 from harness.agents.made import refused, result_of, rewarded
-from harness.agents.result import Result
+from harness.agents.result import Conditions, Result
 from harness.agents.reward import log2_speedup, sol_score
 from harness.agents.schema import json_schema
 from harness.core.checkout import ROOT
@@ -19,6 +19,7 @@ from harness.core.errors import BadSubmissionError, HarnessError
 from harness.core.records import EvalReport, Outcome, Passed
 from harness.kinds.kind import BROKE_ITS_JUDGE
 
+A2A = Conditions(problem="a2a")
 REPORTS = [
     report(),
     report(results([Passed()] * 3, []), mode="test"),
@@ -27,7 +28,7 @@ REPORTS = [
 ]
 
 
-@pytest.mark.parametrize("found", [*map(result_of, REPORTS), refused(HarnessError("the disk is full"), "a2a")])
+@pytest.mark.parametrize("found", [*map(result_of, REPORTS), refused(HarnessError("the disk is full"), A2A)])
 def test_every_result_fits_the_schema_and_is_read_back(found: Result) -> None:
     value = json.loads(json.dumps(encode(found)))
     jsonschema_rs.validate(json_schema(), value)
@@ -133,7 +134,7 @@ def test_evidence_has_what_was_printed_without_control_characters(outcome: Outco
 
 
 def test_a_file_that_cannot_be_a_submission_is_rejected() -> None:
-    result = refused(BadSubmissionError("x.py:3: invalid syntax"), "a2a")
+    result = refused(BadSubmissionError("x.py:3: invalid syntax"), A2A)
     assert (result.verdict, result.stages.compile.status) == ("rejected", "fail")
 
 

@@ -37,6 +37,7 @@ from harness.core.errors import BadFileError, UsageError
 NOISE = MeasuredNoise(problem="gemm_rs", machine_class="2 cores of Example CPU @ 2.00GHz", machine=None,
                       date="2027-01-01", launches=20, sd=0.01, levels=(0.0,) * 40)  # fmt: skip
 BOARD = Board(launch_noise=(NOISE,))
+ADAS = acts.NewEntry(member="ada", problem="gemm_rs", file="a.py", sha256="5e")
 
 
 @pytest.fixture
@@ -174,11 +175,11 @@ REFUSALS: dict[str, tuple[Act, str]] = {
         r"unknown member 'adah'; did you mean 'ada'\?; `contest register` adds one to a team \(rule `teams`",
     ),
     "an unknown team": (
-        lambda found: acts.submit(found, "ada", "gemm_rs", "a.py", "5e", OPEN, team="owl"),
+        lambda found: acts.submit(found, replace(ADAS, team="owl"), OPEN),
         r"unknown team 'owl'; did you mean 'owls'\?",
     ),
     "another team": (
-        lambda found: acts.submit(found, "ada", "gemm_rs", "a.py", "5e", OPEN, team="cats"),
+        lambda found: acts.submit(found, replace(ADAS, team="cats"), OPEN),
         r"ada is in team owls, not in cats",
     ),
     "another team's entry": (

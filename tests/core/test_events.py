@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness.core.events import CaseBegan, Event, PhaseBegan, event_of, line_of
+from harness.core.events import CaseBegan, Event, PhaseBegan, event_of
+from harness.core.json_file import line_of
 from harness.report.progress import Both, EventLog, ProgressLine
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)

@@ -209,7 +209,7 @@ def test_a_run_that_diverged_is_shown_without_a_quality(folder: Path) -> None:
         (b'{"scaling_factor": 0.9}', "scaling_factor is below 1"),
         (b'{"scaling": 1.1}', r": \$.scaling: unknown key; did you mean 'scaling_factor'"),
         (b"{", "scaling.json: not JSON"),
-        (b"\xff", "scaling.json: not text in UTF-8"),
+        (b"\xff", "scaling.json: cannot be read: not UTF-8 at byte 0; take the file"),
     ],
 )
 def test_a_bad_scaling_file_is_refused(folder: Path, content: bytes, message: str) -> None:

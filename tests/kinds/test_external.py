@@ -44,7 +44,7 @@ from harness.evaluation.evaluate import evaluate
 from harness.gpumode import result_lines
 from harness.gpumode.folder import read
 from harness.judging import verdict
-from harness.kinds.external import kind as external
+from harness.kinds.external import evaluator_run, session
 from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.registry import kind_of
 from harness.machine import host
@@ -70,7 +70,7 @@ def passed():
     said("check", "pass")
 """
 # What is wrong is the submission's: with the reference in its place the folder's evaluator passes.
-PASSES_CONTROL = f"if open('submission.py').read() == {external.CONTROL!r}: sys.exit(passed())\n"
+PASSES_CONTROL = f"if open('submission.py').read() == {session.REFERENCE.source!r}: sys.exit(passed())\n"
 Evaluate = Callable[..., EvalReport]
 
 
@@ -111,7 +111,7 @@ def told(tmp_path: Path, nothing_left: None) -> Evaluate:  # in this order: pyte
         submission = submission or submission_of(problem.default_submission().read_text())
         order = Order(setting=setting, submission=submission, mode=mode, author="tester")
         plan = kind_of(setting).plan(order)
-        assert isinstance(plan, external.ExternalPlan)
+        assert isinstance(plan, session.ExternalPlan)
         return evaluate(dataclasses.replace(plan, cuda_is_cpu=cuda_is_cpu), Progress())
 
     return run
@@ -123,7 +123,7 @@ def outcomes(report: EvalReport) -> list[type]:
 
 def shown(report: EvalReport) -> str:
     console = Console(file=StringIO(), width=100)
-    terminal.show(document_of(report, None, None), console)
+    terminal.show(document_of(report), console)
     return console.file.getvalue()
 
 
@@ -237,7 +237,7 @@ def test_each_shape_is_profiled_by_a_run_of_its_own(told: Evaluate) -> None:
 def test_an_evaluator_with_ranges_for_nsight_compute_profiles_every_shape(told: Evaluate) -> None:
     report = told(mode="profile", folder=FACTS / "ranges", cuda_is_cpu=True, seconds=100.0)
     assert outcomes(report) == [Passed, Passed], report.logs
-    assert {one.profile.text for one in report.results if one.profile} == {external.UNDER_NCU}
+    assert {one.profile.text for one in report.results if one.profile} == {evaluator_run.UNDER_NCU}
 
 
 def test_an_evaluator_that_may_not_lock_the_clocks_is_not_the_submissions_fault(told: Evaluate, tmp_path: Path) -> None:
@@ -465,8 +465,10 @@ def test_no_text_breaks_it_and_none_passes_without_a_result_of_every_case(
     data: bytes, code: int | None, count: int
 ) -> None:
     """Forged or garbled lines cost their own run at most."""
-    ran = external.EvaluatorRun(code=code, told=result_lines.parse(data), stdout="", stderr="")
-    found = external.outcomes_of("test", count, ran, 1.0)
+    told = result_lines.parse(data)
+    found = evaluator_run.EvaluatorRun(
+        mode="test", count=count, limit_s=1.0, code=code, told=told, stdout="", stderr=""
+    ).outcomes
     assert len(found) == count
     assert all(isinstance(one, Passed) for one in found) or any(isinstance(one, Failure) for one in found)
 
@@ -485,7 +487,10 @@ def test_its_word_is_an_entry_of_its_own_that_is_ranked_apart(tmp_path: Path, mo
     submission = submission_of(problem.default_submission().read_text())
     ran, again = (
         recorded.evaluated(
-            setting, submission, "leaderboard", author, Checkout(tmp_path), record=True, progress=Progress()
+            Order(setting=setting, submission=submission, mode="leaderboard", author=author),
+            Checkout(tmp_path),
+            record=True,
+            progress=Progress(),
         )
         for author in ("ada", "bob")
     )

@@ -17,6 +17,7 @@ from harness.core.records import Case, CaseResult, Cost, Failure, Passed, Series
 from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op import measure as op_measure
 from harness.ranks import wire
+from harness.ranks.group import CallOrder
 from harness.report import board_view
 from harness.report.evaluation import document_of, further_table
 from harness.report.render import terminal
@@ -37,11 +38,11 @@ def printed(show: Any) -> str:
 
 
 def test_the_terminal_shows_both_sides_and_the_least() -> None:
-    text = printed(lambda console: terminal.show(document_of(with_memory(), None, None, False), console))
+    text = printed(lambda console: terminal.show(document_of(with_memory()), console))
     table = text[text.index("also measured") :]
     assert "5.6 GiB  1.9 GiB  3.00x  954 MiB    50.0%" in table
     assert "peak memory is what a call holds of the device at most" in " ".join(table.split())
-    assert "peak memory" not in printed(lambda console: terminal.show(document_of(report(), None, None), console))
+    assert "peak memory" not in printed(lambda console: terminal.show(document_of(report()), console))
 
 
 def test_reports_and_boards_keep_it_and_times_still_rank() -> None:
@@ -75,7 +76,7 @@ class Calls:
     def make(self, case: Case, inputs: list[int]) -> None:
         self.turns.append("made")
 
-    def turn(self, group: str, indices: list[int], watched: bool) -> Any:
+    def turn(self, group: str, order: CallOrder, watched: bool) -> Any:
         self.turns.append(group)
         output = wire.Output(kind="torch.Tensor", dtype="", shape=(), device="cuda", offset=0, nbytes=30)
         return SimpleNamespace(called=[[SimpleNamespace(output=output)]])

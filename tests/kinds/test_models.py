@@ -621,7 +621,7 @@ def test_a_played_run_has_its_score_and_its_tables() -> None:
     assert found.figures.fraction is not None
     assert found.figures.fraction.value == pytest.approx(0.8, rel=0.01)  # 200 of 250 tokens a second
     console, text = shown()
-    terminal.show(document_of(found, None, None), console)
+    terminal.show(document_of(found), console)
     lines = text.getvalue()
     assert "  20 =         1         x 10       x 2               85.0%  model tiny B 1 P 48 N 12" in lines
     assert "ttft           model tiny B 1 P 48 N 12   50,035 us  5,004 us  10.0x  2,500 us    50.0%" in lines
@@ -635,7 +635,7 @@ def test_verbose_lists_the_kernels_that_the_share_is_made_of() -> None:
     said = []
     for verbose in (True, False):
         console, text = shown()
-        terminal.show(document_of(played(), None, None, verbose), console)
+        terminal.show(document_of(played(), verbose=verbose), console)
         said.append(text.getvalue())
     assert said[0].count("85.0%  own: my_kernel") == 2
     assert "15.0%  not own: nvjet" in said[0]
@@ -644,7 +644,7 @@ def test_verbose_lists_the_kernels_that_the_share_is_made_of() -> None:
 
 def test_points_are_explained_in_markdown_and_their_share_on_the_board() -> None:
     found = played()
-    said = markdown.text(document_of(found, None, None))
+    said = markdown.text(document_of(found))
     assert "| points | accuracy | first token | tokens/s | claims own kernels | prompt |" in said
     assert "| 20 = | 1 | x 10 | x 2 | 85.0% | model tiny B 1 P 48 N 12 |" in said
     entry = entry_of(found)
@@ -653,7 +653,7 @@ def test_points_are_explained_in_markdown_and_their_share_on_the_board() -> None
 
 
 def test_other_problems_have_no_such_tables() -> None:
-    tables = [one for one in document_of(report(), None, None).blocks if isinstance(one, Table)]
+    tables = [one for one in document_of(report()).blocks if isinstance(one, Table)]
     assert len(tables) == 1, "of its shapes"
 
 

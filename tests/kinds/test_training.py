@@ -41,9 +41,11 @@ from harness.kinds.train.run import Evaluation, Runs, TrainingRun, idle_period, 
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find
 from harness.ranks import payload, wire
+from harness.ranks.group import CallOrder
 from harness.report import board_view, history, page_data
 from harness.report.evaluation import document_of
 from harness.report.render import terminal
+from harness.report.summary import OnBoard
 
 CHECKOUT = Checkout(ROOT)
 PROBLEMS = ["llama_pretrain", "llama_lora"]
@@ -99,7 +101,7 @@ class OneRank:
     def blamed(self, group: Any, case: Any, failure: Wrong | Held) -> SubmissionFailed:
         return SubmissionFailed(failure)
 
-    def call(self, group: Any, indices: list[int], clock: str) -> list[Any]:
+    def call(self, group: Any, order: CallOrder) -> list[Any]:
         self.output = self.kernel(self.given)
         weights = self.output["weights"]
         self.weights = {name: copy.deepcopy(value) for name, value in weights.items()}
@@ -675,7 +677,7 @@ def test_a_real_evaluation_and_what_boards_and_pages_make_of_it(tmp_path: Path) 
     assert entry is not None
     board = with_judged(Board(), entry)
     console = Console(width=120, file=io.StringIO())
-    terminal.show(document_of(report, board, None), console)
+    terminal.show(document_of(report, OnBoard(board=board)), console)
     terminal.show(board_view.document_of(board), console)
     [lines] = history.lines(board, [])
     terminal.show(history.document_of([lines]), console)

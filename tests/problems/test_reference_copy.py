@@ -106,13 +106,13 @@ def test_the_report_says_so_and_a_speedup_other_than_1_is_measured_again(
     setting = Setting(problem=problem, suite=suite, device="cpu", world_size=1, is_cpu_asked=True)
     plan = kind_of(setting).plan(Order(setting=setting, submission=submission_of(source), mode="benchmark", author="a"))
     made: list[Case] = []
-    samples = op_measure._samples
+    samples = op_measure.CaseMeasurement.samples
 
-    def counted(calls: Any, stepping: Any, case: Case, *more: Any) -> Any:
-        made.append(case)
-        return samples(calls, stepping, case, *more)
+    def counted(self: op_measure.CaseMeasurement, *more: Any) -> Any:
+        made.append(self.case)
+        return samples(self, *more)
 
-    monkeypatch.setattr(op_measure, "_samples", counted)
+    monkeypatch.setattr(op_measure.CaseMeasurement, "samples", counted)
     monkeypatch.setattr(op_measure, "_is_one", lambda measured: False)
     report = evaluate(plan, Progress())
     assert verdict.status(report) == "pass"

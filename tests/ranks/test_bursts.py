@@ -18,9 +18,10 @@ from harness.judging import verdict
 from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls
+from harness.kinds.op.measure import CaseMeasurement
 from harness.ranks import clocks, wire
 from harness.ranks.clocks import Budget, due
-from harness.ranks.group import Group
+from harness.ranks.group import CallOrder, Group
 from harness.ranks.program import Program
 from harness.ranks.wire import CallSample
 from harness.ranks.witness import Turn
@@ -61,9 +62,9 @@ def test_the_reference_is_ranked_and_both_sides_have_had_as_many_calls_when_they
         calls.clear()
         opened(self, *groups)
 
-    def calling(self: Group, indices: Any, *how: Any, **more: Any) -> Any:
-        calls[self.role] += len(indices)
-        return call(self, indices, *how, **more)
+    def calling(self: Group, order: CallOrder, deadline: float) -> Any:
+        calls[self.role] += len(order.indices)
+        return call(self, order, deadline)
 
     def first_asked(budget: Budget, series: clocks.Samples, elapsed_s: float) -> bool:
         if not series.count("wall"):
@@ -149,9 +150,10 @@ def test_a_case_that_is_measured_twice_has_its_delays_and_counts_elsewhere(monke
         raise SubmissionFailed(Held(check="clock", evidence=""))
 
     probes: list[op_measure.Probe] = []
-    monkeypatch.setattr(op_measure, "_block", lambda *these: probes.append(these[5]) or fail())
+    monkeypatch.setattr(CaseMeasurement, "block", lambda *these: probes.append(these[4]) or fail())
     for _ in range(2):
-        outcome_of(op_measure._samples, calls, None, None, contextlib.nullcontext, plan.clocks)
+        measurement = CaseMeasurement(calls, case({}), None, contextlib.nullcontext)
+        outcome_of(measurement.samples, plan.clocks)
     first, second = ([(probe.due(at, 1), probe.place(8)) for at in range(400)] for probe in probes)
     assert [late for late, _ in first if late] != []
     assert first != second

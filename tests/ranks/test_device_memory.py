@@ -14,6 +14,7 @@ from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls
 from harness.ranks import device, program, trusted, wire
 from harness.ranks.clocks import Budget
+from harness.ranks.group import CallOrder
 from harness.ranks.wire import KEPT_BYTES
 
 
@@ -90,8 +91,8 @@ def test_on_cpus_buffers_are_files_that_take_no_room() -> None:
 def test_a_group_that_holds_much_yields_it_after_its_turn(kept_bytes: int, yields: int) -> None:
     calls, groups = calls_of("cuda", kept_bytes)
     calls.make(case(1), SPEC)
-    calls.turn(groups.candidate, [0])
-    calls.turn(groups.candidate, [0])
+    calls.turn(groups.candidate, CallOrder(indices=[0]))
+    calls.turn(groups.candidate, CallOrder(indices=[0]))
     assert groups.candidate.told.count(wire.Do(what="regain")) == yields  # ahead of the second turn
     assert groups.candidate.of(wire.Yield)[1:] == [wire.Yield()] * (2 * yields)
 
@@ -102,7 +103,7 @@ def test_what_a_group_gave_back_is_open_nowhere_any_more(freed_bytes: int) -> No
     calls, groups = calls_of("cuda", KEPT_BYTES + 1)
     calls.make(case(1), SPEC)
     groups.candidate.freed_bytes = freed_bytes
-    calls.turn(groups.candidate, [0])
+    calls.turn(groups.candidate, CallOrder(indices=[0]))
     assert groups.trusted.of(wire.Yield)[1:] == [wire.Yield()] * freed_bytes  # the first is of the new case
 
 

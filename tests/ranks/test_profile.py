@@ -284,7 +284,7 @@ def test_the_table_fits_80_columns_whatever_kernels_are_called() -> None:
     profile = Profile(ranks=ranks, trace_json="{}", trace="/runs/1/trace-0.json")
     found = CaseResult(case=case(GEMM_BENCHMARKS[0], "profile"), outcome=Passed(), profile=profile)
     out = io.StringIO()
-    shown = document_of(report((found,), mode="profile", device="cuda"), None, None)
+    shown = document_of(report((found,), mode="profile", device="cuda"))
     terminal.show(shown, Console(file=out, width=80))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80

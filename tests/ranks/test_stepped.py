@@ -27,7 +27,7 @@ from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.clocks import Budget, Samples, enough
 from harness.ranks.device_witness import DeviceWitness, is_sharp
 from harness.ranks.group import Late
-from harness.ranks.stepped import CALL, COME, COPY, WRITE, Seen, Stepper
+from harness.ranks.stepped import CALL, COME, COPY, WRITE, Seen, StepOrder, Stepper
 
 WORLD_SIZE = 2
 WORK_S = 0.08
@@ -56,6 +56,7 @@ class Played:
             check_all=lambda deadline, waiting: None,
             wait=lambda seconds, deadline, waiting: time.sleep(seconds),
             waiting=contextlib.nullcontext,
+            waited_s=0.0,
         )
         self.engines, self.behave, self.work_s = engines, behave, work_s
         self.epoch, self.early, self.kept_bytes = 0, (), 0
@@ -151,14 +152,8 @@ def step(behave: str, calls: int = 3, **options: Any) -> tuple[list[Seen], Playe
     engines = [threading.Lock() for _ in range(WORLD_SIZE)]
     trusted, group = Played(engines), Played(engines, behave)
     stepper = Stepper(trusted)  # type: ignore[arg-type]
-    arguments = {"ahead": True, "judged": True} | options
-    seen = stepper.calls(
-        group,  # type: ignore[arg-type]
-        list(range(calls)),
-        ["call"] * calls,
-        time.monotonic() + 20,
-        **arguments,
-    )
+    order = StepOrder(indices=range(calls), judged=True, **options)
+    seen = stepper.calls(group, order, time.monotonic() + 20)  # type: ignore[arg-type]
     return seen, trusted, group
 
 

@@ -1,5 +1,6 @@
 """The rules of measuring: what a sample is, who goes when, and when it is enough."""
 
+import contextlib
 import dataclasses
 import math
 import random
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from harness.core import metrics
 from harness.core.records import Series
 from harness.core.stats import ratio
-from harness.kinds.op import measure
+from harness.kinds.op.measure import FEWER_INPUTS, CaseMeasurement
 from harness.ranks import clocks, credibility
 from harness.ranks.clocks import Budget, Samples, device_us, enough, gpumode_us, relative_error, turns
 from harness.ranks.stopwatch import cloned
@@ -556,22 +557,22 @@ def test_what_seems_cached_counts_where_every_look_shows_it_and_none_at_the_refe
     """Beside busy processes honest files were held: a second call in a row had its core."""
     looks: list[str] = []
 
-    def look(calls: object, stepping: object, case: object, group: str, *how: int) -> str:
+    def look(self: CaseMeasurement, group: str, *how: int) -> str:
         looks.append(group)
         return seen[len(looks) - 1] if len(looks) <= len(seen) else ""
 
-    monkeypatch.setattr(measure, "_repeated", look)
+    monkeypatch.setattr(CaseMeasurement, "repeated", look)
     calls: Any = SimpleNamespace(plan=SimpleNamespace(opponent=opponent), baseline="reference", at=0, shortened={0})
     own: Any = "own"
-    assert bool(measure._cached(calls, None, calls, own)) == is_held
+    assert bool(CaseMeasurement(calls, calls, None, contextlib.nullcontext).cached(own)) == is_held
     assert len(looks) <= 5, "the looks are bounded"
     assert ("reference" in looks) == (opponent is None)
 
 
 def test_a_file_in_which_one_look_finds_nothing_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[tuple[int, ...]] = []
-    monkeypatch.setattr(measure, "_repeated", lambda *given: looks.append(given[4:]) or "")
+    monkeypatch.setattr(CaseMeasurement, "repeated", lambda self, *given: looks.append(given[1:]) or "")
     calls: Any = SimpleNamespace(at=0, shortened={0})
     group: Any = "own"
-    assert measure._cached(calls, None, calls, group) == ""
-    assert looks == [(measure.FEWER_INPUTS, 1)]
+    assert CaseMeasurement(calls, calls, None, contextlib.nullcontext).cached(group) == ""
+    assert looks == [(FEWER_INPUTS, 1)]

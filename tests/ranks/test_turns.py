@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import itertools
 import os
 import re
 import signal
@@ -191,23 +192,28 @@ def test_what_an_interrupt_may_have_charged_is_told_of_when_it_comes_again(
 def test_a_process_that_ends_or_starts_while_it_is_stopped_is_told_of(
     started: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In a third turn: a fork that was under way may be done only when all else has stopped."""
     for what in ("ended a process", "started a process"):
-        first, other = started(signal.pause), started(signal.pause)
-        frozen = Freezer()
-        assert frozen.freeze() == 0
-        if what.startswith("ended"):
-            os.kill(other, signal.SIGKILL)
-            os.waitpid(other, 0)
-            freezer._below().remove(other)
-        else:
-            started(signal.pause)
-        frozen.thaw()
+        first, frozen = started(signal.pause), Freezer()
+        others = [started(signal.pause) for _ in range(freezer.REPEATS)]
+        for other in others:
+            assert frozen.ran == ""
+            assert frozen.freeze() == 0
+            if what.startswith("ended"):
+                os.kill(other, signal.SIGKILL)
+                os.waitpid(other, 0)
+                freezer._below().remove(other)
+            else:
+                started(signal.pause)
+            frozen.thaw()
         assert frozen.ran == what
         assert state(first) != "T"
     frozen = Freezer()
-    monkeypatch.setattr(freezer, "last_started", iter([7, 8]).__next__)  # in a PID namespace: gone before we look
-    frozen.freeze()
-    frozen.thaw()
+    monkeypatch.setattr(freezer, "last_started", itertools.count().__next__)  # in a PID namespace: gone before we look
+    for _ in range(freezer.REPEATS):
+        assert frozen.ran == ""
+        frozen.freeze()
+        frozen.thaw()
     assert frozen.ran == "started a process"
 
 

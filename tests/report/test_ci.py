@@ -72,7 +72,7 @@ def parsed(text: str) -> ET.Element:
 
 
 def test_a_passed_evaluation_has_a_suite_of_tests_and_one_of_benchmarks_with_their_times() -> None:
-    root = parsed(FORMATS["junit"](document_of(report(), None, None)))
+    root = parsed(FORMATS["junit"](document_of(report())))
     assert [suite.get("name") for suite in root] == ["gemm_rs.cpu.test", "gemm_rs.cpu.benchmark"]
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("6", "0", "0")
     first = root.findall("testsuite/testcase")[3]
@@ -86,7 +86,7 @@ def test_a_passed_evaluation_has_a_suite_of_tests_and_one_of_benchmarks_with_the
 @pytest.mark.parametrize("outcome", FAILURES, ids=lambda outcome: outcome.type)
 @pytest.mark.parametrize("failed", [failed_test, failed_benchmark])
 def test_what_is_wrong_or_held_fails_and_what_raised_crashed_or_hung_is_an_error(failed, outcome) -> None:  # type: ignore[no-untyped-def]
-    root = parsed(FORMATS["junit"](document_of(failed(outcome), None, None)))
+    root = parsed(FORMATS["junit"](document_of(failed(outcome))))
     tag = "failure" if outcome in (WRONG_OUTCOME, HELD) else "error"
     (found,) = [element for name in ("failure", "error") for element in root.iter(name)]
     assert (found.tag, found.get("type")) == (tag, outcome.type)
@@ -97,7 +97,7 @@ def test_what_is_wrong_or_held_fails_and_what_raised_crashed_or_hung_is_an_error
 
 def test_a_failure_has_its_traceback_and_nothing_that_xml_cannot_hold() -> None:
     outcome = Raised(rank=1, message=f"ValueError: \x00\ufffe{HOSTILE}", traceback=f"File x\n{HOSTILE}<&]]>")
-    text = FORMATS["junit"](document_of(failed_test(outcome), None, None))
+    text = FORMATS["junit"](document_of(failed_test(outcome)))
     (found,) = parsed(text).iter("error")
     assert "traceback of rank 1:\nFile x" in (found.text or "")
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe]", text)
@@ -105,7 +105,7 @@ def test_a_failure_has_its_traceback_and_nothing_that_xml_cannot_hold() -> None:
 
 def test_shapes_with_one_name_are_told_apart() -> None:
     twice = results([Passed()], TIMES[:2], (GEMM_BENCHMARKS[0], GEMM_BENCHMARKS[0]))
-    root = parsed(FORMATS["junit"](document_of(report(twice), None, None)))
+    root = parsed(FORMATS["junit"](document_of(report(twice))))
     assert [case.get("name") for case in root.iter("testcase")][1:] == [
         "m 64 n 7168 k 18432",
         "m 64 n 7168 k 18432 (2)",
@@ -113,7 +113,7 @@ def test_shapes_with_one_name_are_told_apart() -> None:
 
 
 def test_an_evaluation_that_ended_for_no_fault_of_the_submission_does_not_look_passed() -> None:
-    root = parsed(FORMATS["junit"](document_of(report(results([Passed()] * 3, [NotRun()] * 3)), None, None)))
+    root = parsed(FORMATS["junit"](document_of(report(results([Passed()] * 3, [NotRun()] * 3)))))
     assert root.get("errors") == "1"
 
 
@@ -134,7 +134,7 @@ def test_a_comparison_fails_where_the_command_does() -> None:
 
 
 def test_the_markdown_of_an_evaluation_has_its_verdict_and_the_table_of_shapes() -> None:
-    text = FORMATS["markdown"](document_of(report(), None, None))
+    text = FORMATS["markdown"](document_of(report()))
     assert text.startswith("### `gemm_rs`  `submissions/gemm_rs/submission.py`\n")
     assert "- **verdict** `pass: right in 3 tests and 3 benchmarks on 8 ranks`" in text
     table = [line for line in text.splitlines() if line.startswith("|")]
@@ -148,7 +148,7 @@ def test_what_a_submission_says_cannot_format_the_markdown() -> None:
     evil = "```\n# pass\n@everyone <img src=x> | [a](b)\n````"
     named = replace(report().submission, name="`x` @team |.py")
     text = FORMATS["markdown"](
-        document_of(replace(failed_test(Raised(rank=0, message=evil, traceback=evil)), submission=named), None, None)
+        document_of(replace(failed_test(Raised(rank=0, message=evil, traceback=evil)), submission=named))
     )
     fence = next(line for line in text.splitlines() if line.endswith("`text"))
     before, *blocks = text.split(f"{fence}\n")
@@ -208,6 +208,6 @@ def test_the_option_of_before_still_works_and_is_not_in_the_help(
 
 
 def test_a_crash_is_written_with_its_log() -> None:
-    (found,) = parsed(FORMATS["junit"](document_of(failed_test(CRASHED), None, None))).iter("error")
+    (found,) = parsed(FORMATS["junit"](document_of(failed_test(CRASHED)))).iter("error")
     assert "the end of rank 5's log:\nabout to touch what is not mine" in (found.text or "")
     assert io.StringIO(found.text or "").readline().startswith("ended by signal 11")

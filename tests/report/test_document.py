@@ -127,7 +127,7 @@ def test_every_format_has_all_that_is_said() -> None:
 
 
 def test_the_summary_ends_a_terminals_document_and_stands_under_the_title_elsewhere() -> None:
-    found = document_of(report(), None, None)
+    found = document_of(report())
     assert shown(found).splitlines()[-3].startswith("verdict")
     lines = [line for line in FORMATS["markdown"](found).splitlines() if line]
     assert [line[:5] for line in lines[:3]] == ["### `", "by `a", "- **v"]
@@ -150,7 +150,7 @@ def test_every_further_series_is_shown_on_the_terminal_in_markdown_in_csv_and_on
         Series(metric=BANDWIDTH, own=(80.0, 80.0), baseline=(40.0, 40.0)),
         Series(metric=HOST, own=(9e6, 9e6), baseline=(3.0, 3.0)),
     )
-    document = document_of(found, None, None)
+    document = document_of(found)
     for text in (shown(document), FORMATS["markdown"](document), FORMATS["csv"](document)):
         flat = re.sub(r"[|,\"\\\s]+", " ", text)
         assert "bandwidth m 64 n 7168 k 18432 40 GB/s 80 GB/s 2.00x - -" in flat
@@ -166,7 +166,7 @@ def test_an_unknown_unit_is_shown_with_its_own_name() -> None:
     """It was shown as microseconds."""
     rate = Metric(name="rate", unit="frames/s", better="more")
     ranked = [replace(one, series=(replace(one.series[0], metric=rate),)) for one in TIMES]
-    document = document_of(report(results([Passed()] * 3, ranked)), None, None)
+    document = document_of(report(results([Passed()] * 3, ranked)))
     for text in (shown(document, 160), FORMATS["markdown"](document), FORMATS["csv"](document)):
         table_lines = [line for line in text.splitlines() if line.lstrip("| ").startswith(("shape", "m 64"))]
         assert "frames/s" in table_lines[0]

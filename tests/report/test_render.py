@@ -75,6 +75,7 @@ from harness.report.document import Document
 from harness.report.evaluation import document_of
 from harness.report.progress import ProgressLine
 from harness.report.render import FORMATS, terminal
+from harness.report.summary import OnBoard
 
 GEMM_RS = find("gemm_rs", Checkout.here())
 BOARD = Board(
@@ -140,7 +141,7 @@ def printed_document(found: Document, width: int = 80, quiet: bool = False) -> s
 
 
 def shown(found: EvalReport, place: Place | None = None, width: int = 80, verbose: bool = False) -> str:
-    return printed_document(document_of(found, BOARD, place, verbose), width)
+    return printed_document(document_of(found, OnBoard(board=BOARD, place=place), verbose), width)
 
 
 def board_markdown(*of: Any) -> str:
@@ -209,7 +210,7 @@ def test_what_a_submission_printed_is_shown_after_every_failure_and_with_verbose
 
 
 def test_quiet_says_what_was_raised() -> None:
-    text = printed_document(document_of(failed_test(RAISED), None, None), quiet=True)
+    text = printed_document(document_of(failed_test(RAISED)), quiet=True)
     assert "rank 3: IndexError: index 7 is out of bounds (exit 112)" in text
 
 
@@ -278,7 +279,7 @@ def test_no_table_line_is_longer_than_eighty_columns() -> None:
 def test_colours_are_left_out_where_no_color_is_set() -> None:
     def ansi(environment: dict[str, str]) -> str:
         console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="256", _environ=environment)
-        terminal.show(document_of(failed_test(RAISED), None, None), console)
+        terminal.show(document_of(failed_test(RAISED)), console)
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
 
@@ -315,7 +316,7 @@ def test_a_long_log_is_cut_to_its_end_and_says_so() -> None:
 
 def test_a_place_is_a_range_with_what_settles_it_and_how_far_it_is_behind() -> None:
     alone = Board(entries=(entry(),))
-    text = printed_document(document_of(report(), alone, place_of(alone, entry())))
+    text = printed_document(document_of(report(), OnBoard(board=alone, place=place_of(alone, entry()))))
     assert text.endswith("place    1 of 1 on the local leaderboard\n")
     unresolved = shown(report(), place_of(BOARD, entry()))
     assert (
@@ -334,11 +335,11 @@ def test_a_place_by_score_is_told_by_scores() -> None:
     other = entry(author="bob", score_s=0.002, ratio=1.6, sha256="b" * 64)
     board = Board(entries=(own, other))
     place = place_of(board, own, "score")
-    text = printed_document(document_of(run, board, place, by="score"))
+    text = printed_document(document_of(run, OnBoard(board=board, place=place, by="score")))
     assert text.endswith(
         "place    2 of 2 on the local leaderboard, 2.00x behind the first: 2 ms, bob's submission.py\n"
     )
-    quiet = printed_document(document_of(run, board, place_of(board, own)), quiet=True)
+    quiet = printed_document(document_of(run, OnBoard(board=board, place=place_of(board, own))), quiet=True)
     assert quiet.splitlines()[-1].startswith("place    1-2 of 2 on the local leaderboard; not resolved: `make settle")
 
 
@@ -348,7 +349,7 @@ def test_scores_that_agree_share_a_place_where_no_reference_was_measured() -> No
 
     own = replace(scored("a", 0.004), run_id=report().run_id, sha256=report().submission.sha256)
     board = Board(entries=(own, scored("b", 0.004), scored("c", 0.002)))
-    text = printed_document(document_of(report(), board, place_of(board, own)))
+    text = printed_document(document_of(report(), OnBoard(board=board, place=place_of(board, own))))
     assert "place    2-3 of 3 on the local leaderboard, 2.00x behind the first: 2 ms, c's submission.py, shared" in text
 
 
@@ -513,7 +514,7 @@ def test_progress_says_about_how_long_it_will_take_where_it_knows_the_plan() -> 
 def test_bars_are_ascii_where_the_encoding_has_no_more() -> None:
     def bars(encoding: str) -> list[str]:
         console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding), width=120, _environ={})
-        terminal.show(document_of(report(), None, None), console)
+        terminal.show(document_of(report()), console)
         console.file.flush()
         lines = console.file.buffer.getvalue().decode(encoding).splitlines()  # type: ignore[attr-defined]
         return [line.rstrip() for line in lines]
@@ -643,7 +644,7 @@ def test_a_held_evaluation_says_where_it_stands_and_that_the_entry_before_it_doe
     one = judgements.judged(found)
     assert one is not None
     standing = leaderboard.record(path, one)
-    text = printed_document(document_of(found, standing, None))
+    text = printed_document(document_of(found, OnBoard(board=standing)))
     last = text.splitlines()[-1]
     assert last.startswith("place    none: held (roofline), shown beside the board; `python -m harness verify 2026")
     assert last.endswith("; this file's entry of 2026-05-01 stays as it is")
@@ -651,7 +652,7 @@ def test_a_held_evaluation_says_where_it_stands_and_that_the_entry_before_it_doe
     now = judgements.entry_of(passed)
     assert now is not None
     standing = leaderboard.record(path, now)
-    text = printed_document(document_of(passed, standing, place_of(standing, now)))
+    text = printed_document(document_of(passed, OnBoard(board=standing, place=place_of(standing, now))))
     assert "; the same source was held on 2026-05-01 (roofline): `python -m harness verify lucky` settles it" in text
 
 
@@ -663,7 +664,7 @@ def test_names_do_not_format_the_markdown_table() -> None:
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_run_that_is_not_kept_has_no_id(recorded: bool) -> None:
     found = report()
-    text = printed_document(document_of(found, Board() if recorded else None, None))
+    text = printed_document(document_of(found, OnBoard(board=Board() if recorded else None)))
     assert (found.run_id in text) == recorded
 
 

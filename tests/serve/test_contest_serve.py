@@ -208,7 +208,8 @@ def test_a_server_that_died_at_any_point_settles_each_entry_once(tmp_path: Path)
     row = service.store.claim()  # before the worker does, which dies
     assert row is not None
     assert not service.worker.look()  # the first is evaluated and settled
-    acts.submit(server.contest, "ben", "gemm_rs", "mine.py", "5e" * 32, OPEN, "serve")  # died before it was queued
+    new = acts.NewEntry(member="ben", problem="gemm_rs", file="mine.py", sha256="5e" * 32, via="serve")
+    acts.submit(server.contest, new, OPEN)  # died before it was queued
     service.store.close()  # died while that one ran
     assert server.entries() == {1: "ranked", 2: "submitted", 3: "submitted"}
     server.start()

@@ -17,7 +17,8 @@ from fake_engine import FakeEngine, Play
 from serving import MINE, SOURCE, numbers, outcome, prepare, served, service, submit, wait_for
 
 from harness.core.errors import BadFileError, UsageError
-from harness.core.events import CaseBegan, PhaseBegan, line_of
+from harness.core.events import CaseBegan, PhaseBegan
+from harness.core.json_file import line_of
 from harness.core.processes import descendants
 from harness.engine.base import ERR, OUT, RESULT, Exited, Job, JobDone, Lost, Overdue, Running, State, Ticket, Waiting
 from harness.serve.server import only_server

@@ -12,6 +12,7 @@ import pytest
 import torch
 from waiting import is_gone, until
 
+from harness.core import json_file
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.judging.correctness import Expected
@@ -311,19 +312,14 @@ def test_finalists_are_shown_beside_the_reference_and_the_best_as_a_line_of_the_
     assert shown[-1] == '    Row("sm_90", (8, 8, 8), "warps", 16, "90.0 us"),'
 
 
-def test_a_result_survives_its_file(tmp_path: Path) -> None:
+def test_a_result_and_an_order_survive_their_files() -> None:
     case = CaseFound(
         params={"m": 8}, best=("a", (8, 8)), best_us=90.0, candidates=2, measured=2, pruned=0, ended="all measured",
         predicted_us=80.0, failed=("a: wrong",), finalists=(Finalist(row=("a", (8, 8)), us=90.0),), reference_us=99.0,
     )  # fmt: skip
     result = TuneResult(gpu="A", cases=(case,), table=("line",))
-    records.write(tmp_path / "result.json", result)
-    assert records.read(tmp_path / "result.json", TuneResult) == result
-
-
-def test_an_order_survives_its_file(tmp_path: Path) -> None:
-    records.write(tmp_path / "order.json", ORDER)
-    assert records.read(tmp_path / "order.json", TuneOrder) == ORDER
+    for record in (result, ORDER):
+        assert json_file.record_of(type(record), json_file.line_of(record)) == record
 
 
 @pytest.mark.parametrize(

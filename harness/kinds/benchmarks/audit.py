@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.checkout import ROOT
-from harness.core.decode import DecodeError, decode, encode
-from harness.core.errors import BadFileError, HarnessError
+from harness.core.errors import BadFileError, HarnessError, os_error_as
 from harness.core.files import read_text, write_files
+from harness.core.json_file import line_of, lines_of
 from harness.core.records import Params, param_text
 from harness.core.words import cut_line
 from harness.kinds.benchmarks.problem import SMALL, BenchmarkProblem, batch_of
@@ -103,15 +103,13 @@ def audits(problems: Sequence[Problem], limit_s: float, most_bytes: int, out: Pa
             found = audited(problem, limit_s, most_bytes)
             if out:
                 with out.open("a") as file:
-                    file.write(json.dumps(encode(found)) + "\n")
+                    file.write(line_of(found))
         yield found or Audit(problem=problem.name, cheats={}, skipped="it is no problem of another benchmark")
 
 
 def read(out: Path) -> list[Audit]:
-    try:
-        return [decode(Audit, json.loads(line)) for line in read_text(out).splitlines()]
-    except (ValueError, DecodeError) as error:
-        raise BadFileError(f"{out}: a line is no audit: {error}; name another file") from None
+    with os_error_as(BadFileError, f"{out}: cannot be read", "name another file"):
+        return lines_of(Audit, read_text(out), str(out), "no audit")
 
 
 def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] | str:

@@ -18,6 +18,7 @@ from harness.core.errors import UsageError
 from harness.core.records import Crashed, Submission
 from harness.core.words import TAIL_CHARS
 from harness.gpumode.folder import CudaConfig, PythonConfig, TaskProblem
+from harness.kinds.kind import SubmissionFailed
 from harness.process import compile_cache
 from harness.process.child import Ended, end_text, search_path
 
@@ -31,7 +32,7 @@ BINARY = "eval.out"
 ERROR = re.compile(r"^.*\b(?:error|undefined reference)\b.*$", re.MULTILINE)
 FATAL = re.compile(r"^nvcc fatal *: *(.*)$", re.MULTILINE)  # it never came to the source
 
-Run = Callable[[list[str]], Ended]  # a command in the folder where a program is built, with a deadline
+Run = Callable[[list[str]], Ended]  # a compiler, in the folder where a program is built, with a deadline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +43,6 @@ class EvaluatorProgram:
     command: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Built:
-    """A program, or why the submission did not become one; `log` is what compilers printed."""
-
-    program: EvaluatorProgram | Crashed
-    log: str = ""
-
-
 class Python:
     """How evaluators are built, here eval.py, which imports the submission. Code that the submission compiles at its
     import is compiled ahead, by running the submission alone."""
@@ -57,19 +50,15 @@ class Python:
     def check(self, problem: TaskProblem, is_cpu_asked: bool) -> None:
         """Raises UsageError where this machine cannot build or run them. Python runs wherever this does."""
 
-    def compiles(self, submission: Submission) -> bool:
-        """Whether building takes a compiler, and so a while: here by the submission's text."""
-        return compile_cache.compiles(submission)
-
-    def build(self, problem: TaskProblem, files: Mapping[str, bytes], submission: Submission, run: Run) -> Built:
-        """Builds it of the staged `files`, which lie in the folder that `run` runs in. Here nothing is built; a
-        submission that fails here fails in its first run too."""
+    def build(
+        self, problem: TaskProblem, files: Mapping[str, bytes], submission: Submission, run: Run
+    ) -> EvaluatorProgram:
+        """Builds it of the staged `files`, which lie in the folder that `run` runs in. Raises SubmissionFailed. Here
+        nothing is built; a submission that fails here fails in its first run too."""
         assert isinstance(problem.task.config, PythonConfig)
-        log = ""
-        if self.compiles(submission):
-            ended = run([sys.executable, problem.entries[0]])
-            log = ended.stdout + ended.stderr
-        return Built(program=EvaluatorProgram(files=files, command=(sys.executable, problem.task.config.main)), log=log)
+        if compile_cache.compiles(submission):
+            run([sys.executable, problem.entries[0]])
+        return EvaluatorProgram(files=files, command=(sys.executable, problem.task.config.main))
 
 
 class Cuda(Python):
@@ -88,25 +77,21 @@ class Cuda(Python):
                 "install the CUDA toolkit, or evaluate it where it is"
             )
 
-    def compiles(self, submission: Submission) -> bool:
-        return True
-
-    def build(self, problem: TaskProblem, files: Mapping[str, bytes], submission: Submission, run: Run) -> Built:
+    def build(
+        self, problem: TaskProblem, files: Mapping[str, bytes], submission: Submission, run: Run
+    ) -> EvaluatorProgram:
         """Compiles all sources into one program. Raises UsageError where nvcc does not come to them."""
-        command = [nvcc() or "nvcc", *nvcc_arguments(problem)]
-        ended = run(command)
-        log = " ".join(command) + "\n" + ended.stdout + ended.stderr
+        ended = run([nvcc() or "nvcc", *nvcc_arguments(problem)])
         binary = Path(ended.folder) / BINARY
         if ended.code == 0 and binary.is_file():
-            program = EvaluatorProgram(files={BINARY: binary.read_bytes()}, command=(f"./{BINARY}",))
-            return Built(program=program, log=log)
+            return EvaluatorProgram(files={BINARY: binary.read_bytes()}, command=(f"./{BINARY}",))
         if (fatal := FATAL.search(ended.stderr)) is not None:
             raise UsageError(f"{shown(problem.folder)}: nvcc cannot compile here: {fatal[1]}")
-        error = ERROR.search(ended.stdout + "\n" + ended.stderr)
-        why = f": {error[0].strip()}" if error else ""
+        printed = f"{ended.stdout}\n{ended.stderr}"
+        why = f": {error[0].strip()}" if (error := ERROR.search(printed)) else ""
         how = "was not done in time" if ended.code is None else end_text(ended.code)
         message = f"does not compile: nvcc {how}{why}"
-        return Built(program=Crashed(rank=0, message=message, log_tail=log[-TAIL_CHARS:]), log=log)
+        raise SubmissionFailed(Crashed(rank=0, message=message, log_tail=printed[-TAIL_CHARS:]))
 
 
 LANGUAGES: dict[str, Python] = {"py": Python(), "cu": Cuda()}

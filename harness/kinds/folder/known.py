@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.core.checkout import Checkout
-from harness.core.files import read_text, replace_file
+from harness.core.files import replace_file
+from harness.core.json_file import file_if_any
 from harness.problems.problem import folded
 
 FILE = "folders.json"
@@ -34,8 +35,4 @@ def recalled(name: str, checkout: Checkout) -> Path | None:
 
 
 def _known(checkout: Checkout) -> dict[str, str]:
-    try:
-        found = json.loads(read_text(checkout.cache / FILE))
-    except (OSError, ValueError):
-        return {}
-    return {key: item for key, item in found.items() if isinstance(item, str)} if isinstance(found, dict) else {}
+    return file_if_any(dict[str, str], checkout.cache / FILE) or {}

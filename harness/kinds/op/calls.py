@@ -5,13 +5,14 @@ Inputs come from trusted ranks, and outputs go back to them as bytes; the parent
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.core.records import Case, Clock, Params, Verdict, Verdicts
 from harness.kinds.op.groups import JUDGING, MAKING, Groups
 from harness.kinds.op.plan import OpPlan
 from harness.machine.nvml import LinkCounters
 from harness.ranks import clocks, wire
-from harness.ranks.group import Gates, Group, Late, close
+from harness.ranks.group import CallOrder, Group, close
 from harness.ranks.launch import Ranks
 from harness.ranks.witness import Turn
 
@@ -39,30 +40,19 @@ class Calls(Groups):
         self._keys: list[int] = []  # of the inputs that were made last
         self._taken = 0  # outputs judged, of those taken since these inputs were made
 
-    def call(
-        self,
-        group: Group,
-        indices: Sequence[int],
-        clock: Clock,
-        keys: Sequence[int] = (),
-        late: Late | None = None,
-        idle: bool = False,
-    ) -> list[list[wire.CallSample]]:
-        """Calls on loaded inputs (-1: empty calls), by call and rank."""
+    def call(self, group: Group, order: CallOrder) -> list[list[wire.CallSample]]:
+        """Calls on loaded inputs, by call and rank. A single one on an input in a file is gated."""
         for other in (self.baseline, self.candidate):
             if other is not group:
                 self.freeze(other)
-        lead_s = clocks.LEAD_S if clock == "device" else 0.0
-        gates = None
-        if self.has_files and len(indices) == 1:
-            [index] = indices
-            gates, indices = Gates(), [min(0, index)]
+        if self.has_files and len(order.indices) == 1:
+            [index] = order.indices
+            order = replace(order, indices=[min(0, index)], gated=True)
             if index >= 0:
-                inputs = [files[self.loaded[index]] for files in self.files]
-                limit = max(rank.output_limit for rank in self.made)
-                gates = Gates(files=inputs, output_limit=limit, idle=idle)
+                files = [files[self.loaded[index]] for files in self.files]
+                order = replace(order, files=files, output_limit=max(rank.output_limit for rank in self.made))
         with self.phase.spent_on(f"calls of {self.name_of(group)}"):
-            return group.call(indices, clock, self.deadline, lead_s, keys, gates, late)
+            return group.call(order, self.deadline)
 
     def room(self) -> int:
         """The number of inputs like those just made, with their outputs, that memory has room for."""
@@ -127,29 +117,22 @@ class Calls(Groups):
         group.send(commands, [[files[index] for index in indices] for files in self.files])
         group.gather(wire.Done, self.deadline)
 
-    def turn(
-        self,
-        group: Group,
-        indices: Sequence[int],
-        clock: Clock = "wall",
-        late: Late | None = None,
-        watched: bool = False,
-        idle: bool = False,
-    ) -> Turn:
-        """Calls the group's kernel on these inputs, which the group gets just before.
+    def turn(self, group: Group, order: CallOrder, watched: bool = False) -> Turn:
+        """Makes these calls of the group's kernel, on inputs of those made last, which the group gets just before.
 
         The results are fixed at once: they are in sealed files, or trusted ranks copy them. After the baseline's calls
         as many bytes are copied, so that the next calls find the machine in the same state. The group then rests until
-        its next turn. `watched`: measure the memory of the first call (see `memory_of`). `idle`: a call without the
-        kernel; its output, a copy of the last one (of trusted ranks: of the last one judged), is not judged.
+        its next turn. `watched`: measure the memory of the first call (see `memory_of`). The output of an idle call, a
+        copy of the last one (of trusted ranks: of the last one judged), is not judged.
         """
+        indices, idle = order.indices, order.idle
         self.regain(group)  # before the turn begins, since it takes a while
         began_ns = time.monotonic_ns()
         self.load(group, indices)
         keys = [self._keys[index] for index in indices if self._keys[index]]
         if watched:
             group.ask(wire.Do(what="watch_memory"), wire.Done, self.deadline)
-        called = self.call(group, range(len(indices)), clock, keys, late, idle=idle)
+        called = self.call(group, replace(order, indices=range(len(indices)), keys=keys))
         if not idle:
             self.ahead += len(indices) if group is self.candidate else -len(indices)
         if self.has_files and not keys:
@@ -223,8 +206,8 @@ def empty_samples_us(calls: Calls, clock: Clock) -> tuple[float, ...]:
     if clock == "device" or not calls.plan.budget.burst:
         times, warm = [[-1]] * (1 + EMPTY_CALLS), 1
     for group in calls.baselines("empty"):
-        found = [called for indices in times for called in calls.call(group, indices, clock)][warm:]
-    return tuple(map(clocks.SAMPLE_US[clock], found))
+        found = [called for indices in times for called in calls.call(group, CallOrder(indices=indices, clock=clock))]
+    return tuple(map(clocks.SAMPLE_US[clock], found[warm:]))
 
 
 def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:

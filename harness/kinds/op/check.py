@@ -9,7 +9,7 @@ from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.plan import OpPlan
 from harness.ranks import wire
-from harness.ranks.group import Group, Late
+from harness.ranks.group import CallOrder, Group, Late
 from harness.ranks.witness import Turn
 
 PROBE_S = (0.02, 0.3)  # at least and at most, how long a probe keeps a rank out of a call
@@ -29,7 +29,7 @@ def check(calls: Calls, case: Case, probe_all: bool) -> Verdicts:
     for spec in (wire.InputSpec(seed=case.seed, hardened=False), fresh):  # one by one, since they may be large
         calls.make(case, [spec])
         for group in groups:
-            turns[group] = calls.turn(group, [0])
+            turns[group] = calls.turn(group, CallOrder(indices=[0]))
             found[group] += calls.verify(0, published=not spec.hardened)
     failed = {group: failure for group in groups if (failure := _failure(found[group])) is not None}
     if calls.baseline in failed:
@@ -126,7 +126,8 @@ class Probe:
 
     def call(self, late: Late, indices: Sequence[int]) -> None:
         """Calls of each rival on these inputs. Raises what `blamed` makes if a rank did not wait for the late one."""
-        if found := self.first_silent(late, indices, self.calls.turn):
+        order = CallOrder(indices=indices)
+        if found := self.first_silent(late, lambda group, late: self.calls.turn(group, replace(order, late=late))):
             raise self.calls.blamed(found[0], self.case, found[1])
 
     def burst(self, late: Late, count: int) -> None:
@@ -138,13 +139,11 @@ class Probe:
         judged = [(group, index) for group in self.hold_s for index in range(count)]
         expect_right(calls, self.case, judged, "a call in a burst with a late rank")
 
-    def first_silent(
-        self, late: Late, indices: Sequence[int], turn: Callable[..., object]
-    ) -> tuple[Group, Held] | None:
-        """Calls of each rival on these inputs, by `turn`; the first rival with a rank that did not wait."""
+    def first_silent(self, late: Late, turn: Callable[[Group, Late], object]) -> tuple[Group, Held] | None:
+        """The first rival with a rank that did not wait for the late one; `turn` makes the calls of each."""
         needed_by = dependents(self.calls.plan, self.case, late.rank)
         for group, hold_s in self.hold_s.items():
-            turn(group, indices, late=replace(late, hold_s=hold_s))
+            turn(group, replace(late, hold_s=hold_s))
             if early := needed_by.intersection(group.early):
                 evidence = (
                     f"rank {late.rank} was kept out of a call for {hold_s * 1000:.0f} ms, and rank {min(early)}, whose "

@@ -163,18 +163,15 @@ class OpSession(Launching):
         """Measures the case; if the result exceeds the limit, measures the machine's peaks again and repeats it. It
         does no harm that the submission has run by then: it could only make peaks low, and the best ones count."""
 
-        def measure() -> Measured:
-            limits = self.least(case), self.peaks
-            return op_measure.measure(self.calls, self.stepping, case, *limits, self.watch.timing, again)
-
+        measurement = op_measure.CaseMeasurement(self.calls, case, self.stepping, self.watch.timing)
         try:
-            return measure()
+            return measurement.measured(self.least(case), self.peaks, again)
         except (SubmissionFailed, OpponentFailed) as failed:
             if self.limits is None or not self.limits.doubted_by(failed.outcome):
                 raise
         self.progress.note("measures this machine's peaks again")
         self.limits.measure(self.calls)
-        return measure()
+        return measurement.measured(self.least(case), self.peaks, again)
 
     def least(self, case: Case) -> Bound | None:
         """The time below which a measurement cannot be."""

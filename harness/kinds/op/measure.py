@@ -16,13 +16,13 @@ from harness.core.metrics import MEMORY
 from harness.core.records import Bound, Case, Clock, Crashed, Held, Measured, Profile, Series, Wrong
 from harness.core.stats import median
 from harness.judging.figures import case_figures
-from harness.kinds.kind import SubmissionFailed
+from harness.kinds.kind import OpponentFailed, SubmissionFailed
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.check import Probe, expect_right, probe_s
 from harness.kinds.op.stepped import Stepping
 from harness.kinds.op.traffic import TrafficCount
 from harness.ranks import clocks, credibility, trace, wire
-from harness.ranks.group import Group
+from harness.ranks.group import CallOrder, Group
 from harness.ranks.witness import wall_us
 
 SLOW_S = 1.0  # to make an input and to judge its output: half the samples have to do; such calls differ little
@@ -37,46 +37,175 @@ MEMORY_PAIRS = 3  # calls of either side: a peak does not vary as times do, and 
 Sampling = Callable[[], contextlib.AbstractContextManager[None]]
 
 
-def measure(
-    calls: Calls,
-    stepping: Stepping | None,
-    case: Case,
-    bound: Bound | None,
-    peaks: Peaks | None,
-    sampling: Sampling,
-    again: bool = False,
-) -> Measured:
-    """The case's samples. Raises SubmissionFailed or OpponentFailed if an output is wrong or something is impossible.
-    What a busy machine may look like is looked at twice, and counts when it is seen twice: the second time with samples
-    of its own. `stepping` makes the calls that rank on GPUs. `sampling` is entered while calls are timed. `again`: on
-    the ranked clock alone, since an earlier launch has looked at the case in full."""
-    samples = _credible(calls, stepping, case, sampling, calls.plan.clocks[:1] if again else calls.plan.clocks)
-    memory = None
-    if not again:
-        for group in calls.in_order("cached", calls.at):
-            if doubt := _cached(calls, stepping, case, group):
-                raise calls.blamed(group, case, Held(check="cache", evidence=doubt))
-        memory = memory_of(calls, case)
-    measured = samples.measured()
-    if memory is not None:
-        measured = replace(measured, series=(*measured.series, memory))
-    for group in calls.rivals:
-        if beyond := _beyond(measured, bound, peaks, is_baseline=group is calls.baseline):
-            raise calls.blamed(group, case, beyond)
-    return measured
+class CaseMeasurement:
+    """The measurement of one case. `stepping` makes the calls that rank on GPUs. `sampling` is entered while calls are
+    timed."""
 
+    def __init__(self, calls: Calls, case: Case, stepping: Stepping | None, sampling: Sampling) -> None:
+        self.calls, self.case, self.stepping, self.sampling = calls, case, stepping, sampling
 
-def _credible(
-    calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
-) -> clocks.Samples:
-    """Samples that are possible. A submission that is the reference and reads faster or slower is timed once more."""
-    for attempt in range(2):
-        samples = _samples(calls, stepping, case, sampling, on)
-        doubted = _doubted(calls, samples)
-        if doubted is None and (attempt or not calls.plan.is_reference or _is_one(samples.measured())):
-            return samples
-    assert doubted is not None, "it was doubted twice"
-    raise calls.blamed(doubted[0], case, Held(check="clock", evidence=doubted[1]))
+    def measured(self, bound: Bound | None, peaks: Peaks | None, again: bool = False) -> Measured:
+        """The case's samples. Raises SubmissionFailed or OpponentFailed if an output is wrong or something is
+        impossible. What a busy machine may look like is looked at twice, and counts when it is seen twice: the second
+        time with samples of its own. `again`: on the ranked clock alone, since an earlier launch has looked at the case
+        in full."""
+        calls = self.calls
+        samples = self._credible(calls.plan.clocks[:1] if again else calls.plan.clocks)
+        memory = None
+        if not again:
+            for group in calls.in_order("cached", calls.at):
+                if doubt := self.cached(group):
+                    raise self._held(group, check="cache", evidence=doubt)
+            memory = memory_of(calls, self.case)
+        measured = samples.measured()
+        if memory is not None:
+            measured = replace(measured, series=(*measured.series, memory))
+        for group in calls.rivals:
+            if beyond := _beyond(measured, bound, peaks, is_baseline=group is calls.baseline):
+                raise calls.blamed(group, self.case, beyond)
+        return measured
+
+    def _held(self, group: Group, check: str, evidence: str) -> SubmissionFailed | OpponentFailed:
+        return self.calls.blamed(group, self.case, Held(check=check, evidence=evidence))
+
+    def _credible(self, on: Sequence[Clock]) -> clocks.Samples:
+        """Samples that are possible. A submission that is the reference and reads otherwise is timed once more."""
+        calls = self.calls
+        for attempt in range(2):
+            samples = self.samples(on)
+            doubted = _doubted(calls, samples)
+            if doubted is None and (attempt or not calls.plan.is_reference or _is_one(samples.measured())):
+                return samples
+        assert doubted is not None, "it was doubted twice"
+        raise self._held(doubted[0], check="clock", evidence=doubted[1])
+
+    def samples(self, on: Sequence[Clock]) -> clocks.Samples:
+        """Samples of both sides in turn on these clocks, on fresh inputs, until they suffice; every output verified."""
+        calls, case, stepping = self.calls, self.case, self.stepping
+        plan = calls.plan
+        warm_up = calls.fresh(1)
+        calls.make(case, warm_up)
+        # Warm-up: first touches of this shape are not what is ranked; and for as many calls as checked the submission,
+        # since on CPU ranks each of the first dozen in a process group is faster than the one before.
+        while calls.ahead > 0:
+            calls.turn(calls.baseline, CallOrder(indices=[0]))
+        sides = calls.both("warm-up", calls.at)
+        for clock in (on[1:] or HOST_CLOCK) if stepping else on:
+            warm = {group: calls.turn(group, CallOrder(indices=[0], clock=clock)) for group in sides}
+            judged = [(group, 0) for group in sides if group in calls.rivals]
+            expect_right(calls, case, judged, "a call before the timed ones")
+        budget = _budget(calls, case, min(wall_us(turn.called[0]) for turn in warm.values()))
+        in_pairs = budget.burst or not calls.has_files
+        device = None
+        if stepping is not None:
+            device = stepping.witness()
+            stepping.warm_up(case)
+        samples = clocks.Samples(on, budget.block, in_pairs, plan.opponent is None, device)
+        # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
+        began = time.monotonic()
+        hold_s = {group: probe_s(turn) for group, turn in warm.items() if group in calls.rivals}
+        probe = Probe(calls, case, hold_s, warm_up[0].seed)
+        cost = plan.problem.cost(case) if plan.problem.cost_of else None
+        least_bytes = (cost.link_bytes if cost.mean_link_bytes is None else cost.mean_link_bytes) if cost else 0
+        traffic = TrafficCount(calls.links, least_bytes, is_trusted=plan.opponent is None)
+        number = 0
+        with self.sampling():
+            while not clocks.enough(budget, samples, time.monotonic() - began):
+                for clock in clocks.due(on, number):
+                    if stepping is not None and clock == "device":
+                        stepping.block(number, case, budget, samples, probe, traffic)
+                    else:
+                        self.block(budget, samples, clock, probe, traffic)
+                number += 1
+        samples.traffic = traffic.record()
+        for group in calls.rivals:
+            if doubt := traffic.doubt(group is calls.baseline):
+                raise calls.blamed(group, case, doubt)
+        return samples
+
+    def block(
+        self, budget: clocks.Budget, samples: clocks.Samples, clock: Clock, probe: Probe, traffic: TrafficCount
+    ) -> None:
+        """A block of samples on that clock."""
+        calls, case = self.calls, self.case
+        turns = clocks.turns(budget, clock, samples.count(clock))
+        flipped = len(calls.rivals) > 1 and probe.secret("first") % 2 == 1
+        late = probe.due(samples.count(clock), budget.block) if clock == samples.ranked else None
+        if late is not None and budget.burst:
+            probe.burst(late, len(turns[0][1]))
+            late = None
+        place = probe.place(len(turns)) if late is not None else -1
+        # Of several that are handed out together, none can be read before it is its turn.
+        masked = any(len(indices) > 1 for _, indices in turns)
+        count = 1 + max(index for _, indices in turns for index in indices)
+        calls.make(case, calls.fresh(count + (late is not None), masked))
+        number = samples.count(clock) // budget.block
+        is_counted = clock == samples.ranked and probe.counts(number)
+        own: dict[int, Sequence[wire.CallSample]] = {}
+        ref: dict[int, Sequence[wire.CallSample]] = {}
+        judged: list[tuple[Group, int]] = []
+        for number, (is_reference, indices) in enumerate(turns):
+            if late is not None and number == place:
+                probe.call(late, [count])
+                judged += [(group, count) for group in probe.hold_s]
+            is_baseline = is_reference != flipped
+            group = calls.baseline if is_baseline else calls.candidate
+            order = CallOrder(indices=indices, clock=clock)
+            work = partial(calls.turn, group, order)
+            turn = traffic.turn(is_baseline, len(indices), work) if is_counted else work()
+            if group in calls.rivals:
+                judged += [(group, index) for index in indices]
+                if doubt := credibility.impossible(turn, clock):
+                    raise self._held(group, check="clock", evidence=doubt)
+            (ref if is_baseline else own).update(zip(indices, turn.called, strict=True))
+            samples.saw(clock, turn, is_baseline)
+            if calls.has_files and is_reference and indices[0] % IDLE_EVERY == 0:
+                samples.saw_idle(calls.turn(calls.idlers, replace(order, idle=True)))
+        samples.add(clock, *(list(called.values())[-budget.block :] for called in (own, ref)))
+        expect_right(calls, case, judged, f"a timed call ({clock} clock)")
+
+    def cached(self, group: Group) -> str:
+        """Why a submission caches results for inputs that come again, or "". No timed input does; a submission that
+        caches results is optimising for the benchmark.
+
+        A busy machine may look like it in a first look, so three further ones on other inputs have to show it as well,
+        and our reference, which caches nothing, must not. The rate of errors, where chance alone slows calls down: the
+        first call on an input is the slowest of three on one input in three, so a further look shows caching with a
+        probability of 0.045 at most, and a file that caches nothing is held in 17 of a million cases at most (46 with 3
+        inputs in the first look)."""
+        calls = self.calls
+        if not self.repeated(group, FEWER_INPUTS if calls.at in calls.shortened else CACHE_INPUTS, 1):
+            return ""
+        if calls.plan.opponent is None and self.repeated(calls.baseline):
+            return ""
+        doubt = ""
+        for _ in range(CACHE_LOOKS):
+            if not (doubt := self.repeated(group)):
+                break
+        return doubt
+
+    def repeated(self, group: Group, inputs: int = CACHE_INPUTS, again: int = CACHE_AGAIN) -> str:
+        """What calls on so many fresh inputs, and `again` more on each, say of caching. Each call has a copy of its
+        input of its own, since a call may use its inputs as scratch. All outputs are judged."""
+        calls, case, stepping = self.calls, self.case, self.stepping
+        clock: Clock = "device" if "device" in calls.plan.clocks else "wall"
+        times_us: list[float] = []
+        while len(times_us) < (1 + again) * inputs:
+            fresh = calls.fresh(max(1, min(inputs, 2 * calls.room() // (1 + again))))  # no more outputs than at first
+            indices = [index for index in range(len(fresh)) for _ in range(1 + again)]
+            calls.make(case, fresh, stepped=stepping is not None)
+            if stepping is not None:
+                times_us += stepping.on_inputs(group, indices)
+            else:
+                for index in indices:
+                    calls.load(group, [index])
+                    once = calls.call(group, CallOrder(indices=[0], clock=clock))
+                    calls.take(group, once)
+                    times_us += map(clocks.SAMPLE_US[clock], once)
+                calls.rest(group)
+            judged = [(group, index) for index in indices if calls.is_judged(group)]
+            expect_right(calls, case, judged, "a call on an input, or on the same once more")
+        return credibility.kept(times_us, again)
 
 
 def _doubted(calls: Calls, samples: clocks.Samples) -> tuple[Group, str] | None:
@@ -93,97 +222,6 @@ def _is_one(measured: Measured) -> bool:
     """Whether the case's speedup may be 1, by its interval."""
     ratio = case_figures(measured, None).ratio
     return ratio is not None and ratio.ci is not None and ratio.ci[0] <= 1 <= ratio.ci[1]
-
-
-def _samples(
-    calls: Calls, stepping: Stepping | None, case: Case, sampling: Sampling, on: Sequence[Clock]
-) -> clocks.Samples:
-    """Samples of both sides in turn on these clocks, on fresh inputs, until they suffice; every output verified."""
-    plan = calls.plan
-    warm_up = calls.fresh(1)
-    calls.make(case, warm_up)
-    # Warm-up: first touches of this shape are not what is ranked; and for as many calls as checked the submission,
-    # since on CPU ranks each of the first dozen in a process group is faster than the one before.
-    while calls.ahead > 0:
-        calls.turn(calls.baseline, [0])
-    sides = calls.both("warm-up", calls.at)
-    for clock in (on[1:] or HOST_CLOCK) if stepping else on:
-        warm = {group: calls.turn(group, [0], clock) for group in sides}
-        judged = [(group, 0) for group in sides if group in calls.rivals]
-        expect_right(calls, case, judged, "a call before the timed ones")
-    budget = _budget(calls, case, min(wall_us(turn.called[0]) for turn in warm.values()))
-    in_pairs = budget.burst or not calls.has_files
-    device = None
-    if stepping is not None:
-        device = stepping.witness()
-        stepping.warm_up(case)
-    samples = clocks.Samples(on, budget.block, in_pairs, plan.opponent is None, device)
-    # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
-    began = time.monotonic()
-    hold_s = {group: probe_s(turn) for group, turn in warm.items() if group in calls.rivals}
-    probe = Probe(calls, case, hold_s, warm_up[0].seed)
-    cost = plan.problem.cost(case) if plan.problem.cost_of else None
-    least_bytes = (cost.link_bytes if cost.mean_link_bytes is None else cost.mean_link_bytes) if cost else 0
-    traffic = TrafficCount(calls.links, least_bytes, is_trusted=plan.opponent is None)
-    number = 0
-    with sampling():
-        while not clocks.enough(budget, samples, time.monotonic() - began):
-            for clock in clocks.due(on, number):
-                if stepping is not None and clock == "device":
-                    stepping.block(number, case, budget, samples, probe, traffic)
-                else:
-                    _block(calls, case, budget, samples, clock, probe, traffic)
-            number += 1
-    samples.traffic = traffic.record()
-    for group in calls.rivals:
-        if doubt := traffic.doubt(group is calls.baseline):
-            raise calls.blamed(group, case, doubt)
-    return samples
-
-
-def _block(
-    calls: Calls,
-    case: Case,
-    budget: clocks.Budget,
-    samples: clocks.Samples,
-    clock: Clock,
-    probe: Probe,
-    traffic: TrafficCount,
-) -> None:
-    turns = clocks.turns(budget, clock, samples.count(clock))
-    flipped = len(calls.rivals) > 1 and probe.secret("first") % 2 == 1
-    late = probe.due(samples.count(clock), budget.block) if clock == samples.ranked else None
-    if late is not None and budget.burst:
-        probe.burst(late, len(turns[0][1]))
-        late = None
-    place = probe.place(len(turns)) if late is not None else -1
-    # Of several that are handed out together, none can be read before it is its turn.
-    masked = any(len(indices) > 1 for _, indices in turns)
-    count = 1 + max(index for _, indices in turns for index in indices)
-    calls.make(case, calls.fresh(count + (late is not None), masked))
-    number = samples.count(clock) // budget.block
-    is_counted = clock == samples.ranked and probe.counts(number)
-    own: dict[int, Sequence[wire.CallSample]] = {}
-    ref: dict[int, Sequence[wire.CallSample]] = {}
-    judged: list[tuple[Group, int]] = []
-    for number, (is_reference, indices) in enumerate(turns):
-        if late is not None and number == place:
-            probe.call(late, [count])
-            judged += [(group, count) for group in probe.hold_s]
-        is_baseline = is_reference != flipped
-        group = calls.baseline if is_baseline else calls.candidate
-        work = partial(calls.turn, group, indices, clock)
-        turn = traffic.turn(is_baseline, len(indices), work) if is_counted else work()
-        if group in calls.rivals:
-            judged += [(group, index) for index in indices]
-            if doubt := credibility.impossible(turn, clock):
-                raise calls.blamed(group, case, Held(check="clock", evidence=doubt))
-        (ref if is_baseline else own).update(zip(indices, turn.called, strict=True))
-        samples.saw(clock, turn, is_baseline)
-        if calls.has_files and is_reference and indices[0] % IDLE_EVERY == 0:
-            samples.saw_idle(calls.turn(calls.idlers, indices, clock, idle=True))
-    samples.add(clock, *(list(called.values())[-budget.block :] for called in (own, ref)))
-    expect_right(calls, case, judged, f"a timed call ({clock} clock)")
 
 
 def _budget(calls: Calls, case: Case, call_us: float) -> clocks.Budget:
@@ -207,56 +245,6 @@ def _budget(calls: Calls, case: Case, call_us: float) -> clocks.Budget:
     return budget if block >= budget.block else replace(budget, block=max(1, block), burst=budget.burst and block > 0)
 
 
-def _cached(calls: Calls, stepping: Stepping | None, case: Case, group: Group) -> str:
-    """Why a submission caches results for inputs that come again, or "". No timed input does; a submission that caches
-    results is optimising for the benchmark.
-
-    A busy machine may look like it in a first look, so three further ones on other inputs have to show it as well, and
-    our reference, which caches nothing, must not. The rate of errors, where chance alone slows calls down: the first
-    call on an input is the slowest of three on one input in three, so a further look shows caching with a probability
-    of 0.045 at most, and a file that caches nothing is held in 17 of a million cases at most (46 with 3 inputs in the
-    first look)."""
-    if not _repeated(calls, stepping, case, group, FEWER_INPUTS if calls.at in calls.shortened else CACHE_INPUTS, 1):
-        return ""
-    if calls.plan.opponent is None and _repeated(calls, stepping, case, calls.baseline):
-        return ""
-    doubt = ""
-    for _ in range(CACHE_LOOKS):
-        if not (doubt := _repeated(calls, stepping, case, group)):
-            break
-    return doubt
-
-
-def _repeated(
-    calls: Calls,
-    stepping: Stepping | None,
-    case: Case,
-    group: Group,
-    inputs: int = CACHE_INPUTS,
-    again: int = CACHE_AGAIN,
-) -> str:
-    """What calls on so many fresh inputs, and `again` more on each, say of caching. Each call has a copy of its input
-    of its own, since a call may use its inputs as scratch. All outputs are judged."""
-    clock: Clock = "device" if "device" in calls.plan.clocks else "wall"
-    times_us: list[float] = []
-    while len(times_us) < (1 + again) * inputs:
-        fresh = calls.fresh(max(1, min(inputs, 2 * calls.room() // (1 + again))))  # no more outputs than at first
-        indices = [index for index in range(len(fresh)) for _ in range(1 + again)]
-        calls.make(case, fresh, stepped=stepping is not None)
-        if stepping is not None:
-            times_us += stepping.on_inputs(group, indices)
-        else:
-            for index in indices:
-                calls.load(group, [index])
-                once = calls.call(group, [0], clock)
-                calls.take(group, once)
-                times_us += map(clocks.SAMPLE_US[clock], once)
-            calls.rest(group)
-        judged = [(group, index) for index in indices if calls.is_judged(group)]
-        expect_right(calls, case, judged, "a call on an input, or on the same once more")
-    return credibility.kept(times_us, again)
-
-
 def memory_of(calls: Calls, case: Case) -> Series | None:
     """Calls of either side on the same fresh inputs, one by one. None on CPU cores, where nothing tells a call's memory
     from the process's.
@@ -272,7 +260,7 @@ def memory_of(calls: Calls, case: Case) -> Series | None:
     for _ in range(MEMORY_PAIRS):
         calls.make(case, calls.fresh(1))
         sides = calls.both("memory", calls.at)
-        turns = {group: calls.turn(group, [0], watched=True) for group in sides}
+        turns = {group: calls.turn(group, CallOrder(indices=[0]), watched=True) for group in sides}
         rivals = [group for group in sides if group in calls.rivals]
         expect_right(calls, case, [(group, 0) for group in rivals], "a call whose memory was measured")
         own.append(float(calls.memory_of(calls.candidate)))
@@ -311,7 +299,7 @@ def profiled(calls: Calls, case: Case, workdirs: Sequence[Path]) -> list[trace.R
     calls.make(case, calls.fresh(2))
     calls.candidate.ask(wire.Do(what="start_profile"), wire.Done, calls.deadline)
     for index in range(2):
-        calls.turn(calls.candidate, [index])
+        calls.turn(calls.candidate, CallOrder(indices=[index]))
     calls.candidate.ask(wire.Do(what="stop_profile"), wire.Done, calls.deadline)
     _, profiled = calls.verify(0, 1)  # the warm-up's is taken first
     if not profiled.strict.passed:

@@ -6,6 +6,7 @@ and a case: the group that is on turn is the only one that runs, on an idle devi
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from harness.core.errors import HarnessError
@@ -15,8 +16,8 @@ from harness.kinds.op.check import Probe, expect_right, first_wrong
 from harness.kinds.op.traffic import TrafficCount
 from harness.ranks import clocks, failure, wire
 from harness.ranks.device_witness import DeviceWitness
-from harness.ranks.group import Group, Late
-from harness.ranks.stepped import Seen, Stepper
+from harness.ranks.group import Group
+from harness.ranks.stepped import Seen, StepOrder, Stepper
 
 EMPTY_CALLS = 30
 OVERHEADS: tuple[wire.Work, ...] = ("nothing", "nothing", "copy", "copy")  # calls of the baseline's ranks in a block
@@ -36,41 +37,28 @@ class Stepping:
         """Makes empty calls on the baseline's ranks. Returns by how much those after the first differ (us)."""
         count = EMPTY_CALLS + 1
         for group in self.calls.baselines("empty"):
-            empty = self.turn(group, [-1] * count, ["nothing"] * count)[1:]
+            empty = self.turn(group, StepOrder(indices=[-1] * count, work=["nothing"] * count))[1:]
         self.empty_us = statistics.median(one.call_us for one in empty)
         self.idle += empty
         return tuple(abs(one.call_us - self.empty_us) for one in empty)
 
-    def turn(
-        self,
-        group: Group,
-        indices: Sequence[int],
-        work: Sequence[wire.Work] = (),
-        late: Late | None = None,
-        ahead: bool = True,
-    ) -> list[Seen]:
-        """Calls of that group on these inputs (-1: none), `work` as in wire.StepCalls. Nobody else runs meanwhile, and
-        the devices are idle when it begins. Outputs are kept for judging as Calls.take has it."""
+    def turn(self, group: Group, order: StepOrder) -> list[Seen]:
+        """Makes these calls of the group. Nobody else runs meanwhile, and the devices are idle when it begins. Outputs
+        are kept for judging as Calls.take has it."""
         calls = self.calls
         calls.freeze(calls.baseline, calls.candidate)
         group.processes.wait_frozen(calls.deadline)
         self._drain()
         self.before = group
         calls.regain(group)
-        if max(indices) >= 0:
+        if max(order.indices) >= 0:
             calls.load(group, range(len(calls.made[0].inputs)), stepped=True)
         calls.reads_of(group)
         with calls.phase.spent_on(f"calls of {calls.name_of(group)}"):
-            seen = self.stepper.calls(
-                group,
-                indices,
-                work or ["call"] * len(indices),
-                calls.deadline,
-                ahead and (bool(work) or group not in self.waits),
-                calls.is_judged(group),
-                late,
-            )
-        if ahead and not all(one.is_ahead for one in seen):
+            ahead = order.ahead and (bool(order.work) or group not in self.waits)
+            made = replace(order, ahead=ahead, judged=calls.is_judged(group))
+            seen = self.stepper.calls(group, made, calls.deadline)
+        if order.ahead and not all(one.is_ahead for one in seen):
             self.waits.add(group)
         calls.rest(group)
         return seen
@@ -96,9 +84,9 @@ class Stepping:
         groups = calls.both("stepped warm-up", calls.at)
         for group in groups:
             if group in calls.rivals:
-                self.turn(group, [0], ahead=False)
+                self.turn(group, StepOrder(indices=[0], ahead=False))
             else:
-                self.turn(group, [0, 0, 0], ["call", "nothing", "copy"], ahead=False)
+                self.turn(group, StepOrder(indices=[0, 0, 0], work=["call", "nothing", "copy"], ahead=False))
         judged = [(group, 0) for group in groups if group in calls.rivals]
         expect_right(calls, case, judged, "a call before the timed ones")
 
@@ -125,18 +113,20 @@ class Stepping:
         sides: dict[bool, list[Seen]] = {}
         flipped = len(calls.rivals) > 1 and probe.secret("first") % 2
         for is_baseline in (True, False) if (number + 2 * flipped) % 4 in (0, 3) else (False, True):  # ABBA
-            turn = partial(self.turn, calls.baseline if is_baseline else calls.candidate, range(budget.block))
+            group = calls.baseline if is_baseline else calls.candidate
+            turn = partial(self.turn, group, StepOrder(indices=range(budget.block)))
             sides[is_baseline] = traffic.turn(is_baseline, budget.block, turn) if is_counted else turn()
             if is_baseline and witness.is_trusted:
                 indices = [at % budget.block for at in range(len(OVERHEADS))]
-                overheads = self.turn(calls.baseline, indices, OVERHEADS)
+                overheads = self.turn(group, StepOrder(indices=indices, work=OVERHEADS))
                 self.idle += [one for one, what in zip(overheads, OVERHEADS, strict=True) if what == "nothing"]
                 witness.copies += [one for one, what in zip(overheads, OVERHEADS, strict=True) if what == "copy"]
         groups = [calls.baseline if is_baseline else calls.candidate for is_baseline in sides]
         judged = [(group, index) for group in groups if group in calls.rivals for index in range(budget.block)]
         found: tuple[Group, Failure] | None = None
         if late is not None:
-            found = probe.first_silent(late, [budget.block], self.turn)
+            order = StepOrder(indices=[budget.block])
+            found = probe.first_silent(late, lambda group, late: self.turn(group, replace(order, late=late)))
             judged += [(group, budget.block) for group in probe.hold_s]
         found = found or first_wrong(calls, judged, "a timed call (device clock)")
         if found is not None and found[0] not in waiting:
@@ -154,4 +144,4 @@ class Stepping:
 
     def on_inputs(self, group: Group, indices: Sequence[int]) -> list[float]:
         """The times of one turn's calls on these inputs, in us."""
-        return [max(one.call_us - self.empty_us, 0.0) for one in self.turn(group, indices)]
+        return [max(one.call_us - self.empty_us, 0.0) for one in self.turn(group, StepOrder(indices=indices))]

@@ -13,8 +13,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from harness.core.checkout import Checkout, shown
-from harness.core.errors import BadFileError, BadSubmissionError, UsageError
+from harness.core.errors import BadFileError, BadSubmissionError, UsageError, os_error_as
 from harness.core.files import read_text
+from harness.core.json_file import file_if_any
 from harness.core.records import Case, Module, Params, Submission
 from harness.kinds.benchmarks.kind import BenchmarkKind
 from harness.kinds.benchmarks.problem import BenchmarkProblem, glue, suites_of
@@ -62,11 +63,8 @@ class TraceKind(BenchmarkKind):
         """A JSON file with a definition's keys."""
         if place.suffix != ".json" or not place.is_file() or place.stat().st_size > MOST_BYTES:
             return False
-        try:
-            found = json.loads(read_text(place))
-        except (OSError, ValueError, RecursionError):
-            return False
-        return isinstance(found, dict) and set(found) >= NEEDED
+        found = file_if_any(dict[str, Any], place)
+        return found is not None and set(found) >= NEEDED
 
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """The definition, with the workloads beside it. Raises BadFileError where they do not fit the format."""
@@ -145,10 +143,8 @@ def read_workloads(root: Path, made: Mapping[str, Any], place: Path) -> list[dic
     wanted = {axis for axis, one in made["axes"].items() if one["type"] == "var"}
     found: list[dict[str, Any]] = []
     for file in files:
-        try:
-            lines = read_text(file).splitlines()
-        except ValueError:
-            raise BadFileError(f"{shown(file)}: not UTF-8") from None
+        with os_error_as(BadFileError, f"{shown(file)}: cannot be read"):
+            lines = read_text(file).split("\n")  # not splitlines: texts may have U+2028 in them
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue

@@ -20,7 +20,7 @@ from harness.core.stats import median
 from harness.kinds.kind import OpponentFailed, SubmissionFailed
 from harness.kinds.op.calls import Calls
 from harness.ranks import wire
-from harness.ranks.group import Group
+from harness.ranks.group import CallOrder, Group
 
 Side = Literal["candidate", "baseline"]
 LEAST_PART = 0.25  # of the time that a period typically takes
@@ -171,7 +171,7 @@ class Runs:
             began_s = time.monotonic()
         calls.load(group, [0])
         run.periods += 1
-        [called] = calls.call(group, [0], "wall")
+        [called] = calls.call(group, CallOrder(indices=[0]))
         if calls.has_files:
             calls.stop(group)
             ended_s = time.monotonic()

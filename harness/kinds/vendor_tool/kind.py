@@ -4,16 +4,15 @@ A tool does not work inside the sandbox, and it changes how kernels run. So such
 and no trusted process judges it (harness/kinds/vendor_tool/rank.py).
 """
 
-import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.checkout import ROOT
-from harness.core.decode import DecodeError, decode, encode
 from harness.core.errors import HarnessError, UsageError
-from harness.core.files import read_text, write_files
+from harness.core.files import write_files
+from harness.core.json_file import file_if_any, line_of
 from harness.core.records import (
     Case,
     Crashed,
@@ -94,10 +93,8 @@ class VendorSession(staging.StagedSession):
     def _launches(self, case: Case, top: Path) -> int:
         """How many kernels a call of the case launches, by a run without the tool; 0 where that does not say."""
         (run, *_), (ended, *_) = self._run_all(case, top, counts=True)
-        try:
-            return decode(Said, json.loads(read_text(run / WORK / profilers.RESULT))).launches if not ended.code else 0
-        except (OSError, ValueError, DecodeError):
-            return 0
+        said = None if ended.code else file_if_any(Said, run / WORK / profilers.RESULT)
+        return said.launches if said else 0
 
     def _run_all(self, case: Case, top: Path, counts: bool = False) -> tuple[list[Path], list[Ended]]:
         """Runs the case on all ranks at once, each under the tool, or without it to count launches."""
@@ -130,7 +127,7 @@ class VendorSession(staging.StagedSession):
             starts=self.tool.starts,
             counts=counts,
         )
-        (run / WORK / profilers.JOB).write_text(json.dumps(encode(job)))
+        (run / WORK / profilers.JOB).write_text(line_of(job))
         return run
 
     def _failure(self, rank: int, run: Path, ended: Ended) -> Failure | None:
@@ -144,9 +141,8 @@ class VendorSession(staging.StagedSession):
                 f"--timeout S waits longer{shorter}",
                 stacks=(),
             )
-        try:
-            said = decode(Said, json.loads(read_text(run / WORK / profilers.RESULT)))
-        except (OSError, ValueError, DecodeError):
+        said = file_if_any(Said, run / WORK / profilers.RESULT)
+        if said is None:
             self._complain(printed)
             message = f"under {plan.tool} the process {end_text(ended.code)}"
             return Crashed(rank=rank, message=message, log_tail=printed[-TAIL_CHARS:])

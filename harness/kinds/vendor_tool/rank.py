@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from harness.core.decode import decode, encode
+from harness.core.json_file import line_of, record_of
 from harness.kinds.folder import rank_check
 from harness.process.profiler_tool import RANGE
 from harness.process.profilers import RESULT, ProfilerJob, Said
@@ -30,13 +30,13 @@ COUNTED = "counted.json"
 def main(path: str) -> None:
     """Does the job of that file. What the submission does wrong is in the file RESULT."""
     folder = Path.cwd()
-    job = decode(ProfilerJob, json.loads(Path(path).read_text()))
+    job = record_of(ProfilerJob, Path(path).read_text())
     try:
         said = run(job, str(folder))
     except Exception as error:  # the submission's, the problem's, or the device's: the parent shows it
         reply = failed(error)
         said = Said(raised=reply.message, traceback=reply.traceback)
-    (folder / RESULT).write_text(json.dumps(encode(said)))
+    (folder / RESULT).write_text(line_of(said))
 
 
 def run(job: ProfilerJob, folder: str) -> Said:
