@@ -103,6 +103,8 @@ ATTACKS = (
     "honest_strided_view",
 )
 TINY = ROOT / "tests" / "folders" / "single" / "words"  # its calls take 10 us
+# Never rests while its parent has the number that it is given.
+BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    for _ in range(100_000): pass"
 CELLS = 2  # baseline and candidate
 CELL_TRIES = 20
 HOSTILE = ROOT / "tests" / "hostile"
@@ -199,8 +201,8 @@ def cost(figures: Figures, pairs: int) -> None:
 
 @contextmanager
 def busy_cores(loops: int) -> Iterator[None]:
-    """So many processes that never rest."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
+    """So many processes that never rest, and end with this one however it ends."""
+    others = [subprocess.Popen([sys.executable, "-c", BUSY, str(os.getpid())]) for _ in range(loops)]
     try:
         yield
     finally:

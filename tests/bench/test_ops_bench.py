@@ -1,6 +1,9 @@
-"""bench/ops.py and bench/conditions.py without a GPU: what their calls are given; and what bench/delays.py shows."""
+"""bench/ops.py and bench/conditions.py without a GPU: what their calls are given; what bench/delays.py shows; and when
+the busy processes of bench/trust.py end."""
 
 import importlib
+import os
+import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -142,3 +145,11 @@ def test_entries_of_several_ranks_are_of_operators(monkeypatch: pytest.MonkeyPat
     """Models and trainings have no wall and device clocks, by which the table goes."""
     monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "bench")])
     assert importlib.import_module("bench.gpu").operators() == ["a2a", "ag_gemm", "gemm_rs", "moe"]
+
+
+def test_a_busy_process_ends_when_its_parent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    busy = [sys.executable, "-c", importlib.import_module("trust").BUSY]
+    subprocess.run([*busy, "0"], timeout=20, check=True)  # as if the parent were another by now
+    with pytest.raises(subprocess.TimeoutExpired):
+        subprocess.run([*busy, str(os.getpid())], timeout=0.2, check=True)
