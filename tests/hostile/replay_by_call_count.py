@@ -1,6 +1,6 @@
 """Works in its first calls only, as long as somebody seems to check.
 
-expect: wrong: a timed call
+expect: wrong: a timed call|a call on an input
 mode: benchmark
 """
 

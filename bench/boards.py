@@ -1,0 +1,98 @@
+"""The boards of this machine's GPUs anew: every shipped submission and its peers, evaluated and recorded one by one.
+
+    python3 bench/boards.py --out FOLDER                                problems of one GPU
+    python3 bench/boards.py --out FOLDER --ranks 2                      problems of several, one rank a GPU
+    python3 bench/boards.py --out FOLDER --problems gemm --launches 1   some of them, in less time
+    python3 bench/boards.py --out FOLDER --limit 500                    begins none after so many seconds
+
+Goes on where it stopped: a file whose result in FOLDER says that it passed is not evaluated again. With --device cpu it
+does the same on CPU cores.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from figures import need_gpus
+
+from harness.core.checkout import Checkout
+from harness.core.words import clean_line
+from harness.machine.gpus import gpu_names
+from harness.problems.shape_file import find, problem_names
+
+OWN, LIBRARY = "maintainers", "# library: "
+SUITES = {"llama": "brief"}  # on GPUs, instead of official, which takes minutes
+
+
+def files_of(problem: str) -> Iterator[tuple[Path, str]]:
+    """The shipped submission and its peers, each with its author."""
+    yield Path(find(problem, Checkout.here()).default_submission()), OWN
+    for file in sorted((ROOT / "submissions" / problem / "peers").glob("*.py")):
+        yield file, file.read_text().partition("\n")[0].removeprefix(LIBRARY)
+
+
+def result_of(given: argparse.Namespace, problem: str, file: Path) -> Path:
+    """Where what an evaluation found is kept."""
+    return Path(given.out, f"{problem}-{given.ranks}-{file.stem}.json")
+
+
+def told(problem: str, file: Path, result: Path) -> str:
+    """What is known of a file, in a line."""
+    if not result.exists():
+        return f"{problem:14} {file.stem:18} not evaluated"
+    found = json.loads(result.read_text())
+    figures = found["figures"] or {}
+    speedup = f"{figures['speedup']['value']:.3f}x" if figures.get("speedup") else "-"
+    why = "" if found["verdict"] == "pass" else f"  {found['next']}"
+    return clean_line(f"{problem:14} {file.stem:18} {found['verdict']:10} {speedup:>8} {found['seconds']:6.1f} s{why}")
+
+
+def main() -> None:
+    """Evaluates, then prints a line for each file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="the results' folder")
+    parser.add_argument("--ranks", type=int, default=1, help="GPUs of an evaluation (default: %(default)s)")
+    parser.add_argument("--problems", nargs="+", help="(default: all for so many GPUs)")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--suite", help="(default: eval's own; brief of llama)")
+    parser.add_argument("--launches", type=int, help="of each evaluation (default: eval's own)")
+    parser.add_argument("--timeout", type=float, default=200.0, help="seconds of one evaluation (default: %(default)s)")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds, after which none is begun")
+    given = parser.parse_args()
+    if given.device == "cuda":
+        need_gpus(parser, given.ranks, len(gpu_names() or ()))
+    began, checkout = time.monotonic(), Checkout.here()
+    shipped = [name for name in problem_names(checkout) if (ROOT / "submissions" / name / "peers").is_dir()]
+    several = {name: find(name, checkout).multi_gpu for name in shipped}
+    problems = given.problems or [name for name in shipped if several[name] == (given.ranks > 1)]
+    given.out.mkdir(parents=True, exist_ok=True)
+    files = [(problem, file, author) for problem in problems for file, author in files_of(problem)]
+    for problem, file, author in files:
+        result = result_of(given, problem, file)
+        passed = result.exists() and json.loads(result.read_text())["verdict"] == "pass"
+        if passed or time.monotonic() - began >= given.limit:
+            continue
+        command = [sys.executable, "-m", "harness", "eval", problem, str(file), "--author", author, "--quiet"]
+        command += ["--no-leader", "--ranks", str(given.ranks), "--result", str(result)]
+        suite = given.suite or (SUITES.get(problem) if given.device == "cuda" else None)
+        command += ["--device", given.device, *(["--suite", suite] if suite else [])]
+        command += ["--launches", str(given.launches)] if given.launches else []
+        try:
+            subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=given.timeout, check=False)
+        except subprocess.TimeoutExpired:
+            print(f"{problem} {file.stem}: not done in {given.timeout:g} s", flush=True)
+        print(told(problem, file, result), flush=True)
+    print()
+    for problem, file, _ in files:
+        print(told(problem, file, result_of(given, problem, file)))
+
+
+if __name__ == "__main__":
+    main()
