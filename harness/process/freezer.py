@@ -23,7 +23,8 @@ from harness.core.processes import descendants
 from harness.process.sandbox import FIRST_PID
 
 FREEZE_S, LOOK_S = 5.0, 0.0003  # for all processes to stop, or to end what they have begun to; between two looks
-WAIT_S = 2.0  # for an uninterruptible wait to end, in which a fork may go on. One for a stopped child (vfork) does not.
+WAIT_S = 0.1  # for an uninterruptible wait to end. One that waits for a stopped process (vfork) does not.
+PATIENCE_S = 2.0  # more for such waits, in all freezes together: a fork may go on in one of a slow disk or memory
 SLACK_NS = 50_000  # of CPU time, of all together. Honest groups used 0 in 224 freezes at load 6 (2 cores, 2026-11-24)
 CHARGED_NS = 30_000_000  # that interrupts may charge, on a core that the machine's own host may take away meanwhile
 REPEATS = 3  # freezes, of hundreds, in which something ran, started or ended before the group is said to have done it.
@@ -47,6 +48,7 @@ class Freezer:
     used_ns: list[int] = field(default_factory=list)  # in freezes in which they did anything
     last: int = 0  # the process that was started last
     is_frozen: bool = False
+    patience_s: float = PATIENCE_S  # that is left
 
     def freeze(self) -> int:
         """Stops them all. Processes that wake each other are stopped again; returns how many still run after
@@ -57,11 +59,12 @@ class Freezer:
             signal_all(signal.SIGSTOP)
             states = {pid: states_of(pid) for pid in _below()}
             passed_s = time.monotonic() - began
-            awaited = RUNS + (WAITS if passed_s < WAIT_S else "")
+            awaited = RUNS + (WAITS if passed_s < WAIT_S + self.patience_s else "")
             running = [pid for pid, each in states.items() if any(state in awaited for state in each)]
             if not running or passed_s > FREEZE_S:
                 break
             time.sleep(LOOK_S)
+        self.patience_s = max(0.0, self.patience_s - max(0.0, passed_s - WAIT_S))
         self.last = last_started()
         self.below = set(states)
         self.clocks_ns = _standing_ns(
