@@ -10,7 +10,6 @@ does the same on CPU cores.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -22,7 +21,9 @@ sys.path.insert(0, str(ROOT))
 
 from figures import need_gpus
 
+from harness.agents.result import Result
 from harness.core.checkout import Checkout
+from harness.core.json_file import file_if_any
 from harness.core.words import clean_line
 from harness.machine.gpus import gpu_names
 from harness.problems.shape_file import find, problem_names
@@ -45,13 +46,12 @@ def result_of(given: argparse.Namespace, problem: str, file: Path) -> Path:
 
 def told(problem: str, file: Path, result: Path) -> str:
     """What is known of a file, in a line."""
-    if not result.exists():
+    found = file_if_any(Result, result)
+    if found is None:
         return f"{problem:14} {file.stem:18} not evaluated"
-    found = json.loads(result.read_text())
-    figures = found["figures"] or {}
-    speedup = f"{figures['speedup']['value']:.3f}x" if figures.get("speedup") else "-"
-    why = "" if found["verdict"] == "pass" else f"  {found['next']}"
-    return clean_line(f"{problem:14} {file.stem:18} {found['verdict']:10} {speedup:>8} {found['seconds']:6.1f} s{why}")
+    speedup = f"{found.figures.speedup.value:.3f}x" if found.figures and found.figures.speedup else "-"
+    why = "" if found.verdict == "pass" else f"  {found.next}"
+    return clean_line(f"{problem:14} {file.stem:18} {found.verdict:10} {speedup:>8} {found.seconds:6.1f} s{why}")
 
 
 def main() -> None:
@@ -69,15 +69,14 @@ def main() -> None:
     if given.device == "cuda":
         need_gpus(parser, given.ranks, len(gpu_names() or ()))
     began, checkout = time.monotonic(), Checkout.here()
-    shipped = [name for name in problem_names(checkout) if (ROOT / "submissions" / name / "peers").is_dir()]
-    several = {name: find(name, checkout).multi_gpu for name in shipped}
-    problems = given.problems or [name for name in shipped if several[name] == (given.ranks > 1)]
+    with_peers = [name for name in problem_names(checkout) if (ROOT / "submissions" / name / "peers").is_dir()]
+    problems = given.problems or [name for name in with_peers if find(name, checkout).multi_gpu == (given.ranks > 1)]
     given.out.mkdir(parents=True, exist_ok=True)
     files = [(problem, file, author) for problem in problems for file, author in files_of(problem)]
     for problem, file, author in files:
         result = result_of(given, problem, file)
-        passed = result.exists() and json.loads(result.read_text())["verdict"] == "pass"
-        if passed or time.monotonic() - began >= given.limit:
+        before = file_if_any(Result, result)
+        if (before and before.verdict == "pass") or time.monotonic() - began >= given.limit:
             continue
         command = [sys.executable, "-m", "harness", "eval", problem, str(file), "--author", author, "--quiet"]
         command += ["--no-leader", "--ranks", str(given.ranks), "--result", str(result)]
