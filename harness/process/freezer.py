@@ -6,7 +6,8 @@ threads of a process, ended ones too, and it stands still while the process is s
 
 A process that has stopped may still be on its core, or be put there once more to leave it; an interrupt at that moment
 is charged to it. Clocks are therefore read until they stand still, and as much as interrupts may charge is taken for
-the group's own doing only when it comes again.
+the group's own doing only when it comes again. So is a process that has started or ended, since a fork may have been
+under way.
 
 A process that starts and ends between the two leaves no clock. If this process is the first of a PID namespace, the
 number of the process that was started last shows it.
@@ -24,7 +25,7 @@ from harness.process.sandbox import FIRST_PID
 
 FREEZE_S, LOOK_S = 5.0, 0.0003  # for all processes to stop, or to end what they have begun to; between two looks
 WAIT_S = 0.1  # for an uninterruptible wait to end. One that waits for a stopped process (vfork) does not.
-PATIENCE_S = 2.0  # more for such waits, in all freezes together: a fork may go on in one of a slow disk or memory
+PATIENCE_S = 2.0  # longer than that, in all freezes of a group together: a fork may be under way in such a wait
 SLACK_NS = 50_000  # of CPU time, of all together. Honest groups used 0 in 224 freezes at load 6 (2 cores, 2026-11-24)
 CHARGED_NS = 30_000_000  # that interrupts may charge, on a core that the machine's own host may take away meanwhile
 REPEATS = 3  # freezes, of hundreds, in which something ran, started or ended before the group is said to have done it.
