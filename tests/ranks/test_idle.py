@@ -9,12 +9,14 @@ from unittest.mock import Mock
 
 import pytest
 
+from harness.core.processes import state
 from harness.ranks.failure import RankFailure
 from harness.ranks.idle import Idleness
 from harness.ranks.watch import RanksWatch
+from tests.waiting import until
 
 WORK = {
-    "sleeps": "print(flush=True)\nimport time\ntime.sleep(60)",
+    "sleeps": "import time\nprint(flush=True)\ntime.sleep(60)",
     "computes": "print(flush=True)\nwhile True: pass",
     "waits for one that computes": "import subprocess, sys\n"
     "subprocess.run([sys.executable, '-c', 'print(flush=True)\\nwhile True: pass'])",
@@ -27,6 +29,7 @@ def pid(request: pytest.FixtureRequest) -> Iterator[int]:
     with subprocess.Popen([sys.executable, "-c", WORK[request.param]], stdout=-1, process_group=0) as process:
         assert process.stdout is not None
         process.stdout.readline()
+        until(lambda: request.param != "sleeps" or state(process.pid) == "S")  # a busy machine lets it get there late
         yield process.pid
         subprocess.run(["kill", "-9", "--", f"-{process.pid}"], check=True)
 
