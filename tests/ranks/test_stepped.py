@@ -22,7 +22,7 @@ from harness.core.records import Case, Wrong
 from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op import stepped as op_stepped
 from harness.kinds.op.stepped import Stepping
-from harness.ranks import clocks, taking, wire
+from harness.ranks import clocks, stepped, taking, wire
 from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.clocks import Budget, Samples, enough
 from harness.ranks.device_witness import DeviceWitness, is_sharp
@@ -38,8 +38,11 @@ CALLS_S = (0.04, 0.16, 0.64, 2.56)  # a played call
 
 
 @pytest.fixture(autouse=True)
-def threads_take_turns_often() -> Iterator[None]:
-    """The stepper does not rest while it waits, and the devices are threads of the same process."""
+def threads_take_turns_often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The stepper does not rest while it waits, and the devices are threads of the same process. It is as patient as a
+    busy machine needs."""
+    monkeypatch.setattr(stepped, "PATIENCE_S", 20.0)
+    monkeypatch.setattr(stepped, "DRAIN_S", 20.0)
     before = sys.getswitchinterval()
     sys.setswitchinterval(0.0002)
     yield
@@ -47,7 +50,7 @@ def threads_take_turns_often() -> Iterator[None]:
 
 
 def with_longer_calls(test: Callable[[float], None]) -> Callable[[], None]:
-    """What is done beside a call is done in less than the call's time; a busy machine may take a longer one for that."""
+    """What is done beside a call has to take less than the call does: a busy machine may need a longer one."""
 
     def retried() -> None:
         in_time(test, *CALLS_S)
@@ -190,7 +193,8 @@ def test_what_a_device_leaves_out_of_its_call_is_seen_around_it(work_s: float) -
         assert statistics.median(map(total_us, seen)) > least_us - 1e6 * work_s / 2
 
 
-def test_a_call_that_waits_for_its_device_is_let_go_and_said_to() -> None:
+def test_a_call_that_waits_for_its_device_is_let_go_and_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stepped, "PATIENCE_S", 0.1)
     seen, _, group = step("waits", CALLS_S[0], calls=2)
     assert [one.is_ahead for one in seen] == [False, False]
     assert group.order == ["call", "call"] or group.order == ["come", "call"] * 2
