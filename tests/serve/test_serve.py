@@ -427,8 +427,8 @@ def test_a_stream_is_told_of_every_end(tmp_path: Path) -> None:
             wait_for(lambda number=number: found.begun()[-1:] == [number])
             if number == 1:
                 client.delete("/user/submissions/1")
-                listener.join(10)
-    listener.join(10)
+                listener.join(60)
+    listener.join(60)
     assert told == [
         "The submission was deleted (Status Code: 404)",
         "The server is shutting down; submission 2 stays in its queue (Status Code: 503)",
