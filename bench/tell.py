@@ -133,7 +133,12 @@ def record(options: argparse.Namespace) -> None:
     setting = settings.setting(asked, checkout)
     files = variants(read_submission(setting.problem, options.file, checkout), options.percent)
     each = options.launches // options.rounds
-    found: Recorded = read([options.out])["files"] if Path(options.out).exists() else {name: [] for name in FILES}
+    found: Recorded = {name: [] for name in FILES}
+    if Path(options.out).exists():
+        before = read([options.out])
+        if (before["problem"], before["each"]) != (options.problem, each):
+            sys.exit(f"{options.out} has {before['each']} launches each of {before['problem']}; name another file")
+        found = before["files"]
     for number in range(options.rounds):
         for name in FILES[number % 3 :] + FILES[: number % 3]:
             if len(found[name]) > number * each:
