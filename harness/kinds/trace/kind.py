@@ -93,6 +93,7 @@ class TraceKind(BenchmarkKind):
             suites=suites_of(cases, 0, 1, batch="", on_cpu=_spread(cases)),
             multi_gpu=False,
             kind="trace",
+            checker="choice" if schema.choice(made) else "benchmark",
             files=glue("trace")
             | {
                 STAGED: made["reference"].encode(),

@@ -96,9 +96,9 @@ class Reference(judging.JudgedReference):
         """The workload's inputs. Raises ValueError for one that the definition does not allow."""
         device = torch.get_default_device()
         torch.manual_seed(seed)
-        inputs, free, stored = rank_inputs.made(workload, axes, device)
+        inputs, changes = rank_inputs.made(workload, axes, device)
         data = {"inputs": inputs, "axes": axes, "device": device.type, "workload": workload, "seed": seed}
-        return data | {"free": free, "stored": stored, "hardened": False}
+        return data | {"changes": changes, "hardened": False}
 
     def harden(self, data: Any, seed: int) -> Any:
         """The same with drawn inputs of float types changed as judging.harden_drawn has it, and stored ones as
@@ -126,9 +126,12 @@ class Reference(judging.JudgedReference):
         for place, value in enumerate(inputs):
             if not isinstance(value, Tensor) or not value.is_floating_point() or value.dtype.itemsize == 1:
                 continue
-            if place in data["free"] and level:
+            change = data["changes"].get(place)
+            if change == rank_inputs.FREE and level:
                 judging.harden_drawn([(value, False)], seed + place, judging.HARDEST)
-            elif place in data["stored"] and level == judging.HARDEST:
+            elif change == rank_inputs.SHARES and level:
+                inputs[place] = rank_inputs.peaked(value, seed + place)
+            elif change == rank_inputs.KEPT and level == judging.HARDEST:
                 inputs[place] = rank_inputs.varied(value, seed + place)
         return inputs
 

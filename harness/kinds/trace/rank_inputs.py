@@ -23,6 +23,8 @@ PACKED_KEYS = "k_index_cache_fp8"  # [pages, page_size, 1, dim + 4] bytes: of a 
 SCALE_BYTES = 4
 LARGEST_FP8 = 448.0
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, schema.OLD_NAMES.get(name, name)) for name in schema.DTYPES}
+FREE, KEPT, SHARES = "free", "kept", "shares"
+PEAKED = 30.0  # in logits: nearly all of a row goes to one token
 WHOLE = {torch.int8: (-128, 128), torch.uint8: (0, 256)}  # of random whole numbers; others have 1024 on either side
 
 
@@ -41,9 +43,10 @@ def axis_sizes(axes: Mapping[str, int]) -> dict[str, int]:
     return schema.sizes(definition()["axes"], axes)
 
 
-def made(workload: str, axes: Mapping[str, int], device: torch.device) -> tuple[list[Any], list[int], list[int]]:
-    """The inputs in the definition's order, drawn from torch's generators; the places of those that are anybody's
-    choice, and of those that are stored. Raises ValueError where the machine has too little memory for them."""
+def made(workload: str, axes: Mapping[str, int], device: torch.device) -> tuple[list[Any], dict[int, str]]:
+    """The inputs in the definition's order, drawn from torch's generators, and how some may change, by their place: as
+    anybody's choice (FREE), stored numbers (KEPT), or probabilities (SHARES). Raises ValueError for a workload that the
+    definition does not allow, or that the machine has too little memory for."""
     sizes, sources = axis_sizes(axes), workloads()[workload]["inputs"]
     if device.type == "cpu":
         judging.check_memory(*(_nbytes(definition()[key], sizes) for key in ("inputs", "outputs")))
@@ -53,7 +56,7 @@ def made(workload: str, axes: Mapping[str, int], device: torch.device) -> tuple[
         make = getattr(importlib.import_module(MODULE), definition()["custom_inputs_entrypoint"])
         custom = make({**sizes, **scalars}, device)
     inputs: list[Any] = []
-    free, stored_places = [], []
+    changes: dict[int, str] = {}
     for place, (name, spec) in enumerate(definition()["inputs"].items()):
         source, dtype = sources.get(name, {"type": "random"}), DTYPES[spec["dtype"]]
         shape = schema.shape_of(spec, sizes)
@@ -63,18 +66,19 @@ def made(workload: str, axes: Mapping[str, int], device: torch.device) -> tuple[
             inputs.append(custom[name])
         elif source["type"] == "safetensors":
             value = stored(Path(source["path"]), source["tensor_key"]).to(device)
-            stored_places.append(place)
+            changes[place] = KEPT
             inputs.append(value.item() if shape is None else value)
         elif name == PACKED_KEYS and shape is not None:
             inputs.append(packed_keys(shape, device).view(dtype))
         elif definition().get("op_type") == SAMPLING and name == "probs":
+            changes[place] = SHARES
             inputs.append(drawn(shape or (), dtype, device).softmax(-1))
         else:
             value = drawn(shape or (), dtype, device)
-            free.append(place)
+            changes[place] = FREE
             inputs.append(value.item() if shape is None else value)
     check_constraints(workload, {**sizes, **dict(zip(definition()["inputs"], inputs, strict=True))})
-    return inputs, free, stored_places
+    return inputs, changes
 
 
 def check_constraints(workload: str, known: Mapping[str, Any]) -> None:
@@ -128,17 +132,27 @@ def stored(path: Path, key: str) -> Tensor:
 def varied(value: Tensor, seed: int) -> Tensor:
     """Stored numbers of a float type, each multiplied by 0.5 to 1.5, so that nothing of a workload can be kept for it.
     What they may stand for holds on: shares stay between 0 and 1, distributions sum to 1, and flags, positions (whole
-    numbers) and scales that are powers of two stay as they are."""
+    numbers) and scales that are powers of two stay as they are. Numbers that are all the same are halved or not."""
     wide = value.float()
-    is_plain = bool((wide == wide.round()).all()) or bool((torch.frexp(wide)[0].abs() == 0.5).all())
-    if value.numel() < 2 or is_plain:
+    if value.numel() < 2:
         return value
     generator = torch.Generator("cpu").manual_seed(seed)
     factor = 0.5 + torch.rand(value.shape, generator=generator, device="cpu").to(value.device)
-    is_share = bool(((wide >= 0) & (wide <= 1)).all())
-    if not is_share:
+    if bool((wide == wide.flatten()[0]).all()):
+        return (value * torch.where(factor < 1, 0.5, 1.0)).to(value.dtype)
+    if bool((wide == wide.round()).all()) or bool((torch.frexp(wide)[0].abs() == 0.5).all()):
+        return value
+    if not bool(((wide >= 0) & (wide <= 1)).all()):
         return (value * factor).to(value.dtype)
     if value.dim() and bool(((wide.sum(-1) - 1).abs() < 1e-2).all()):
         found = wide * factor
         return (found / found.sum(-1, keepdim=True)).to(value.dtype)
     return (value * factor.clamp_max(1)).to(value.dtype)
+
+
+def peaked(shares: Tensor, seed: int) -> Tensor:
+    """Probabilities [B, V], of which every other row, as the seed has it, goes nearly all to one token: a kernel that
+    always returns the same one is wrong there."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    is_peaked = torch.rand((*shares.shape[:-1], 1), generator=generator, device="cpu").to(shares.device) < 0.5
+    return torch.where(is_peaked, (shares.log() * PEAKED).softmax(-1), shares)

@@ -25,6 +25,9 @@ STORED = {  # a dtype of a safetensors file -> its name here
 }
 OLD_NAMES = {"float8_e4m3": "float8_e4m3fn"}
 DTYPES = (*STORED.values(), *OLD_NAMES)
+TOKENS, INDICES = "tokens", "indices"
+SAMPLED_FROM = {"probs", "top_k", "top_p"}
+INDEXER = "dsa_topk_indexer"
 OPERATORS: dict[type[ast.AST], Callable[..., int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -35,6 +38,13 @@ OPERATORS: dict[type[ast.AST], Callable[..., int]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
+
+
+def choice(made: Mapping[str, Any]) -> str:
+    """What a definition leaves to solutions: TOKENS that are drawn, the order of INDICES, or "" for nothing."""
+    if made.get("op_type") == "sampling" and "probs" in made["inputs"] and set(made["inputs"]) <= SAMPLED_FROM:
+        return TOKENS if len(made["outputs"]) == 1 else ""
+    return INDICES if made["name"].startswith(INDEXER) else ""
 
 
 def shape_of(spec: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[int, ...] | None:
