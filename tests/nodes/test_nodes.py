@@ -390,6 +390,6 @@ def test_a_node_that_is_lost_ends_the_evaluation_and_is_not_the_submissions_faul
     while "import" not in (line := here.stderr.readline()):  # ranks run by then
         assert line, "it ended before"
     there.kill()
-    _, err = here.communicate(timeout=60)
+    _, err = here.communicate(timeout=300)
     assert here.returncode == 1
     assert "error: node 1 was lost in the middle of the evaluation" in err
