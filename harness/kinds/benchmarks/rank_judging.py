@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -147,6 +148,11 @@ def raised(value: Tensor) -> Tensor:
     return value.float() if value.dtype in NARROW else value
 
 
+def wide(value: Tensor) -> Tensor:
+    """Numbers of 8 bits, which torch hardly computes with, as float32; others as they are."""
+    return value.float() if value.is_floating_point() and value.dtype.itemsize == 1 else value
+
+
 def through(value: Tensor, dtype: torch.dtype) -> Tensor:
     """Numbers rounded to a narrower dtype, in their own again; others as they are."""
     is_wider = value.is_floating_point() and value.dtype.itemsize > dtype.itemsize
@@ -258,7 +264,7 @@ def distance(one: Tensor, other: Tensor) -> float:
     if one.shape != other.shape:
         return math.inf
     size = off = 0.0
-    for some, others in pieces(one, other):
+    for some, others in pieces(wide(one), wide(other)):
         if not torch.equal(infinite := torch.isinf(others), torch.isinf(some)):
             return math.inf
         value = others.float().masked_fill(infinite, 0)
@@ -307,7 +313,7 @@ def is_same(right: Right, others: Sequence[Tensor]) -> bool:
 
 
 def are_finite(values: Sequence[Tensor]) -> bool:
-    return all(bool(torch.isfinite(value).all()) for value in values if value.is_floating_point())
+    return all(bool(torch.isfinite(wide(value)).all()) for value in values if value.is_floating_point())
 
 
 def close(output: Any, right: Any, tolerance: Callable[[torch.dtype], float]) -> tuple[bool, str]:
@@ -318,7 +324,8 @@ def close(output: Any, right: Any, tolerance: Callable[[torch.dtype], float]) ->
             return False, f"{name}: the shape is {list(found.shape)}; expected {list(wanted.shape)}"
         limit = tolerance(wanted.dtype)
         near = (
-            torch.isclose(one.to(other.dtype), other, rtol=limit, atol=limit) for one, other in pieces(found, wanted)
+            torch.isclose(wide(one.to(other.dtype)), wide(other), rtol=limit, atol=limit)
+            for one, other in pieces(found, wanted)
         )
         if count := sum(int((~one).sum()) for one in near):
             return False, f"{name}: {count} of {wanted.numel()} elements are off (rtol = atol = {limit:g})"
@@ -341,12 +348,24 @@ def weakness(inputs: Any, right: Any, tolerance: Callable[[torch.dtype], float])
     zeros, alike = mapped(right, lambda one: one.new_zeros(()).expand(one.shape)), input_like(inputs, right)
     if close(zeros, right, tolerance)[0]:
         return "weak problem: zeros pass its own tolerance"
-    numbers = [one for one in leaves_of(right) if one.is_floating_point()]
+    numbers = [wide(one) for one in leaves_of(right) if one.is_floating_point()]
     small = sum(int((some.abs() <= tolerance(some.dtype)).sum()) for one in numbers for (some,) in pieces(one))
     if small > MOSTLY * sum(one.numel() for one in numbers):
         return f"weak problem: zeros pass its own tolerance in more than {MOSTLY:.0%} of the result"
     is_alike = alike is not None and close(alike, right, tolerance)[0]
     return "weak problem: an input passes as the result, by its own tolerance" if is_alike else ""
+
+
+def check_memory(inputs: int, results: int) -> None:
+    """Raises ValueError if inputs and results of that many bytes do not fit this machine's memory."""
+    needed = MEMORY_PARTS[0] * inputs + MEMORY_PARTS[1] * results
+    spare = psutil.virtual_memory().available
+    if needed > spare:
+        raise ValueError(
+            f"too large for this machine: its inputs have {inputs / 2**30:.1f} GiB and its results "
+            f"{results / 2**30:.1f} GiB, of which an evaluation holds several copies ({needed / 2**30:.0f} GiB), and "
+            f"{spare / 2**30:.0f} GiB of memory are free"
+        )
 
 
 def device_of(data: Any) -> torch.device:

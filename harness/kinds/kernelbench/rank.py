@@ -11,7 +11,6 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor, nn
 
@@ -211,7 +210,7 @@ class Reference(judging.JudgedReference):
         device = torch.get_default_device()
         module = sized(params)
         if device.type == "cpu" and self.roomy != params:
-            check_memory()
+            judging.check_memory(*sizes())
             self.roomy = params
         torch.manual_seed(seed)
         with judging.Draws() as draws:
@@ -281,19 +280,6 @@ class Reference(judging.JudgedReference):
         found = super().rounded(data, dtype)
         model.load_state_dict(kept)
         return found
-
-
-def check_memory() -> None:
-    """Raises ValueError if the problem's inputs and results, as far as their sizes are known, do not fit here."""
-    inputs, results = sizes()
-    needed = judging.MEMORY_PARTS[0] * inputs + judging.MEMORY_PARTS[1] * results
-    spare = psutil.virtual_memory().available
-    if needed > spare:
-        raise ValueError(
-            f"too large for this machine: its inputs have {inputs / 2**30:.1f} GiB and its results "
-            f"{results / 2**30:.1f} GiB, of which an evaluation holds several copies ({needed / 2**30:.0f} GiB), and "
-            f"{spare / 2**30:.0f} GiB of memory are free"
-        )
 
 
 def sizes(**params: Any) -> tuple[int, int]:
