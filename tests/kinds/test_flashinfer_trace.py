@@ -48,6 +48,7 @@ SCALING = "import torch\n\n\ndef scale_of(x, eps):\n    return 1 / (x.float().po
 def solution(**spec: Any) -> dict[str, Any]:
     known = {"language": "python", "target_hardware": ["cpu"], "entry_point": "main.py::norm"}
     sources = [{"path": "main.py", "content": FILLS}, {"path": "parts/scaling.py", "content": SCALING}]
+    sources.append({"path": "README.md", "content": "How it works."})
     return {"name": "norm_v1", "definition": "rmsnorm_d64", "author": "me", "spec": known | spec, "sources": sources}
 
 
@@ -179,14 +180,21 @@ def test_what_is_no_solution_is_refused(
 
 @pytest.mark.parametrize(
     ("data", "said"),
-    [(None, "No such file"), (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"), (b"\0" * 40, "safetensors")],
+    [
+        (None, "No such file"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
+        (b"\0" * 40, "safetensors"),
+        ([1.0] * 63, r"its 'weight' is float32 \[63\]; expected float32 \[64\]"),
+    ],
 )
 def test_a_stored_input_that_cannot_be_read_is_named(
-    trace_set: Path, here: Checkout, data: bytes | None, said: str
+    trace_set: Path, here: Checkout, data: bytes | list[float] | None, said: str
 ) -> None:
     blob = trace_set / "blob" / "weight.safetensors"
     if data is None:
         blob.unlink()
+    elif isinstance(data, list):
+        safetensors(blob, weight=data)
     else:
         blob.write_bytes(data)
     with pytest.raises(UsageError, match=f"workload bbbb2222, input weight: .*{said}"):

@@ -148,6 +148,13 @@ def test_a_workload_beside_the_constraints_is_named(
         reference.generate_input(0, 1, 5, workload="w", n=3)
 
 
+@pytest.mark.parametrize("value", [None, (), (torch.ones(2), 1), {"other": 1}])
+def test_a_result_that_lacks_an_output_says_which(monkeypatch: pytest.MonkeyPatch, value: object) -> None:
+    monkeypatch.setattr(rank, "definition", lambda: SHARE)
+    with pytest.raises(TypeError, match="expected a tensor or a number for each of: y"):
+        rank.results(value)
+
+
 @pytest.mark.parametrize(
     ("change", "inputs", "said"),
     [
