@@ -10,6 +10,7 @@ from typing import Any
 import factories
 import pytest
 
+from harness.agents.candidates import read_all
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.core.records import CaseResult, Wrong
@@ -155,6 +156,18 @@ def test_a_python_file_is_a_solution_too(harness: Harness, trace_set: Path, tmp_
     mine.write_text(DEFINITION["reference"])
     found = harness("check", definition_of(trace_set), str(mine), "--device", "cpu")
     assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_a_folder_of_solutions_is_a_population(trace_set: Path, tmp_path: Path, here: Checkout) -> None:
+    """What cannot be run here is one of it, with the reason."""
+    (tmp_path / "all").mkdir()
+    for name, made in (("one", solution()), ("two", solution(language="cuda"))):
+        (tmp_path / "all" / f"{name}.json").write_text(json.dumps(made))
+    found = read_all([tmp_path / "all"], registry.find(definition_of(trace_set), here), here)
+    assert [(one.id, "its language is cuda" in str(one.why)) for one in found] == [
+        ("one.json", False),
+        ("two.json", True),
+    ]
 
 
 @pytest.mark.parametrize(

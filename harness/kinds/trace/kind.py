@@ -94,6 +94,7 @@ class TraceKind(BenchmarkKind):
             suites=suites_of(cases, 0, 1, batch="", on_cpu=_spread(cases)),
             multi_gpu=False,
             kind="trace",
+            also=(".json",),
             checker="choice" if schema.choice(made) else "benchmark",
             files=glue("trace")
             | {

@@ -126,10 +126,10 @@ class Reference(judging.JudgedReference):
     def changed(self, data: Any, seed: int, level: int) -> list[Any]:
         inputs: list[Any] = judging.copied(data["inputs"])
         for place, value in enumerate(inputs):
-            if not isinstance(value, Tensor) or not value.is_floating_point() or value.dtype.itemsize == 1:
+            if not isinstance(value, Tensor) or not value.is_floating_point():
                 continue
             change = data["changes"].get(place)
-            if change == rank_inputs.FREE and level:
+            if change == rank_inputs.FREE and level and value.dtype.itemsize > 1:
                 judging.harden_drawn([(value, False)], seed + place, judging.HARDEST)
             elif change == rank_inputs.SHARES and level:
                 inputs[place] = rank_inputs.peaked(value, seed + place)
