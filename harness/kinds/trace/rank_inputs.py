@@ -93,8 +93,12 @@ def check_constraints(workload: str, known: Mapping[str, Any]) -> None:
 
 
 def _nbytes(specs: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    shapes = ((one["dtype"], schema.shape_of(one, sizes) or ()) for one in specs.values())
-    return sum(DTYPES[dtype].itemsize * torch.Size(shape).numel() for dtype, shape in shapes)
+    """With numbers of 8 bits as float32, which references make of them."""
+    found = 0
+    for one in specs.values():
+        dtype, shape = DTYPES[one["dtype"]], schema.shape_of(one, sizes) or ()
+        found += torch.Size(shape).numel() * (4 if dtype.is_floating_point and dtype.itemsize == 1 else dtype.itemsize)
+    return found
 
 
 def drawn(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
