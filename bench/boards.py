@@ -4,17 +4,21 @@
     python3 bench/boards.py --out FOLDER --ranks 2                      problems of several, one rank a GPU
     python3 bench/boards.py --out FOLDER --problems gemm --launches 1   some of them, in less time
     python3 bench/boards.py --out FOLDER --limit 500                    begins none after so many seconds
+    python3 bench/boards.py --out FOLDER --jobs 4                       on four GPUs side by side
 
 Goes on where it stopped: a file whose result in FOLDER says that it passed is not evaluated again. With --device cpu it
 does the same on CPU cores.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -22,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 from figures import need_gpus
 
 from harness.agents.result import Result
+from harness.agents.workers import environs_of
 from harness.core.checkout import Checkout
 from harness.core.json_file import file_if_any
 from harness.core.words import clean_line
@@ -54,6 +59,19 @@ def told(problem: str, file: Path, result: Path) -> str:
     return clean_line(f"{problem:14} {file.stem:18} {found.verdict:10} {speedup:>8} {found.seconds:6.1f} s{why}")
 
 
+def evaluate(given: argparse.Namespace, problem: str, file: Path, author: str, environ: dict[str, str]) -> None:
+    """Evaluates and records one file."""
+    command = [sys.executable, "-m", "harness", "eval", problem, str(file), "--author", author, "--quiet"]
+    command += ["--no-leader", "--ranks", str(given.ranks), "--result", str(result_of(given, problem, file))]
+    suite = given.suite or (SUITES.get(problem) if given.device == "cuda" else None)
+    command += ["--device", given.device, *(["--suite", suite] if suite else [])]
+    command += ["--launches", str(given.launches)] if given.launches else []
+    try:
+        subprocess.run(command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, timeout=given.timeout, check=False)
+    except subprocess.TimeoutExpired:
+        print(f"{problem} {file.stem}: not done in {given.timeout:g} s", flush=True)
+
+
 def main() -> None:
     """Evaluates, then prints a line for each file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -65,6 +83,7 @@ def main() -> None:
     parser.add_argument("--launches", type=int, help="of each evaluation (default: eval's own)")
     parser.add_argument("--timeout", type=float, default=200.0, help="seconds of one evaluation (default: %(default)s)")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds, after which none is begun")
+    parser.add_argument("--jobs", type=int, default=1, help="GPUs side by side, a problem of one rank on each")
     given = parser.parse_args()
     if given.device == "cuda":
         need_gpus(parser, given.ranks, len(gpu_names() or ()))
@@ -73,21 +92,22 @@ def main() -> None:
     problems = given.problems or [name for name in with_peers if find(name, checkout).multi_gpu == (given.ranks > 1)]
     given.out.mkdir(parents=True, exist_ok=True)
     files = [(problem, file, author) for problem in problems for file, author in files_of(problem)]
-    for problem, file, author in files:
-        result = result_of(given, problem, file)
-        before = file_if_any(Result, result)
+    idle: Queue[dict[str, str]] = Queue()
+    for environ in environs_of(given.device, given.ranks, given.jobs):
+        idle.put(environ)
+
+    def evaluated(of: tuple[str, Path, str]) -> None:
+        problem, file, author = of
+        before = file_if_any(Result, result_of(given, problem, file))
         if (before and before.verdict == "pass") or time.monotonic() - began >= given.limit:
-            continue
-        command = [sys.executable, "-m", "harness", "eval", problem, str(file), "--author", author, "--quiet"]
-        command += ["--no-leader", "--ranks", str(given.ranks), "--result", str(result)]
-        suite = given.suite or (SUITES.get(problem) if given.device == "cuda" else None)
-        command += ["--device", given.device, *(["--suite", suite] if suite else [])]
-        command += ["--launches", str(given.launches)] if given.launches else []
-        try:
-            subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=given.timeout, check=False)
-        except subprocess.TimeoutExpired:
-            print(f"{problem} {file.stem}: not done in {given.timeout:g} s", flush=True)
-        print(told(problem, file, result), flush=True)
+            return
+        environ = idle.get()
+        evaluate(given, problem, file, author, os.environ | environ)
+        idle.put(environ)
+        print(told(problem, file, result_of(given, problem, file)), flush=True)
+
+    with ThreadPoolExecutor(idle.qsize()) as pool:
+        list(pool.map(evaluated, files))
     print()
     for problem, file, _ in files:
         print(told(problem, file, result_of(given, problem, file)))

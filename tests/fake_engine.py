@@ -43,11 +43,15 @@ class FakeEngine(JobFolders):
             return Lost(why="there is no such job")
         return left.pop(0) if len(left) > 1 else left[0]
 
+    def ends(self, ticket: Ticket, state: State) -> None:
+        """From now on every poll finds the job in that state."""
+        self._left[ticket.id] = [state]
+
     def cancel(self, ticket: Ticket) -> None:
         left = self._left.get(ticket.id)
         if left is not None and not isinstance(left[0], JobDone | Lost):
             self.cancelled.append(ticket)
-            left[:] = [JobDone(end=Cancelled(), has_result=False)]
+            self.ends(ticket, JobDone(end=Cancelled(), has_result=False))
 
     def discard(self, ticket: Ticket) -> None:
         self.cancel(ticket)

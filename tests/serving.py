@@ -46,6 +46,7 @@ echo "printed by the evaluation"
 result=$5
 if grep -q '# sleeps at first' "$2" && [ "$(grep -c "^$1\$" "$4/ran")" -gt 1 ]; then :
 elif grep -q '# sleeps' "$2"; then exec sleep 60; fi
+if grep -q '# waits' "$2"; then while [ ! -e "$4/go" ]; do sleep 0.05; done; fi
 if grep -q '# a moment' "$2"; then sleep 0.3; fi
 if grep -q '# seconds' "$2"; then sleep 4; fi
 if grep -q '# stubborn' "$2"; then trap '' TERM; sleep 60; sleep 60; fi
@@ -102,7 +103,7 @@ class Served:
     service: Service
 
     def client(self, headers: dict[str, str] | None = None) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers=headers, timeout=20, trust_env=False)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False)
 
     def begun(self) -> list[int]:
         return numbers(self.folder / "ran")
@@ -120,7 +121,7 @@ def served(folder: Path, token: str | None = None, organisers: str | None = None
         yield Served(url=f"http://127.0.0.1:{socket.getsockname()[1]}", folder=folder, service=made)
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         socket.close()
         made.store.close()
         assert not thread.is_alive()
@@ -133,7 +134,7 @@ def submit(client: httpx.Client, source: str = SOURCE, mode: str = "leaderboard"
     return int(answer.json()["details"]["id"])
 
 
-def outcome(client: httpx.Client, number: int, seconds: float = 15) -> dict[str, Any]:
+def outcome(client: httpx.Client, number: int, seconds: float = 60) -> dict[str, Any]:
     """What became of it."""
     found: dict[str, Any] = {}
 
@@ -145,7 +146,7 @@ def outcome(client: httpx.Client, number: int, seconds: float = 15) -> dict[str,
     return found
 
 
-def wait_for(condition: Any, seconds: float = 15) -> None:
+def wait_for(condition: Any, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it does not come"

@@ -12,7 +12,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from typing import IO, Any, Literal
 from harness.core.checkout import ROOT
 from harness.core.errors import UsageError
 from harness.core.events import RunningStage, event_of
-from harness.core.files import read_text
+from harness.core.files import read_text, scratch
 from harness.core.processes import PR_SET_PDEATHSIG
 from harness.core.words import clean, clean_line
 from harness.machine import host
@@ -120,8 +119,8 @@ class Tasks:
         while (task := self._queue.get()) is not None:
             if task.state == "waiting" and not self._is_over:
                 try:
-                    with tempfile.TemporaryDirectory(prefix="kernel-eval-task-", ignore_cleanup_errors=True) as folder:
-                        self._run(task, Path(folder))
+                    with scratch("kernel-eval-task-") as folder:
+                        self._run(task, folder)
                 except OSError as error:  # the machine has no more to give, as on a full disk; the queue goes on
                     task.state, task.result = "done", {"error": host.refusal(error)}
             task.ended.set()

@@ -11,6 +11,7 @@ import shutil
 import stat
 import subprocess
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -87,6 +88,27 @@ def taken_bytes(folder: Path, seen: set[int] | None = None) -> int:
                 if entry.is_dir(follow_symlinks=False):
                     todo.append(Path(entry.path))
     return total
+
+
+@contextlib.contextmanager
+def scratch(prefix: str) -> Iterator[Path]:
+    """A new folder, in which a submission may do anything. It is gone when the `with` ends, and soon after this process
+    was killed: a shell waits for that."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    script = 'read _; sleep 1; rm -rf -- "$1"'  # a second, in which all below this process are gone, too
+    shell = subprocess.Popen(
+        ["/bin/sh", "-c", script, "sh", folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is this process's alone
+    )
+    try:
+        yield folder
+    finally:
+        remove(folder)
+        shell.kill()
+        shell.communicate()
 
 
 def remove(folder: Path) -> None:

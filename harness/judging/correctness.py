@@ -28,6 +28,7 @@ BASE = 1.25  # the honest reach 0.9 of the noise over large groups: docs/correct
 SPREAD = 6.0  # standard deviations, roughly, that a group of N may be off by chance
 SEGMENT = 64  # columns judged together: a tile of a kernel is seldom narrower
 AT_ONCE = 1 << 28  # elements whose errors are looked at together
+DEPTH = 2048  # products that a matrix unit adds up at a time
 FLOOR = 1e-3  # noise is taken to be at least this part of its rms over the output, so that zeros have some
 
 
@@ -67,6 +68,22 @@ def accumulation_variance(length: int, mean_square: Tensor) -> Tensor:
     products towards zero, as matrix units do it, whose errors add up. Both matter only where a sum is nearly 0.
     """
     return mean_square * (length * 2.0**-48 + length**2 * 2.0**-56)
+
+
+def product(a_MK: Tensor, b_NK: Tensor) -> Tensor:
+    """a b^T of 16-bit operands in float32, [M, N]: what the exact kernels of products begin with.
+
+    On CUDA GPUs matrix units multiply, without an error, and add up DEPTH products at a time; these sums are added in
+    float32. Its error is a small part of what `accumulation_variance` grants to kernels, which add up all K that way.
+    A product of float32 copies would take some ten times as long and twice the memory.
+    """
+    if a_MK.device.type != "cuda" or torch.version.hip is not None:
+        return torch.matmul(a_MK.float(), b_NK.float().T)
+    parts = zip(a_MK.split(DEPTH, dim=1), b_NK.split(DEPTH, dim=1), strict=True)
+    sums_MN = torch.zeros(len(a_MK), len(b_NK), dtype=torch.float32, device=a_MK.device)
+    for a_Mk, b_Nk in parts:
+        sums_MN += torch.mm(a_Mk, b_Nk.T, out_dtype=torch.float32)
+    return sums_MN
 
 
 def limit(count: int) -> float:

@@ -2,12 +2,11 @@
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from harness.core.checkout import SHIPPED, Checkout, shown
-from harness.core.files import lock_of, remove, replace_file
+from harness.core.files import lock_of, replace_file, scratch
 from harness.core.records import Submission
 from harness.core.unseen import unseen
 from harness.kinds.kind import Session
@@ -58,15 +57,13 @@ class StagedSession(Session):
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        plan, self.folder = self.plan, Path(tempfile.mkdtemp(prefix="kernel-eval-"))
+        plan = self.plan
         kept = None if plan.fresh_caches else compile_cache.folder(plan.problem.root, plan.submission.sha256)
-        self.cache = kept or self.folder / "cache"
-        self.cache.mkdir(exist_ok=True)
-        try:
+        with scratch("kernel-eval-") as self.folder:
+            self.cache = kept or self.folder / "cache"
+            self.cache.mkdir(exist_ok=True)
             with compile_cache.held(self.cache):
                 yield
-        finally:
-            remove(self.folder)
 
 
 def environ_of(cache: Path) -> dict[str, str]:

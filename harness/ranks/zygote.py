@@ -1,9 +1,8 @@
 """A process that ranks are forked from. It imports torch once, so that a rank starts in milliseconds.
 
-The parent runs it as `python -m harness.ranks.zygote FD FOLDER [MODULE...]`, where FD is a SOCK_SEQPACKET socket and
-each MODULE is imported too. A RankOrder with its file descriptors starts a rank; an Exited message reports its end. The
-zygote has touched no device and no process group, so a fork inherits only code. Trusted ranks have a zygote of their
-own.
+The parent runs it as `python -m harness.ranks.zygote FD FOLDER`, where FD is a SOCK_SEQPACKET socket. A RankOrder with
+its file descriptors starts a rank; an Exited message reports its end. The zygote has touched no device and no process
+group, so a fork inherits only code. Trusted ranks have a zygote of their own.
 
 A cell also freezes its group while another one is timed: see process.freezer.
 
@@ -20,7 +19,6 @@ the outer ones only.
 
 import contextlib
 import gc
-import importlib
 import json
 import os
 import select
@@ -265,8 +263,6 @@ def become_rank(order: RankOrder, fds: dict[str, int], zygote: int) -> None:
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    for name in sys.argv[3:]:
-        importlib.import_module(name)
     gc.freeze()  # keep the preloaded pages shared
     gc.enable()  # which was off while they were loaded
     hide(True)

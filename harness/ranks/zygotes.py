@@ -51,23 +51,14 @@ class Zygotes:
         self.end(lambda: True, lambda: time.sleep(0.01))
         self.close()
 
-    def start(
-        self,
-        folder: Path,
-        threads: int,
-        nodes: Sequence[socket.socket] = (),
-        log: int | None = None,
-        judges: Sequence[str] = (),
-    ) -> None:
-        """Starts them; they remove `folder` at their end. Where ranks run on nodes, the hub takes their place. That of
-        trusted ranks imports the modules in `judges`, too."""
+    def start(self, folder: Path, threads: int, nodes: Sequence[socket.socket] = (), log: int | None = None) -> None:
+        """Starts them; they remove `folder` at their end. Where ranks run on nodes, the hub takes their place."""
         log = self.log.write_fd if log is None else log
         for groups in (GROUPS,) if nodes else (GROUPS[1:], GROUPS[:1]):
             control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self.controls |= dict.fromkeys(groups, control)
             with theirs:
-                imports = judges if groups == GROUPS[:1] else ()
-                self.processes.append(_started(theirs, folder, threads, log, nodes, imports))
+                self.processes.append(_started(theirs, folder, threads, log, nodes))
 
     @property
     def is_open(self) -> bool:
@@ -118,18 +109,13 @@ class Zygotes:
 
 
 def _started(
-    control: socket.socket,
-    folder: Path,
-    threads: int,
-    log: int,
-    nodes: Sequence[socket.socket],
-    imports: Sequence[str],
+    control: socket.socket, folder: Path, threads: int, log: int, nodes: Sequence[socket.socket]
 ) -> subprocess.Popen[bytes]:
     """A zygote that takes its orders from `control`, or the nodes' hub."""
     program = START.format("harness.nodes.hub" if nodes else "harness.ranks.zygote")
     sockets = [node.fileno() for node in nodes]
     return subprocess.Popen(
-        [sys.executable, "-c", program, str(control.fileno()), str(folder), *map(str, sockets), *imports],
+        [sys.executable, "-c", program, str(control.fileno()), str(folder), *map(str, sockets)],
         cwd=ROOT,
         env={
             **sandbox.environment(os.environ),

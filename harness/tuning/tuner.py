@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from pathlib import Path
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import part
 from harness.core.errors import HarnessError, UsageError
-from harness.core.files import replace_file
+from harness.core.files import replace_file, scratch
 from harness.core.json_file import file_if_any, line_of
 from harness.core.machine_records import Peaks
 from harness.core.processes import end_tree
@@ -92,8 +91,7 @@ def rates(chip: str) -> tuple[Peaks, int]:
 
 def by_child(order: TuneOrder, progress: Callable[[str], None]) -> TuneResult:
     """Runs the child. What it found before it failed or ran out of time counts."""
-    with tempfile.TemporaryDirectory(prefix="kernel-tune-") as name:
-        folder = Path(name)
+    with scratch("kernel-tune-") as folder:
         order, path = replace(order, out=str(folder / "result.json")), folder / "order.json"
         path.write_text(line_of(order))
         command = [sys.executable, "-m", "harness.tuning.child", str(path)]

@@ -13,7 +13,7 @@ from task import input_t, output_t
 from torch import Tensor
 from utils import all_gather_single, half_zeroed, rank_device, seeded, uniform_bf16, within_tolerance
 
-from harness.judging.correctness import Expected, accumulation_variance, rounding_noise
+from harness.judging.correctness import Expected, accumulation_variance, product, rounding_noise
 
 BOUND = 0.01  # inputs are uniform in +-BOUND
 RTOL = ATOL = 1e-2  # published
@@ -46,8 +46,7 @@ def ref_kernel(data: input_t) -> output_t:
 def exact_kernel(data: input_t) -> Expected:
     """The result in float32, and the noise of rounding the product p once and p + bias once. Collective."""
     input_mK, weight_nK, bias_n = data
-    # bf16 operands are exact in float32 (and in tf32, so that switch does not matter here).
-    p_Mn = torch.matmul(_gathered(input_mK).float(), weight_nK.float().T)
+    p_Mn = product(_gathered(input_mK), weight_nK)
     value_Mn = p_Mn if bias_n is None else p_Mn + bias_n
     p2_Mn = p_Mn.square()
     accumulation = accumulation_variance(input_mK.shape[1], p2_Mn.mean())

@@ -59,5 +59,9 @@ def within_tolerance(output: Tensor, expected: Tensor, rtol: float, atol: float)
 
 
 def _element(output: Tensor, expected: Tensor, index: int) -> str:
-    place = [int(axis) for axis in torch.unravel_index(torch.tensor(index, device="cpu"), output.shape)]
+    place: list[int] = []
+    rest = index
+    for size in reversed(output.shape):  # torch.unravel_index would import sympy, which takes 0.3 s
+        rest, at = divmod(rest, size)
+        place.insert(0, at)
     return f"{output.flatten()[index].item():.6g} instead of {expected.flatten()[index].item():.6g} at {place}"

@@ -9,7 +9,7 @@ from task import input_t, output_t
 from torch import Tensor
 from utils import rank_device, seeded, within_tolerance
 
-from harness.judging.correctness import Expected, accumulation_variance, rounding_noise
+from harness.judging.correctness import Expected, accumulation_variance, product, rounding_noise
 
 RTOL = ATOL = 1e-2
 LEAST = 0.25  # of hardened inputs' magnitude, in standard deviations
@@ -45,8 +45,7 @@ def ref_kernel(data: input_t) -> output_t:
 def exact_kernel(data: input_t) -> Expected:
     """The product in float32, and the noise of a kernel that adds up in float32 and rounds once."""
     input_MK, weight_NK = data
-    # bf16 operands are exact in float32 (and in tf32, so that switch does not matter here).
-    value_MN = torch.matmul(input_MK.float(), weight_NK.float().T)
+    value_MN = product(input_MK, weight_NK)
     squares_MN = value_MN.square()
     accumulation = accumulation_variance(input_MK.shape[1], squares_MN.mean())
     return Expected(

@@ -2,11 +2,14 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from harness.core import files
+from tests.waiting import until
 
 
 def test_a_folder_is_removed_though_a_dying_process_still_writes_into_it(
@@ -27,6 +30,22 @@ def test_a_folder_is_removed_though_a_dying_process_still_writes_into_it(
     files.remove(folder)
     assert not folder.exists()
     assert len(removals) == 2
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_scratch_folder_does_not_outlive_its_process(is_killed: bool, tmp_path: Path) -> None:
+    program = "from harness.core.files import scratch\nwith scratch('s-') as one: print(one, flush=True); input()"
+    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(files.__file__).partition("/harness/")[0]}
+    with subprocess.Popen([sys.executable, "-c", program], env=environ, stdin=-1, stdout=-1) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().decode().strip())
+        assert folder.parent == tmp_path
+        (folder / "kept").mkdir()
+        if is_killed:
+            process.kill()
+        process.stdin.close()
+    until(lambda: not folder.exists())
 
 
 def test_what_cannot_be_removed_holds_nobody_up_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

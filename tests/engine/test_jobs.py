@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_engine import FakeEngine, Play
@@ -65,7 +67,7 @@ def finished(engine: Engine, ticket: Ticket) -> State:
 def no_process_left() -> Iterator[None]:
     before = descendants(os.getpid())
     yield
-    assert [pid for pid in descendants(os.getpid()) if pid not in before] == []
+    until(lambda: set(descendants(os.getpid())) <= set(before))
 
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
@@ -162,9 +164,13 @@ def test_at_its_deadline_a_job_is_ended_however_it_resists(
 ) -> None:
     """Whole process trees, sessions of their own included; a result that was there before stays."""
     monkeypatch.setattr("harness.engine.local.END_S", 0.3)
-    engine = local(tmp_path)
-    stubborn = "setsid sh -c 'trap \"\" TERM; sleep 60; sleep 60' & trap '' TERM; sleep 60; sleep 60"
-    ticket = engine.submit(shell((RESULT_LINE if written else "") + stubborn, deadline_s=0.5))
+    engine, folder = local(tmp_path), tmp_path / "1-1"
+    deaf = 'trap "" TERM; touch "$0"; sleep 60; sleep 60'
+    stubborn = f"""setsid sh -c '{deaf}' "$0/other" & exec sh -c '{deaf}' "$0/own" """
+    ticket = engine.submit(shell((RESULT_LINE if written else "") + stubborn))
+    until(lambda: (folder / "other").exists() and (folder / "own").exists())
+    late = SimpleNamespace(monotonic=lambda: time.monotonic() + 30.0, sleep=time.sleep)
+    monkeypatch.setattr("harness.engine.local.time", late)
     assert finished(engine, ticket) == JobDone(end=Overdue(), has_result=written)
 
 
@@ -174,7 +180,7 @@ def test_the_orphans_of_a_job_that_ends_when_asked_are_ended(tmp_path: Path) -> 
     pid = tmp_path / "1-1" / "pid"
     until(lambda: pid.exists() and pid.read_text().strip() != "")
     engine.cancel(ticket)
-    assert is_gone(int(pid.read_text()))
+    until(lambda: is_gone(int(pid.read_text())))
 
 
 @pytest.mark.parametrize("text", ["", "{", "7", "[]", '{"a": 1', "[" * 100_000])
@@ -223,11 +229,12 @@ def test_a_job_that_outlives_its_engine_is_recognised_and_can_be_ended(
 ) -> None:
     monkeypatch.setattr("harness.engine.local.END_S", 0.3)
     script = 'trap "" TERM; echo news > "$0/events.jsonl"; while :; do sleep 0.1; done'
-    abandoned(tmp_path, script, (tmp_path / "1-1" / "events.jsonl").exists)
+    news = tmp_path / "1-1" / "events.jsonl"
+    abandoned(tmp_path, script, lambda: news.exists() and news.read_text() == "news\n")
     later, ticket = local(tmp_path), Ticket(id="1-1")
     assert later.poll(ticket) == Running(events=("news",))
     number = int((tmp_path / "1-1" / "lock").read_text())
     assert not is_gone(number)
     later.cancel(ticket)
     assert isinstance(later.poll(ticket), Lost)
-    assert is_gone(number)
+    until(lambda: is_gone(number))

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -115,8 +114,8 @@ def test_two_files_change_roles_from_launch_to_launch_and_their_ratio_does_not(
         assert len(one.ranked.launches) == 3
         ends = list(itertools.accumulate(one.ranked.launches))
         for begin, end in zip([0, *ends], ends, strict=False):
-            own, other = (statistics.median(side[begin:end]) for side in (one.ranked.own, one.ranked.baseline))
-            assert own > other, "the slow one is the slow one in every launch"
+            own_us, other_us = (min(side[begin:end]) for side in (one.ranked.own, one.ranked.baseline))
+            assert own_us >= 20_000 > other_us, "the slow one is the slow one in every launch"
 
 
 def test_whoever_fails_is_named_in_any_role(evaluated: Callable[..., EvalReport]) -> None:

@@ -1,12 +1,12 @@
 """Whatever a submission does, the evaluation ends in time, says which rank did what, and leaves nothing behind."""
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from conftest import RANKS
+from conftest import RANKS, TIMEOUT_S
+from waiting import in_time
 
 from harness.core.errors import Exit
 from harness.core.records import Crashed, EvalReport, Passed, Raised, TimedOut, Wrong
@@ -135,24 +135,25 @@ def test_a_rank_that_hangs_is_found_at_the_deadline(
     misbehave: str, suspect: str, has_stack: bool, evaluated: Callable[..., EvalReport]
 ) -> None:
     """The phase's deadline holds, the report has each rank's stack, and the message points at the rank to blame."""
-    began = time.monotonic()
-    report = evaluated(Bad("", misbehave).text(), timeout_s=3.0)
-    elapsed = time.monotonic() - began
-    outcome = report.results[0].outcome
-    assert isinstance(outcome, TimedOut), outcome
-    assert f"; {suspect} did not wait for the others in a collective" in outcome.message
-    assert len(outcome.stacks) == RANKS
-    assert sum("in misbehave" in stack for stack in outcome.stacks) == (1 if has_stack else 0)
-    assert verdict.exit_code(report) == Exit.TIMED_OUT
-    spent = report.phases_s
-    assert spent["test"] < 3.0 + 2.0, "the deadline and the time to gather stacks"
-    assert elapsed < 30
+
+    def check(limit_s: float) -> None:
+        report = evaluated(Bad("", misbehave).text(), timeout_s=limit_s)
+        outcome = report.results[0].outcome
+        assert isinstance(outcome, TimedOut), outcome
+        assert f"; {suspect} did not wait for the others in a collective" in outcome.message
+        assert len(outcome.stacks) == RANKS
+        assert sum("in misbehave" in stack for stack in outcome.stacks) == (1 if has_stack else 0)
+        assert verdict.exit_code(report) == Exit.TIMED_OUT
+        assert sum(report.phases_s.values()) < 60, "of the hour that it would sleep"
+
+    in_time(check, 2.0, 10.0)
 
 
 def test_a_rank_that_raises_ends_the_evaluation_at_once(evaluated: Callable[..., EvalReport]) -> None:
     """The other ranks wait in a collective for minutes; nobody waits for them."""
     report = evaluated(Bad("", "1 / 0 if rank == 1 else None").text())
-    assert report.phases_s["test"] + report.phases_s["end"] < 5
+    assert isinstance(report.results[0].outcome, Raised)
+    assert report.phases_s["test"] + report.phases_s["end"] < TIMEOUT_S
 
 
 def test_the_traceback_shows_the_submission_and_not_the_harness(evaluated: Callable[..., EvalReport]) -> None:

@@ -19,6 +19,7 @@ import prefork
 import pytest
 from conftest import COMMAND, heed_signals
 from factories import CRASHED, FAILURES, GEMM_TESTS, HOSTILE, RAISED, TIMED_OUT, report, results, timed
+from waiting import until
 
 from harness.cli import popcorn
 from harness.core import records
@@ -183,13 +184,8 @@ def runner(tmp_path: Path, nothing_left: None) -> Runner:
     return Runner(folder)
 
 
-def gone(pids: list[int], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
+def gone(pids: list[int]) -> bool:
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 # ---- the evaluator under its runner ------------------------------------------------------------------------------
@@ -401,7 +397,7 @@ def test_an_interrupted_evaluator_ends_its_ranks_and_finishes_its_result(runner:
     ran = runner.finish(process, read_fd)
     assert (ran.exit_code, ran.result["check"]) == (130, "fail")
     assert ran.result["test.0.error"] == "interrupted"
-    assert gone(ranks, 5.0)
+    until(lambda: gone(ranks))
 
 
 def test_a_killed_evaluator_leaves_no_rank(runner: Runner) -> None:
@@ -409,7 +405,7 @@ def test_a_killed_evaluator_leaves_no_rank(runner: Runner) -> None:
     process, read_fd, ranks = hanging(runner, REAL)
     process.kill()
     assert runner.finish(process, read_fd).result == {}
-    assert gone(ranks, 10.0)
+    until(lambda: gone(ranks))
 
 
 def test_the_eval_py_of_a_written_folder_is_ours_and_its_ranks_see_neither_descriptor_nor_seed(runner: Runner) -> None:
@@ -470,7 +466,7 @@ def test_a_pipe_that_nobody_empties_is_an_error_and_not_a_deadlock() -> None:
     began = time.monotonic()
     with pytest.raises(HarnessError, match="nobody reads it"):
         result_lines.send(write_fd, b"x" * (2 << 20), stall_s=0.1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     os.close(read_fd)
     with pytest.raises(HarnessError, match="could not be written"):
         result_lines.send(write_fd, b"x", stall_s=0.1)

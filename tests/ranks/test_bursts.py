@@ -102,7 +102,7 @@ def test_work_ahead_of_its_turn_is_done_on_noise(evaluated: Callable[..., EvalRe
 
 @pytest.mark.parametrize(
     ("misbehave", "outcome", "timeout_s"),
-    [("os._exit(3)", Crashed, 6.0), ("raise ValueError('no')", Raised, 6.0), ("time.sleep(99)", TimedOut, 3.0)],
+    [("os._exit(3)", Crashed, 30.0), ("raise ValueError('no')", Raised, 30.0), ("time.sleep(999)", TimedOut, 3.0)],
 )
 def test_what_goes_wrong_in_the_middle_is_named_and_bounded(
     misbehave: str, outcome: type, timeout_s: float, evaluated: Callable[..., EvalReport]
@@ -112,7 +112,7 @@ def test_what_goes_wrong_in_the_middle_is_named_and_bounded(
     failed = verdict.first_failure(report)
     assert failed is not None
     assert isinstance(failed.outcome, outcome), failed
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < 200
 
 
 def test_a_ranks_bursts_run_on_one_core_and_its_other_calls_on_all(monkeypatch: pytest.MonkeyPatch) -> None:

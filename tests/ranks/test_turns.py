@@ -26,6 +26,7 @@ from harness.ranks.rank import MOST_REPLIES, Rank
 from harness.ranks.shared_buffer import new_file, seal
 from harness.ranks.wire import Done
 from harness.ranks.witness import Turn
+from tests.waiting import until
 
 COUNTS = """
 import os, time
@@ -67,9 +68,9 @@ def test_while_a_group_is_on_turn_every_process_of_the_other_is_stopped(
         finally:
             monkeypatch.setattr(group, "call", called)
 
-    def checking(self: Ranks, deadline: float) -> None:
+    def checking(self: Ranks) -> None:
         asked.append(set(self.frozen))
-        check_frozen(self, deadline)
+        check_frozen(self)
 
     monkeypatch.setattr(Calls, "turn", watching)
     monkeypatch.setattr(Ranks, "check_frozen", checking)
@@ -93,9 +94,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
 
     def start(function: Callable[..., object], *arguments: object) -> int:
         if (child := os.fork()) == 0:
-            signal.alarm(20)
-            function(*arguments)
-            os._exit(0)
+            signal.alarm(60)
+            try:
+                function(*arguments)
+            finally:
+                os._exit(0)
         pids.append(child)
         return child
 
@@ -113,10 +116,10 @@ def test_processes_that_wake_each_other_are_stopped_all_the_same(started: Callab
         while True:
             os.killpg(0, signal.SIGCONT)
 
-    first = started(wake, 0)
-    time.sleep(0.05)  # the first has to have its group
-    busy = [first, started(wake, first)]
-    time.sleep(0.05)
+    busy: list[int] = []
+    for _ in range(2):
+        busy.append(started(wake, busy[0] if busy else 0))
+        until(lambda: os.getpgid(busy[-1]) == busy[0])  # the first has to have its group before the second joins it
     frozen = Freezer()
     assert frozen.freeze() == 0
     assert [state(pid) for pid in busy] == ["T", "T"]
@@ -134,9 +137,7 @@ def test_a_process_is_stopped_when_all_of_its_threads_are(started: Callable[...,
         ctypes.CDLL(None).pthread_exit(None)
 
     pid = started(burn)
-    while state(pid) != "Z":
-        time.sleep(0.01)
-    assert sorted(freezer.states_of(pid)) == ["R", "Z"]
+    until(lambda: sorted(freezer.states_of(pid)) == ["R", "Z"])
     frozen = Freezer()
     assert frozen.freeze() == 0
     assert sorted(freezer.states_of(pid)) == ["T", "Z"]
@@ -154,17 +155,23 @@ def test_a_process_that_ends_is_waited_for(state: str, flags: int, counts_as: st
 
 
 def test_a_process_that_its_own_timer_lets_go_on_is_told_of(started: Callable[..., int]) -> None:
+    is_set = os.eventfd(0)
+
     def burn() -> None:
         libc, timer = ctypes.CDLL(None), ctypes.c_void_p()
         libc.timer_create(1, struct.pack("Qii48x", 0, signal.SIGCONT, 0), ctypes.byref(timer))
-        while True:
+        for turn in itertools.count():
             libc.timer_settime(timer, 0, struct.pack("4q", 0, 0, 0, 100_000_000), None)
+            if turn == 0:
+                os.eventfd_write(is_set, 1)
 
-    started(burn)
-    time.sleep(0.05)
+    pid = started(burn)
+    os.eventfd_read(is_set)
+    os.close(is_set)
     frozen = Freezer()
     assert frozen.freeze() == 0
-    time.sleep(0.3)
+    stopped_ns = frozen.clocks_ns[pid]
+    until(lambda: freezer._clocks_ns([pid])[pid] > stopped_ns + freezer.CHARGED_NS)  # more than is an interrupt's
     assert frozen.freeze() == 0  # as at the end of an evaluation
     assert re.fullmatch(r"used \d+\.\d ms of CPU time", frozen.ran)
 

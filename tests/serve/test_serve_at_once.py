@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from fake_engine import FakeEngine, Play
-from serving import GEMM, GPU, MINE, SOURCE, prepare, service
+from serving import GEMM, GPU, MINE, SOURCE, prepare, service, wait_for
 
 from harness.engine.base import (
     ERR,
@@ -113,16 +113,16 @@ def test_each_job_has_its_own_state_and_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_the_next_server_takes_up_what_runs(tmp_path: Path, in_order: bool) -> None:
+def test_the_next_server_takes_up_what_runs(tmp_path: Path, in_order: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster's jobs run on, whether the server was stopped or killed; none runs twice, nor what timed out."""
+    monkeypatch.setattr("harness.serve.worker.POLL_S", 60.0)  # so that no job ends before the server does
     late = (*LONG[:-1], JobDone(end=Overdue(), has_result=False))
     engine = cluster(tmp_path, lambda name: {"2-1": [Waiting(), *LONG], "3-1": late}.get(name, LONG))
     server = service(tmp_path, engine=engine)
     ids = queue(server, "owls", 5)
     if in_order:
         server.worker.start()
-        while len(engine.submitted) < 3:
-            pass
+        wait_for(lambda: len(engine.submitted) == 3)
         server.worker.stop()
         assert not server.worker.is_alive()
     else:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 
 from harness.core.checkout import ROOT
 from harness.core.errors import BadFileError, HarnessError, os_error_as
-from harness.core.files import read_text, write_files
+from harness.core.files import read_text, scratch, write_files
 from harness.core.json_file import line_of, lines_of
 from harness.core.records import Params, param_text
 from harness.core.words import cut_line
@@ -126,8 +125,7 @@ def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] 
         "most_seconds": limit_s / CALLS,
     }
     environ = {**os.environ, "PATH": search_path(), "PYTHONPATH": str(ROOT)}
-    with tempfile.TemporaryDirectory(prefix="kernel-eval-") as name:
-        folder = Path(name)
+    with scratch("kernel-eval-") as folder:
         write_files(folder, problem.staged())
         ended = run_child([sys.executable, "-m", PROGRAM, json.dumps(order)], folder, environ, limit_s)
     if ended.code is None:

@@ -17,9 +17,6 @@ from harness.kinds.op.kind import OpSession
 from harness.kinds.op.plan import OpPlan
 from harness.ranks.zygotes import Zygotes
 
-# What torch imports to say where an output is wrong, in 0.3 s: by the judges of each wrong candidate, if not before.
-JUDGES_IMPORT = ("sympy",)
-
 
 class OpPool(contextlib.AbstractContextManager["OpPool"]):
     """A context that keeps zygotes; leaving it ends them. It serves one evaluation at a time."""
@@ -63,5 +60,5 @@ class OpPool(contextlib.AbstractContextManager["OpPool"]):
         self.end()
         self._folder, self._threads = Path(tempfile.mkdtemp(prefix="kernel-eval-")), threads
         self._zygotes = Zygotes()
-        self._zygotes.start(self._folder, threads, judges=JUDGES_IMPORT)
+        self._zygotes.start(self._folder, threads)
         return self._zygotes

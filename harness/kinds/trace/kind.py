@@ -139,11 +139,12 @@ def check_definition(made: Mapping[str, Any], place: Path) -> None:
         for name, spec in made[key].items():
             if not isinstance(spec, dict) or not isinstance(spec.get("shape", ""), list | None):
                 raise wrong(f"{key}.{name}", "expected a shape (a list of axes, or null) and a dtype")
-            if spec.get("dtype") not in schema.DTYPES:
+            if str(spec.get("dtype")) not in schema.DTYPES:
                 known = ", ".join(schema.DTYPES)
                 raise wrong(f"{key}.{name}.dtype", f"tensors of {spec.get('dtype')!r} cannot be made here; of {known}")
             for axis in spec["shape"] or ():
-                if axis not in made["axes"] and not str(axis).isdecimal():
+                is_named = isinstance(axis, str) and axis in made["axes"]
+                if not is_named and not str(axis).isdecimal():
                     raise wrong(f"{key}.{name}.shape", f"there is no axis {axis!r}")
     if not isinstance(made["reference"], str) or f"def {ENTRY}(" not in made["reference"]:
         raise wrong("reference", f"expected Python that defines {ENTRY}")
