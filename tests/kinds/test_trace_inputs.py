@@ -148,6 +148,13 @@ def test_a_workload_beside_the_constraints_is_named(
         reference.generate_input(0, 1, 5, workload="w", n=3)
 
 
+@pytest.mark.parametrize("value", [None, (), (torch.ones(2), 1), {"other": 1}])
+def test_a_result_that_lacks_an_output_says_which(monkeypatch: pytest.MonkeyPatch, value: object) -> None:
+    monkeypatch.setattr(rank, "definition", lambda: SHARE)
+    with pytest.raises(TypeError, match="expected a tensor or a number for each of: y"):
+        rank.results(value)
+
+
 @pytest.mark.parametrize(
     ("change", "inputs", "said"),
     [
@@ -176,13 +183,14 @@ def test_an_expression_is_arithmetic_and_nothing_else() -> None:
         (torch.rand(40, 16).softmax(-1), lambda new: bool(((new.sum(-1) - 1).abs() < 1e-5).all())),
         (torch.rand(640), lambda new: bool(((new >= 0) & (new <= 1)).all())),
         (torch.randn(640), lambda new: bool((new != 0).all())),
+        (torch.randn(640).to(torch.float8_e4m3fn), lambda new: bool((new.float().abs() > 0.1).any())),
         (torch.ones(640), lambda new: set(new.tolist()) == {0.5, 1.0}),
     ],
 )
 def test_stored_numbers_change_and_stay_what_they_are(value: Tensor, holds: Callable[[Tensor], bool]) -> None:
     new = rank_inputs.varied(value, 3)
     assert holds(new)
-    assert not torch.equal(new, value)
+    assert not torch.equal(new.float(), value.float())
 
 
 @pytest.mark.parametrize("value", [torch.arange(640.0), torch.exp2(torch.arange(-9.0, 9)), torch.tensor([0.3])])

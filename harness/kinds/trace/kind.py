@@ -26,6 +26,7 @@ from harness.problems.submission import MAX_BYTES, digest, shown_path, without_n
 NEEDED = {"name", "axes", "inputs", "outputs", "reference"}
 ENTRY = "run"
 LANGUAGES = ("python", "triton")
+DOCUMENTS = (".md", ".txt", ".toml")  # that a solution may bring along, and that no call needs
 STAGED, DEFINITION, WORKLOADS = "problem_file.py", "definition.json", "workloads.json"
 MOST_BYTES = 8 << 20  # of a definition's or a solution's file
 HEADER_BYTES = 100 << 20  # of a safetensors file, by its format
@@ -93,6 +94,7 @@ class TraceKind(BenchmarkKind):
             suites=suites_of(cases, 0, 1, batch="", on_cpu=_spread(cases)),
             multi_gpu=False,
             kind="trace",
+            also=(".json",),
             checker="choice" if schema.choice(made) else "benchmark",
             files=glue("trace")
             | {
@@ -272,6 +274,7 @@ def solution(path: Path, problem: TraceProblem, checkout: Checkout) -> Submissio
         raise BadSubmissionError(f"{name}: its language is {language}; solutions in python and triton are run here")
     if file not in sources or not entry.isidentifier():
         raise BadSubmissionError(f"{name}: $.spec.entry_point: expected <file of sources>::<function>")
+    sources = {one: text for one, text in sources.items() if not one.endswith(DOCUMENTS)}
     bad = [one for one in sources if not _is_module(one)]
     if bad:
         raise BadSubmissionError(f"{name}: $.sources: {bad[0]}: expected a relative path of a Python file")

@@ -28,15 +28,17 @@ NOT_TAKEN = RuntimeError, ValueError, IndexError, AssertionError  # raised by a 
 
 
 def results(value: Any) -> list[Tensor]:
-    """A result's tensors, in the order of the definition's outputs."""
-    names = list(definition()["outputs"])
+    """A result's tensors, in the order of the definition's outputs. Raises TypeError for what is none."""
+    outputs = definition()["outputs"]
     if isinstance(value, Mapping):
-        value = [value[name] for name in names]
+        value = [value.get(name) for name in outputs]
     value = value if isinstance(value, tuple | list) else (value,)
-    kinds = [DTYPES.get(one["dtype"]) for one in definition()["outputs"].values()]
+    if len(value) != len(outputs) or any(one is None for one in value):
+        found = ", ".join(type(one).__name__ for one in value)
+        raise TypeError(f"it returned {found}; expected a tensor or a number for each of: {', '.join(outputs)}")
     return [
-        one if isinstance(one, Tensor) else torch.tensor(one, dtype=kind)
-        for one, kind in zip(value, kinds, strict=True)
+        one if isinstance(one, Tensor) else torch.tensor(one, dtype=DTYPES.get(spec["dtype"]))
+        for one, spec in zip(value, outputs.values(), strict=True)
     ]
 
 
@@ -124,10 +126,10 @@ class Reference(judging.JudgedReference):
     def changed(self, data: Any, seed: int, level: int) -> list[Any]:
         inputs: list[Any] = judging.copied(data["inputs"])
         for place, value in enumerate(inputs):
-            if not isinstance(value, Tensor) or not value.is_floating_point() or value.dtype.itemsize == 1:
+            if not isinstance(value, Tensor) or not value.is_floating_point():
                 continue
             change = data["changes"].get(place)
-            if change == rank_inputs.FREE and level:
+            if change == rank_inputs.FREE and level and value.dtype.itemsize > 1:
                 judging.harden_drawn([(value, False)], seed + place, judging.HARDEST)
             elif change == rank_inputs.SHARES and level:
                 inputs[place] = rank_inputs.peaked(value, seed + place)

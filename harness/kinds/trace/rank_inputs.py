@@ -93,8 +93,12 @@ def check_constraints(workload: str, known: Mapping[str, Any]) -> None:
 
 
 def _nbytes(specs: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    shapes = ((one["dtype"], schema.shape_of(one, sizes) or ()) for one in specs.values())
-    return sum(DTYPES[dtype].itemsize * torch.Size(shape).numel() for dtype, shape in shapes)
+    """With numbers of 8 bits as float32, which references make of them."""
+    found = 0
+    for one in specs.values():
+        dtype, shape = DTYPES[one["dtype"]], schema.shape_of(one, sizes) or ()
+        found += torch.Size(shape).numel() * (4 if dtype.is_floating_point and dtype.itemsize == 1 else dtype.itemsize)
+    return found
 
 
 def drawn(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -133,21 +137,21 @@ def varied(value: Tensor, seed: int) -> Tensor:
     """Stored numbers of a float type, each multiplied by 0.5 to 1.5, so that nothing of a workload can be kept for it.
     What they may stand for holds on: shares stay between 0 and 1, distributions sum to 1, and flags, positions (whole
     numbers) and scales that are powers of two stay as they are. Numbers that are all the same are halved or not."""
-    wide = value.float()
     if value.numel() < 2:
         return value
+    wide = value.float() if value.dtype.itemsize < 4 else value
     generator = torch.Generator("cpu").manual_seed(seed)
     factor = 0.5 + torch.rand(value.shape, generator=generator, device="cpu").to(value.device)
     if bool((wide == wide.flatten()[0]).all()):
-        return (value * torch.where(factor < 1, 0.5, 1.0)).to(value.dtype)
-    if bool((wide == wide.round()).all()) or bool((torch.frexp(wide)[0].abs() == 0.5).all()):
+        return (wide * torch.where(factor < 1, 0.5, 1.0)).to(value.dtype)
+    is_scale = value.dtype.itemsize > 1 and bool((torch.frexp(wide)[0].abs() == 0.5).all())
+    if is_scale or bool((wide == wide.round()).all()):
         return value
-    if not bool(((wide >= 0) & (wide <= 1)).all()):
-        return (value * factor).to(value.dtype)
-    if value.dim() and bool(((wide.sum(-1) - 1).abs() < 1e-2).all()):
-        found = wide * factor
-        return (found / found.sum(-1, keepdim=True)).to(value.dtype)
-    return (value * factor.clamp_max(1)).to(value.dtype)
+    is_share = bool(((wide >= 0) & (wide <= 1)).all())
+    found = wide * (factor.clamp_max(1) if is_share or value.dtype.itemsize == 1 else factor)  # 8 bits overflow early
+    if is_share and value.dim() and bool(((wide.sum(-1) - 1).abs() < 1e-2).all()):
+        found = found / found.sum(-1, keepdim=True)
+    return found.to(value.dtype)
 
 
 def peaked(shares: Tensor, seed: int) -> Tensor:
