@@ -1,6 +1,7 @@
 """Evaluations in several launches: fresh processes that measure again, and what their samples become."""
 
 import contextlib
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -150,6 +151,7 @@ def opened() -> list[str]:
 
 def test_no_file_stays_open_behind_launches(evaluated: Evaluate) -> None:
     """Inputs and outputs are files."""
+    gc.collect()  # what other tests left open
     before = opened()
     evaluated(HONEST, mode="leaderboard", launches=2, benchmarks=1)
     assert opened() == before

@@ -65,7 +65,7 @@ def test_memory_and_files_stay_flat(pooled: Callable[..., EvalReport]) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for source in (RIGHT, WRONG, RAISES, RIGHT, WRONG):
         pooled(source)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, GROUPS))])
