@@ -65,7 +65,9 @@ def find(name: str, checkout: Checkout) -> Problem:
     if path.is_file() and may_be_path:
         raise UsageError(
             f"{name}: a file, and no problem; name a problem that `python -m harness problems` lists, and behind it "
-            "the submission if this is one"
+            "the submission if this is one. Files of other benchmarks that are problems: KernelBench's (Model, "
+            "get_inputs, get_init_inputs and no ModelNew), ParallelKernelBench's and FlashInfer-Trace's, as "
+            "docs/problems.md says"
         )
     if is_path:
         what = f"a folder without {FILE}, so no problem folder" if path.is_dir() else "no such file or folder"

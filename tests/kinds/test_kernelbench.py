@@ -66,7 +66,7 @@ batch_size, n = 32, 64
 
 
 def get_inputs():
-    return [torch.rand(batch_size, n), None, 2, {"shift": [torch.randn(1)]}]
+    return [torch.rand(batch_size, n, device="cuda"), None, 2, {"shift": [torch.randn(1)]}]
 
 
 def get_init_inputs():
@@ -132,8 +132,10 @@ def own(text: str) -> str:
 def test_its_own_model_is_right_with_state_dropout_and_several_results(
     harness: Harness, problem: Write, submission: Write
 ) -> None:
+    """An input on "cuda" among them, for which the CPU stands in."""
     found = harness("check", problem("1_state", STATEFUL), submission(own(STATEFUL)), "--device", "cpu")
     assert "verdict  pass" in found.stdout, found.stdout + found.stderr
+    assert "the CPU stands in" in found.stdout
 
 
 def test_a_model_with_the_same_parameters_in_another_order_gets_the_references(

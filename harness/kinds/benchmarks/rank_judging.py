@@ -402,7 +402,11 @@ class Draws(TorchFunctionMode):
     def free(self, inputs: Any) -> list[tuple[Tensor, bool]]:
         """Those of them that are inputs as they were drawn, and whether they are uniform."""
         own = {id(tensor) for tensor in leaves_of(inputs)}
-        return [(tensor, is_uniform) for tensor, is_uniform in self.drawn if id(tensor) in own and not tensor._version]
+        return [
+            (tensor.detach(), is_uniform)
+            for tensor, is_uniform in self.drawn
+            if id(tensor) in own and not tensor._version
+        ]
 
 
 HARDEST = 2  # level of `harden_drawn`; 0 leaves inputs as they are

@@ -8,7 +8,7 @@ KernelBench's own verdict is torch.allclose with atol = rtol = 1e-4 for float32 
 """
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -19,6 +19,7 @@ from harness.kinds.benchmarks import rank_judging as judging
 
 MODULE = "problem_file"  # the problem's own file, as it is staged
 PUBLISHED_SEED = 42  # KernelBench's seed_num
+OTHER_DRAWS = 2  # of a seed's bits: a weight that is drawn with the input's own seed is a multiple of the input
 OTHER_PARAMETERS = (
     "ModelNew's parameters and buffers ({}) have other names or shapes than Model's ({}): they are not copied from "
     "Model, and what the same seed gave them is not what Model has"
@@ -46,6 +47,19 @@ def sized(sizes: Mapping[str, Any], submission: Any = None) -> Any:
             if type(own) is type(was) and own == was:
                 setattr(submission, name, value)
     return module
+
+
+def listed(inputs: Any) -> Any:
+    """What get_inputs() returned, as a list, tuple or dict. Raises ValueError for a generator or a sparse tensor."""
+    if isinstance(inputs, Iterator):
+        raise ValueError("get_inputs() is a generator, of several lists of inputs perhaps; have it return one list")
+    for tensor in judging.leaves_of(inputs):
+        if tensor.layout is not torch.strided:
+            raise ValueError(
+                f"get_inputs() gives a tensor of layout {tensor.layout}, which ranks cannot exchange; have it give the "
+                "dense parts, of which forward makes that tensor"
+            )
+    return inputs if isinstance(inputs, list | tuple | dict) else [inputs]
 
 
 def arguments(module: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -140,7 +154,12 @@ class Repeatable:
 
     def _called(self, inputs: Any) -> Any:
         with torch.no_grad():
-            return self.model(**inputs) if isinstance(inputs, dict) else self.model(*inputs)
+            return called_with(self.model, inputs)
+
+
+def called_with(model: Any, inputs: Any) -> Any:
+    """What the model returns for what get_inputs() gave."""
+    return model(**inputs) if isinstance(inputs, dict) else model(*inputs)
 
 
 def _state(model: nn.Module) -> Any:
@@ -214,18 +233,18 @@ class Reference(judging.JudgedReference):
             check_memory()
             self.roomy = params
         torch.manual_seed(seed)
-        with judging.Draws() as draws:
-            inputs = module.get_inputs()
-        inputs = inputs if isinstance(inputs, list | tuple | dict) else [inputs]
+        with torch.no_grad(), judging.Draws() as draws:
+            inputs = listed(module.get_inputs())
         self.free = draws.free(inputs)
-        inputs = judging.mapped(inputs, lambda tensor: tensor.to(device))
+        inputs = judging.mapped(inputs, lambda tensor: tensor.detach().to(device))
         weights = {"weights": PUBLISHED_SEED, "is_varied": False}
         return {"inputs": inputs, **weights, "seed": seed, "device": device.type, "sizes": params}
 
     def harden(self, data: Any, seed: int) -> Any:
         """The same with other parameters, the same for all hardened inputs of a process, and with the hardest change of
         its inputs for which the reference's result is finite; constant parameters vary if there is such a change."""
-        self.weights = seed if self.weights is None else self.weights
+        if self.weights is None:
+            self.weights = seed ^ OTHER_DRAWS
         data = data | {"weights": self.weights, "is_varied": self.is_varied}
         free, self.free = self.free, ()
         if self.level is None:
@@ -284,28 +303,36 @@ class Reference(judging.JudgedReference):
 
 
 def check_memory() -> None:
-    """Raises ValueError if the problem's inputs and results, as far as their sizes are known, do not fit here."""
-    inputs, results = sizes()
-    needed = judging.MEMORY_PARTS[0] * inputs + judging.MEMORY_PARTS[1] * results
+    """Raises ValueError if the problem's inputs, parameters and results, as far as their sizes are known, do not fit
+    here."""
+    inputs, results, parameters = counted()
+    needed = judging.MEMORY_PARTS[0] * (inputs + parameters) + judging.MEMORY_PARTS[1] * results
     spare = psutil.virtual_memory().available
     if needed > spare:
         raise ValueError(
-            f"too large for this machine: its inputs have {inputs / 2**30:.1f} GiB and its results "
-            f"{results / 2**30:.1f} GiB, of which an evaluation holds several copies ({needed / 2**30:.0f} GiB), and "
-            f"{spare / 2**30:.0f} GiB of memory are free"
+            f"too large for this machine: its inputs have {inputs / 2**30:.1f} GiB, its parameters "
+            f"{parameters / 2**30:.1f} GiB and its results {results / 2**30:.1f} GiB, of which an evaluation holds "
+            f"several copies ({needed / 2**30:.0f} GiB), and {spare / 2**30:.0f} GiB of memory are free"
         )
 
 
 def sizes(**params: Any) -> tuple[int, int]:
-    """The bytes of the inputs' tensors and of the results'; 0 where they are known only once they are made."""
-    module, found = sized(params), [0, 0]
+    """The bytes of the inputs' tensors and of the results', as `counted` has them."""
+    return counted(**params)[:2]
+
+
+def counted(**params: Any) -> tuple[int, int, int]:
+    """The bytes of the inputs' tensors, of the results' and of the parameters; 0 where they are known only once these
+    are made."""
+    module, inputs, results, parameters = sized(params), 0, 0, 0
     try:
         with torch.device("meta"), torch.no_grad():
-            inputs = module.get_inputs()
-            inputs = inputs if isinstance(inputs, list | tuple) else [inputs]
-            found[0] = sum(tensor.nbytes for tensor in judging.leaves_of(inputs))
+            given = listed(module.get_inputs())
+            inputs = sum(tensor.nbytes for tensor in judging.leaves_of(given))
             own, named = arguments(module)
-            found[1] = sum(tensor.nbytes for tensor in judging.leaves_of(module.Model(*own, **named)(*inputs)))
+            model = module.Model(*own, **named)
+            parameters = sum(tensor.nbytes for tensor in model.parameters())
+            results = sum(tensor.nbytes for tensor in judging.leaves_of(called_with(model, given)))
     except Exception:  # the file's own code, on tensors without values
         pass
-    return found[0], found[1]
+    return inputs, results, parameters
