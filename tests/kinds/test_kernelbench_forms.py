@@ -1,15 +1,20 @@
 """Files shaped like KernelBench's: other names, gradients, generators, sparse inputs, large parameters."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
 
 from harness.core.checkout import Checkout
+from harness.core.errors import BadFileError
+from harness.judging import correctness
+from harness.judging.correctness import Expected
 from harness.kinds import registry
 from harness.kinds.kernelbench import rank as kernelbench
 
@@ -75,7 +80,9 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> Callable[..., kernelbench.Refe
     def made(get_inputs: Callable[[], Any], *arguments: int) -> kernelbench.Reference:
         file = SimpleNamespace(Model=Product, get_inputs=get_inputs, get_init_inputs=lambda: list(arguments))
         monkeypatch.setattr(kernelbench, "problem", lambda: file)
-        return kernelbench.Reference()
+        made = kernelbench.Reference()
+        made.roomy = {}  # the memory is not asked for
+        return made
 
     return made
 
@@ -114,5 +121,56 @@ def test_inputs_that_cannot_be_handed_over_are_named(
 def test_parameters_count_where_a_problem_is_too_large(reference: Callable[..., kernelbench.Reference]) -> None:
     """A recurrent layer of 2^20 has small inputs and 4 TiB of parameters."""
     made = reference(lambda: [torch.rand(1, 1 << 20)], 1 << 20, 1 << 20)
+    made.roomy = None
     with pytest.raises(ValueError, match=r"its parameters 4096.0 GiB and its results 0.0 GiB"):
         made.generate_input(0, 1, 7)
+
+
+class Counting(Product):
+    """Adds how often it was called, which it has in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.append(x)
+        return super().forward(x) + 1000.0 * len(self.calls)
+
+
+@pytest.mark.parametrize(
+    ("forward", "why"),
+    [
+        (lambda self, x: x.log(), "NaN in places"),
+        (lambda self, x: None, "returns no tensor"),
+        (Counting.forward, "another in each call with the same inputs"),
+    ],
+)
+def test_a_result_that_nothing_can_equal_is_named(
+    reference: Callable[..., kernelbench.Reference], monkeypatch: pytest.MonkeyPatch, forward: Any, why: str
+) -> None:
+    monkeypatch.setattr(Counting, "forward", forward)
+    made = reference(lambda: [torch.randn(16, 8)])
+    made.model.make = Counting
+    data = made.generate_input(0, 1, 7)
+    with pytest.raises(ValueError, match=why):
+        made.exact_kernel(made.harden(data, 7))
+
+
+def test_numbers_of_numpy_and_random_are_drawn_from_the_seed(reference: Callable[..., kernelbench.Reference]) -> None:
+    made = reference(lambda: [torch.tensor([numpy.random.rand(), random.random()])])
+    first, again = (made.generate_input(0, 1, 7)["inputs"][0] for _ in range(2))
+    assert torch.equal(first, again)
+
+
+def test_a_wrong_bool_is_wrong() -> None:
+    expected = Expected(value=torch.ones(8, 8).double(), noise=torch.full((8, 8), 0.01).double(), dtype=torch.bool)
+    assert correctness.strict(torch.ones(8, 8).bool(), expected).passed
+    assert "0 where 1 is right" in correctness.strict(torch.zeros(8, 8).bool(), expected).message
+
+
+def test_a_file_that_is_no_python_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "1_wrong.py"
+    path.write_text("class Model(nn.Module)\n    pass\n")
+    with pytest.raises(BadFileError, match=r"1_wrong\.py: Python cannot read it: .* line 1"):
+        registry.find(str(path), Checkout(tmp_path))

@@ -8,9 +8,11 @@ KernelBench's own verdict is torch.allclose with atol = rtol = 1e-4 for float32 
 """
 
 import importlib
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy
 import psutil
 import torch
 from torch import Tensor, nn
@@ -24,7 +26,18 @@ OTHER_PARAMETERS = (
     "ModelNew's parameters and buffers ({}) have other names or shapes than Model's ({}): they are not copied from "
     "Model, and what the same seed gave them is not what Model has"
 )
+UNSTEADY = (
+    "Model's result is another in each call with the same inputs, so nothing can be judged: it keeps state in lists or "
+    "numbers, say, or draws from a generator that is not torch's; state in tensors is put back before each call"
+)
 RUNNING = ("running_mean", "running_var", "num_batches_tracked")  # of batch norms, which a call in training ignores
+
+
+def seed_all(seed: int) -> None:
+    """Seeds all generators that a file may draw from: KernelBench seeds torch's alone."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
 
 
 def tolerance(dtype: torch.dtype) -> float:
@@ -77,9 +90,9 @@ def built(make: Callable[..., Any], seed: int, device: torch.device) -> Any:
     """The model that a class makes, with parameters of that seed, on the device. Made on the host, as KernelBench
     does, so that the seed gives the same parameters wherever it runs."""
     with torch.no_grad(), torch.device("cpu"):
-        torch.manual_seed(seed)
+        seed_all(seed)
         own, named = arguments(problem())
-        torch.manual_seed(seed)
+        seed_all(seed)
         model = make(*own, **named)
     return model.to(device) if isinstance(model, nn.Module) else model
 
@@ -232,7 +245,7 @@ class Reference(judging.JudgedReference):
         if device.type == "cpu" and self.roomy != params:
             check_memory()
             self.roomy = params
-        torch.manual_seed(seed)
+        seed_all(seed)
         with torch.no_grad(), judging.Draws() as draws:
             inputs = listed(module.get_inputs())
         self.free = draws.free(inputs)
@@ -270,21 +283,28 @@ class Reference(judging.JudgedReference):
         return 0, False
 
     def exact_kernel(self, data: Any) -> judging.Right:
-        """What is right. Raises ValueError for a problem whose result is the same whatever its inputs."""
+        """What is right. Raises ValueError for a problem whose result is NaN in places, the same whatever its inputs,
+        or another in each call."""
         if data["weights"] not in self.judging:  # the seed of parameters, of which one model is kept
             self.judging.clear()
         judge = self.judging_of(data["weights"], data)
         right = judge.right(data["inputs"])
+        values = [part.value for part in (right if isinstance(right, tuple) else (right,))]
+        if not values:
+            raise ValueError("Model returns no tensor, so nothing can be judged; what it writes to its inputs is not")
+        if any(bool(value.isnan().any()) for value in values):
+            raise ValueError("the result of Model itself is NaN in places, so nothing can be judged")
         if not self.is_checked and data["weights"] == self.weights:
             self.is_checked = True
             self.check_dependence(data, judge, right)
         return right
 
     def check_dependence(self, data: Any, judge: judging.Judging, right: judging.Right) -> None:
-        """Raises ValueError if the result is the same for another input."""
+        """Raises ValueError if the result is the same for another input, or another for the same one."""
         other = self.harden(self.generate_input(0, 1, data["seed"] ^ 1, **data["sizes"]), data["seed"] ^ 1)
         if judging.leaves_of(data["inputs"]) and not self.depends(judge, right, other):
-            raise ValueError(judging.SAME)
+            again = map(judging.distance, judge.value(data["inputs"]), judge.value(data["inputs"]))
+            raise ValueError(UNSTEADY if max(again) > judging.MOST else judging.SAME)
 
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
         """KernelBench's own verdict. What is said of a right output is what is weak about the problem."""
