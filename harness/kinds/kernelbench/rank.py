@@ -292,7 +292,7 @@ class Reference(judging.JudgedReference):
         values = [part.value for part in (right if isinstance(right, tuple) else (right,))]
         if not values:
             raise ValueError("Model returns no tensor, so nothing can be judged; what it writes to its inputs is not")
-        if any(bool(value.isnan().any()) for value in values):
+        if any(bool(some.isnan().any()) for value in values for (some,) in judging.pieces(value)):
             raise ValueError("the result of Model itself is NaN in places, so nothing can be judged")
         if not self.is_checked and data["weights"] == self.weights:
             self.is_checked = True
