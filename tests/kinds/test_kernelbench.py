@@ -262,9 +262,10 @@ def test_honest_kernels_pass_and_narrower_ones_do_not(dtype: torch.dtype) -> Non
 def test_drawn_inputs_are_hardened_and_made_ones_are_not() -> None:
     with judging.Draws() as draws:
         inputs = [torch.rand(256, 100), torch.rand(8, 100).softmax(-1), torch.randint(0, 9, (4,)), 3.0]
+        inputs += [torch.rand(256, 100).half(), torch.rand(9).to(torch.int8), torch.rand(9).to(torch.float8_e5m2)]
     made = judging.copied(inputs[1])
     judging.harden_drawn(draws.free(inputs), 5, judging.HARDEST)
-    assert bool((inputs[0] < 0).any())
+    assert all(bool((inputs[at] < 0).any()) for at in (0, 4))
     assert inputs[0].mean(1).std() > 0.1
     assert inputs[0].abs().mean(0).std() > 0.1, "half of the columns of 2^30 numbers passed for all of a mean"
     assert torch.equal(inputs[1], made)

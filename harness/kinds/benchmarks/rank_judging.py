@@ -386,8 +386,14 @@ class JudgedReference:
         return mapped(found, lambda tensor: through(tensor, dtype))
 
 
+UNIFORM = (torch.rand, torch.rand_like)
+NORMAL = (torch.randn, torch.randn_like)
+CONVERSIONS = (Tensor.to, Tensor.half, Tensor.bfloat16, Tensor.float, Tensor.double, Tensor.cuda)
+
+
 class Draws(TorchFunctionMode):
-    """Notes which tensors are torch.rand's or torch.randn's own results: their values are anybody's choice."""
+    """Notes which tensors are torch.rand's or torch.randn's own results, or these in another floating-point dtype of 16
+    bits or more: their values are anybody's choice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -395,8 +401,10 @@ class Draws(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
-        if func in (torch.rand, torch.randn):
-            self.drawn.append((found, func is torch.rand))
+        if func in UNIFORM + NORMAL:
+            self.drawn.append((found, func in UNIFORM))
+        elif func in CONVERSIONS and found is not args[0] and found.is_floating_point() and found.itemsize > 1:
+            self.drawn += [(found, is_uniform) for drawn, is_uniform in self.drawn if drawn is args[0]]
         return found
 
     def free(self, inputs: Any) -> list[tuple[Tensor, bool]]:
