@@ -2,8 +2,8 @@
 
     python bench/tell.py record PROBLEM OUT.json [--percent 1] [--ranks N] [--launches 24] [--rounds 3] [--seconds S]
         launches of each of the three, in turn, on this machine, by an evaluation's own rule and code; the samples of
-        all launches go to OUT.json
-    python bench/tell.py draw OUT.json [--launches 4] [--draws 1000] [--shift 1]
+        all launches go to OUT.json. Goes on where it was interrupted
+    python bench/tell.py draw OUT.json ... [--launches 4] [--draws 1000] [--shift 1]
         evaluations of so many launches, drawn from those: how often they put the two files in the right order, how
         often they order a file and its copy, how often their intervals hold what all launches say, how wide they are;
         and the same of the evaluations as they were recorded, a round each
@@ -22,6 +22,7 @@ import statistics
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from figures import ROOT, Cell, Figures, add_data_argument
 
@@ -131,11 +132,17 @@ def record(options: argparse.Namespace) -> None:
     asked = Asked(problem=options.problem, ranks=options.ranks, seconds=options.seconds, suite=options.suite)
     setting = settings.setting(asked, checkout)
     files = variants(read_submission(setting.problem, options.file, checkout), options.percent)
-    found: Recorded = {name: [] for name in FILES}
     each = options.launches // options.rounds
-    labels: list[str] = []
+    found: Recorded = {name: [] for name in FILES}
+    if Path(options.out).exists():
+        before = read([options.out])
+        if (before["problem"], before["each"]) != (options.problem, each):
+            sys.exit(f"{options.out} has {before['each']} launches each of {before['problem']}; name another file")
+        found = before["files"]
     for number in range(options.rounds):
         for name in FILES[number % 3 :] + FILES[: number % 3]:
+            if len(found[name]) > number * each:
+                continue
             order = Order(setting=setting, submission=files[name], mode="benchmark", author="bench")
             plan = plan_of(order)
             assert isinstance(plan, OpPlan)
@@ -176,9 +183,20 @@ def evaluation(launches: list[list[list[float]]], usual: LaunchNoise) -> OverLau
     return over_own_launches(cases, usual)
 
 
+def read(paths: list[str]) -> dict[str, Any]:
+    """What was recorded, of several files as one. Ends the program where they are of different measurements."""
+    told: dict[str, Any]
+    told, *others = (json.loads(Path(path).read_text()) for path in paths)
+    for other in others:
+        if any(told[key] != other[key] for key in ("problem", "device", "labels", "each")):
+            sys.exit(f"{' and '.join(paths)} are not of the same measurement")
+        told["files"] = {name: launches + other["files"][name] for name, launches in told["files"].items()}
+    return told
+
+
 def draw(options: argparse.Namespace) -> None:
     """What evaluations drawn from recorded launches tell."""
-    told = json.loads(Path(options.out).read_text())
+    told = read(options.out)
     files: Recorded = told["files"]
     if options.shift:
         more = math.log1p(options.shift / 100)
@@ -251,7 +269,7 @@ def main() -> None:
     recording.add_argument("--rounds", type=int, default=3)
     recording.add_argument("--seconds", type=float)
     drawing = verbs.add_parser("draw")
-    drawing.add_argument("out")
+    drawing.add_argument("out", nargs="+", help="what was recorded, on each GPU of a machine say")
     drawing.add_argument("--launches", type=int, nargs="+", default=[4, 8])
     drawing.add_argument("--draws", type=int, default=1000)
     drawing.add_argument(

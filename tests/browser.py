@@ -28,8 +28,7 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
-SETTLE_S = 10.0  # a busy machine's
-START_S = 20.0
+SETTLE_S, START_S = 60.0, 60.0  # a busy machine's
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key of an element's reference, by the standard
 TOO_WIDE = """
 return [...document.querySelectorAll("body *")].filter((one) =>

@@ -18,6 +18,7 @@ import prefork
 import preloaded
 import pytest
 from factories import ordered
+from hypothesis import HealthCheck, settings
 
 from harness.core import files
 from harness.core.checkout import ROOT, Checkout
@@ -35,8 +36,12 @@ from harness.ranks import zygotes as zygotes_module
 
 TIMEOUT_S = 30.0
 RANKS = 2  # two have all that is tried, and start in a quarter of the time of eight
-OTHERS_S = 60.0
+OTHERS_S, DYING_S = 300.0, 10.0  # for other tests to end what they do here; for processes that were killed to be gone
 COMMAND = [sys.executable, "-I", "-S", preloaded.__file__]  # then a module and its arguments
+gc.disable()  # until all is imported: none of that is garbage, and looking for it takes a quarter of a second
+# Properties hold on a busy machine too, however long an example takes there.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 # Hundreds of processes import the harness. Without bytecode on the disk each would compile it, for a second.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -127,13 +132,14 @@ def nothing_left(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     before = left_behind(temporary)
     yield
-    deadline = time.monotonic() + OTHERS_S
+    began = time.monotonic()
     while True:
         after = left_behind(temporary)
         left = {place: [item for item in found if item not in before[place]] for place, found in after.items()}
         left["/dev/shm"] = [name for name in left["/dev/shm"] if not in_use(name)]
         # /dev/shm is everybody's: what another test's evaluation has there goes when it ends
-        if not left["/dev/shm"] or time.monotonic() > deadline:
+        wait_s = DYING_S if left["processes"] or left["temporary"] else OTHERS_S
+        if not any(left.values()) or time.monotonic() > began + wait_s:
             break
         time.sleep(0.1)
     assert left == {place: [] for place in left}
@@ -142,7 +148,8 @@ def nothing_left(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 @pytest.fixture
 def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
     """evaluated(source, problem=..., suite=..., mode=..., timeout_s=...) runs a whole evaluation in this process;
-    `benchmarks` are how many of the suite's, where not all; `drawn`, how many shapes are drawn near them."""
+    `benchmarks` are how many of the suite's, where not all, and `benchmark_s` how long each is timed; `drawn`, how many
+    shapes are drawn near them."""
 
     def run(
         source: str,
@@ -158,13 +165,13 @@ def evaluated(nothing_left: None) -> Callable[..., EvalReport]:
         opponent: Submission | None = None,
         controls: bool = False,
         drawn: int = 0,
-        benchmark_s: float | None = None,
+        benchmark_s: float = 0.1,
     ) -> EvalReport:
         found = find(problem, Checkout.here())
         cases = found.suite(suite if suite in found.suites else "official")
         ranks = (ranks or (RANKS if device == "cpu" else min(RANKS, gpus().count))) if found.multi_gpu else 1
-        seconds = cases.benchmark_s if benchmark_s is None else benchmark_s
-        cases = dataclasses.replace(cases, benchmarks=cases.benchmarks[:benchmarks], drawn=drawn, benchmark_s=seconds)
+        few = cases.benchmarks[:benchmarks]
+        cases = dataclasses.replace(cases, benchmarks=few, drawn=drawn, benchmark_s=benchmark_s)
         cases = dataclasses.replace(
             found.with_world_size(cases, ranks),
             test_timeout_s=timeout_s,
@@ -195,6 +202,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What was imported by now stays: a collection of garbage need not look at it each time."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
@@ -230,7 +238,7 @@ def checkout(tmp_path: Path) -> Path:
 def harness(checkout: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """harness("eval", "a2a", ...) runs `python -m harness` in the checkout's copy."""
 
-    def run(*arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
         command = [*COMMAND, "harness", *arguments]
         environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100"}
         return subprocess.run(

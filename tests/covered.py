@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from coverage import Coverage
-from hypothesis import settings
 
 TESTS = Path(__file__).parent
 PACKAGES = ("board", "cli", "contest", "core", "gpumode", "machine", "problems", "report", "serve")
@@ -22,9 +21,6 @@ LEAST = 86.0  # percent of the lines of these packages
 TRACER = Coverage(data_suffix=True)
 TRACER.set_option("run:patch", [])  # this process alone
 TRACER.set_option("run:disable_warnings", ["no-data-collected"])  # pytest-xdist's first process runs no test
-
-settings.register_profile("traced", deadline=None)
-settings.load_profile("traced")
 
 
 @pytest.hookimpl(tryfirst=True)

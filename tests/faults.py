@@ -157,7 +157,7 @@ def keep_stopped(rank: int) -> Does:
 def freeze_candidates(ranks: Any) -> None:
     """They have stopped, and go on only if the zygote lets them."""
     ranks.freeze("candidate")
-    ranks.wait_frozen(time.monotonic() + 10)
+    ranks.wait_frozen()
 
 
 def order_often(ranks: Any) -> None:

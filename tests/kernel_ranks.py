@@ -28,7 +28,7 @@ from places import ROOT, TESTS
 
 from harness.problems.routing import ROUTINGS
 
-PLAY_S = 60.0  # after which ranks are taken to wait for each other forever
+PLAY_S = 200.0  # after which ranks are taken to wait for each other forever
 # Modules that a submission brings.
 BROUGHT = ("submission", "tuning", "hopper", "kernel", "common", "task", "reference", "params", "utils")
 RELEASE, ACQUIRE = "atom.global.sys.release.exch.b32", "atom.global.sys.acquire.add.u32"
@@ -110,7 +110,7 @@ def started(file: str, *names: str, interpreted: bool) -> str:
     environment = {**os.environ, "TRITON_INTERPRET": str(int(interpreted)), "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(TESTS)])
     command = [sys.executable, "-W", "ignore", file, *names]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     return ended.stdout + ended.stderr if ended.returncode else ""
 
 

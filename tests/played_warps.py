@@ -23,7 +23,8 @@ import torch
 from kernel_ranks import ROOT
 
 BLOCK_BYTES = 1 << 24  # of a rank's block, and the room that every other tensor has
-PLAY_S = 60.0  # a run that takes longer is taken to be a deadlock
+PLAY_S, HANG_S = 200.0, 1.0  # a run that takes longer is taken to be a deadlock; one of a kernel with a fault
+SEEDS = 16  # a fault has to show in one of so many runs
 LATE, LATE_S = 0.1, 0.004  # how many of a thread's arrivals and copies delay it, and for how long
 LATE_RANK_S = 0.05  # one rank begins so much later
 

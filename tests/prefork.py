@@ -101,6 +101,7 @@ class Server:
 
 
 def serve(listening: socket.socket) -> None:
+    gc.disable()  # of imports nothing is garbage; settle_memory() enables it
     from harness.ranks import zygote  # imports torch, which is what this process is for
 
     for name in ("torch.fx.experimental.symbolic_shapes", "torch.utils._device"):  # what most ranks import late
@@ -148,6 +149,7 @@ def settle_memory() -> None:
     """Call it before forking often. Forks then neither collect, and so copy, what is there by now, nor do they copy a
     page table for every 2 MiB of it, which takes longer than anything else that a fork does. Without huge pages they
     are as slow as before."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     libc = ctypes.CDLL(None)

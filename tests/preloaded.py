@@ -83,9 +83,11 @@ def interpreter(path: str) -> str:
 
 def serve(listening: socket.socket) -> None:
     """Forks a process for each command line, until it is killed."""
+    import gc
     import importlib
     import pkgutil
 
+    gc.disable()  # of imports nothing is garbage; settle_memory() enables it
     sys.path.insert(0, ROOT)
     sys.path.insert(0, HERE)
     import prefork

@@ -37,9 +37,8 @@ def read_all(places: Sequence[Path], problem: Problem, checkout: Checkout) -> li
     found: list[Candidate] = []
     for place in places:
         if place.is_dir():
-            files = sorted(
-                path for path in place.rglob("*") if path.suffix in SUFFIXES[problem.lang] and path.is_file()
-            )
+            suffixes = (*SUFFIXES[problem.lang], *problem.also)
+            files = sorted(path for path in place.rglob("*") if path.suffix in suffixes and path.is_file())
             found += [of_file(path, str(path.relative_to(place)), problem, checkout) for path in files]
         elif place.suffix in JSONL:
             found += [of_text(text, name, problem, checkout) for name, text in lines_of(place)]

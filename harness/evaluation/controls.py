@@ -4,20 +4,23 @@ A stopped process's kernel objects go on: its timers, sockets and memory that is
 the reference runs on, and no list of such objects is complete. A ratio to a reference that was slowed down is no
 speedup. So after the launches of a ranked evaluation on CPU cores there is one in which the reference takes the
 submission's place, and no process of the submission exists. If the reference was slower beside the submission, the two
-are launched again, in turn. The result is held if it was so every time: what other work on the machine does comes and
-goes, and meets either of them.
+are launched again, in turn, until it is not: what other work on the machine does comes and goes, and meets either of
+them. That launch beside the submission counts then, and no earlier one, since a file can tell a first launch from
+others. The result is held if the reference was slower every time.
 """
 
 import math
+import random
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.core.records import Case, CaseResult, Held, Measured
 from harness.core.stats import median
-from harness.evaluation.launches import LaunchFailed, one_more, with_outcome
+from harness.evaluation.launches import LaunchFailed, joined, one_more, with_outcome
 from harness.kinds.kind import Session
 
-CASES = 3  # that are looked at, those whose reference takes the least time: nothing is slowed down more cheaply
+CASES = 3  # that are looked at, drawn by the run's secret: a file could leave those alone which it knew
 SLOWER = math.log(1.05)  # from which on it is looked at again
 # Of launches, in all of which the reference has to be slower. On 2 cores at load 6 it was in 9 of 28 pairs of honest
 # files, by up to twice (2026-11-25); so one of 10,000 is held there.
@@ -59,37 +62,49 @@ def _key(case: Case) -> tuple[str, int]:
 
 
 def controlled(session: Session, results: Sequence[CaseResult], controls: Controls | None = None) -> list[CaseResult]:
-    """The results; held where the reference was slower beside the submission in all pairs. `controls`: the pool's."""
-    benchmarks = [(at, one.outcome) for at, one in enumerate(results) if one.case.kind == "benchmark"]
-    measured = [(at, outcome) for at, outcome in benchmarks if isinstance(outcome, Measured)]
-    if not measured or len(measured) < len(benchmarks):
+    """The results; of those launches in which the reference was not slower beside the submission, where it was slower
+    at first. Held where it was slower in all pairs. `controls`: the pool's, which know all cases."""
+    places = [at for at, one in enumerate(results) if one.case.kind == "benchmark"]
+    beside = [outcome for at in places if isinstance(outcome := results[at].outcome, Measured)]
+    if not beside or len(beside) < len(places):
         return list(results)
-    measured = sorted(measured, key=lambda one: median(one[1].ranked.baseline))[:CASES]
-    places, cases = [at for at, _ in measured], [results[at].case for at, _ in measured]
-    beside = [outcome for _, outcome in measured]
-    if controls is not None and controls.suffice(cases, [outcome for _, outcome in measured]):
+    cases = [results[at].case for at in places]
+    if controls is not None and controls.suffice(cases, beside):
         return list(results)
-    logs: list[float] = []
+    looked = list(range(len(cases)))
+    if controls is None and len(cases) > CASES:
+        looked = random.Random(session.plan.secret).sample(looked, CASES)
+    found, logs = list(results), []
     for number in range(PAIRS):
         try:
-            beside = one_more(session, cases) if number else beside
+            if number:
+                beside = [joined(one) for one in zip(*_launched(session, cases), strict=True)]
         except LaunchFailed as failed:
             return with_outcome(results, places[failed.number], failed.outcome)
+        for at, one in zip(places, beside, strict=True):
+            first = results[at].outcome
+            assert isinstance(first, Measured)
+            found[at] = replace(results[at], outcome=replace(first, series=(one.ranked, *first.series[1:])))
         try:
-            alone = one_more(session, cases, is_control=True)
+            alone = one_more(session, [cases[at] for at in looked], is_control=True)
         except LaunchFailed:
-            return list(results)  # the reference fails beside itself: nothing is known of the submission
+            return found  # the reference fails beside itself: nothing is known of the submission
         if controls is not None:
             controls.add(cases, alone)
-        logs.append(statistics.fmean(map(_slower, beside, alone)))
+        logs.append(statistics.fmean(_slower(beside[at], one) for at, one in zip(looked, alone, strict=True)))
         if logs[-1] <= SLOWER:
-            return list(results)
+            return found
     times = " ".join(f"{math.exp(log):.2f}" for log in logs)
     evidence = (
         f"the reference took {times} times as long beside the submission as beside itself, in {PAIRS} pairs of "
         "launches in turn"
     )
-    return with_outcome(results, places[0], Held(check="reference", evidence=evidence))
+    return with_outcome(results, places[looked[0]], Held(check="reference", evidence=evidence))
+
+
+def _launched(session: Session, cases: Sequence[Case]) -> list[list[Measured]]:
+    """As many launches as the evaluation counts."""
+    return [one_more(session, cases) for _ in range(session.plan.launches)]
 
 
 def _slower(beside: Measured, alone: Measured) -> float:

@@ -1,7 +1,7 @@
 """By which rule outputs are judged, and what a report says of each rule: one entry of CHECKERS a rule."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.core.records import Verdicts
 from harness.ranks.wire import TRUSTED
@@ -40,15 +40,17 @@ class Checker:
         return f"{text}, {self.published} {passed}/{len(verdicts)}"
 
 
+BENCHMARK = Checker(
+    name="strict",
+    trusted=TRUSTED,
+    has_published=True,
+    published="the benchmark's own tolerance",
+    after_wrong="compare with the problem's own file on these inputs; --json FILE has every verdict.",
+)
 CHECKERS = {
     "strict": Checker(name="strict", trusted=TRUSTED, has_published=True),
-    "benchmark": Checker(
-        name="strict",
-        trusted=TRUSTED,
-        has_published=True,
-        published="the benchmark's own tolerance",
-        after_wrong="compare with the problem's own file on these inputs; --json FILE has every verdict.",
-    ),
+    "benchmark": BENCHMARK,
+    "choice": replace(BENCHMARK, trusted="harness.kinds.trace.rank_choice:ChoiceTrusted"),
     "folder": Checker(
         name="folder",
         trusted="harness.kinds.folder.rank:FolderTrusted",

@@ -106,6 +106,7 @@ class Problem(Declared):
     published: Published | None = None
     is_upstream: bool = False
     lang: Literal["py", "cu"] = "py"  # of a submission
+    also: tuple[str, ...] = ()  # suffixes of files that hold a submission in another form
     is_one_file: bool = False  # `folder` is a file that needs no other
     only_theirs: str = ""  # why nothing but a folder's own evaluator can run it, where that is so
 

@@ -112,7 +112,7 @@ class Group:
     def call(self, order: CallOrder, deadline: float) -> list[list[wire.CallSample]]:
         """Makes these calls. All ranks leave the barrier together, except a late one. Returns each call's samples by
         rank."""
-        self.processes.wait_frozen(deadline)
+        self.processes.wait_frozen()
         close(rank.take_files() for rank in self.members)  # that nobody asked for
         command = part(order, wire.Call, indices=tuple(order.indices), epoch=self.epoch + 1)
         self.epoch += len(order.indices)

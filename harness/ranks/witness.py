@@ -94,7 +94,7 @@ class EachCall:
         """The times that count for the calls of submission and baseline, given the times that they claim (us)."""
         if not self.own:
             return list(own_us), list(ref_us)
-        own, ref = (SeenTurns(turns, self.idle or self.ref, self.claim) for turns in (self.own, self.ref))
+        own, ref = (SeenTurns(turns, self._around(), self.claim) for turns in (self.own, self.ref))
         is_borne_out = own.bears_out([(ref.claims_us, ref.counted_us())]) and (
             self.is_trusted or ref.bears_out([(own.claims_us, own.counted_us())])
         )
@@ -102,6 +102,13 @@ class EachCall:
             return list(own_us), list(ref_us)
         more_us = own.unsure_us if own.unsure_us > min(own.call_us, ref.call_us) else 0.0
         return own.counted_us(less_us=-more_us), ref.counted_us(less_us=-more_us)
+
+    def _around(self) -> list[Turn]:
+        """The turns that show the time that passes around any call: idle calls. More passes around the calls of a
+        trusted reference, whose ranks wait for each other: if less does, somebody slowed down the idle calls alone, and
+        the reference's turns show it."""
+        known = [turns for turns in (self.idle, self.ref if self.is_trusted or not self.idle else []) if turns]
+        return min(known, key=lambda turns: statistics.median(turn.unclaimed_us(self.claim) for turn in turns))
 
     def doubt(self, baseline: str, is_baseline: bool = False) -> str:
         """Why the submission's claims, or the opponent's in the baseline's place, cannot be believed at all, or "":

@@ -24,14 +24,14 @@ def installed(tmp_path: Path) -> Installed:
     source = copy_checkout(tmp_path / "source")
     for name in ("setup.py", "pyproject.toml", "README.md", "docs"):
         (source / name).symlink_to(ROOT / name)
-    subprocess.run([sys.executable, *words], cwd=source, check=True, capture_output=True, timeout=60)
+    subprocess.run([sys.executable, *words], cwd=source, check=True, capture_output=True, timeout=300)
     (tmp_path / "elsewhere").mkdir()
     environ = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "KERNEL_EVAL_HOME": str(tmp_path / "home")}
 
     def run(*words: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "harness", *words]
         return subprocess.run(
-            command, cwd=tmp_path / "elsewhere", env=environ, capture_output=True, text=True, timeout=60, check=False
+            command, cwd=tmp_path / "elsewhere", env=environ, capture_output=True, text=True, timeout=300, check=False
         )
 
     return run

@@ -217,7 +217,7 @@ entries = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(entries, max_size=6))
 def test_what_was_recorded_is_what_is_loaded(tmp_path_factory: pytest.TempPathFactory, found: list[Entry]) -> None:
     path = tmp_path_factory.mktemp("board") / "leaderboard.yaml"
@@ -731,7 +731,7 @@ def test_evidence_of_any_kind_can_be_read_again(path: Path) -> None:
     assert kept.evidence.isprintable()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(), st.text(), st.text(), names)
 def test_whatever_was_said_of_a_held_evaluation_is_loaded_as_it_was_recorded(
     tmp_path_factory: pytest.TempPathFactory, check: str, evidence: str, why: str, author: str

@@ -152,7 +152,7 @@ def test_writers_at_the_same_time_lose_nothing_and_number_nothing_twice(tmp_path
     assert [record.event.entry for record in records] == list(range(60))  # type: ignore[union-attr]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(why=st.text(min_size=1, max_size=200))
 def test_whatever_somebody_writes_comes_back_as_one_line(why: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     found = contest(tmp_path_factory.mktemp("log"))

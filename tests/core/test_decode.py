@@ -126,7 +126,7 @@ def refusal(kind: type, value: object) -> DecodeError | None:
 
 
 @pytest.mark.parametrize("kind", RECORDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_every_record_comes_back_from_json_as_it_was(kind: type, data: st.DataObject) -> None:
     """decode(encode(x)) == x, through the text of a file."""
@@ -135,7 +135,7 @@ def test_every_record_comes_back_from_json_as_it_was(kind: type, data: st.DataOb
 
 
 @pytest.mark.parametrize("kind", RECORDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(value=JSON)
 def test_arbitrary_json_is_decoded_or_refused_and_nothing_else(kind: type, value: object) -> None:
     """No other exception leaves decode."""
@@ -143,7 +143,7 @@ def test_arbitrary_json_is_decoded_or_refused_and_nothing_else(kind: type, value
     assert refused is None or (refused.path.startswith("$") and refused.problem)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), wrong=JSON)
 def test_a_record_with_one_altered_value_is_decoded_or_refused_at_that_place(
     data: st.DataObject, wrong: object

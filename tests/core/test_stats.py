@@ -103,7 +103,7 @@ def test_a_case_at_its_bound_has_reached_all_of_the_roofline() -> None:
     assert figures.fraction.value == pytest.approx(1.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(timeds(), min_size=1, max_size=4))
 def test_the_interval_holds_the_value_or_is_said_to_be_missing(cases: list[Measured]) -> None:
     found = geomean_speedup(cases)

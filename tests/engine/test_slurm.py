@@ -72,7 +72,7 @@ def end_of(folder: Path) -> object:
 
 def test_a_node_tells_how_the_command_ended(tmp_path: Path) -> None:
     folder = ordered(tmp_path / "job", "echo out; echo err >&2; exit 7")
-    assert started(folder).wait(20) == 0
+    assert started(folder).wait(120) == 0
     assert end_of(folder) == {"type": "exited", "code": 7}
     assert (folder / OUT).read_text() == "out\n"
     assert (folder / ERR).read_text() == "err\n"
@@ -81,9 +81,9 @@ def test_a_node_tells_how_the_command_ended(tmp_path: Path) -> None:
 def test_a_node_runs_a_job_once(tmp_path: Path) -> None:
     """A cluster may start a job again that was on a node which came back."""
     folder = ordered(tmp_path / "job", "echo run >> runs")
-    assert started(folder).wait(20) == 0
+    assert started(folder).wait(120) == 0
     again = started(folder)
-    assert b"never run twice" in again.communicate(timeout=20)[1]
+    assert b"never run twice" in again.communicate(timeout=120)[1]
     assert again.returncode == 1
     assert (folder / "runs").read_text() == "run\n"
 
@@ -124,7 +124,7 @@ def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
     folder = ordered(tmp_path / "job", "")
     order = json.loads((folder / node.ORDER).read_text()) | {"command": ["/no/such/program"]}
     (folder / node.ORDER).write_text(json.dumps(order))
-    assert started(folder).wait(20) == 0
+    assert started(folder).wait(120) == 0
     assert end_of(folder) == {"type": "failed", "why": "/no/such/program: No such file or directory"}
 
 
@@ -154,7 +154,7 @@ def fill(folder: Path) -> None:
 def test_a_command_that_fills_the_disk_has_its_end_all_the_same(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         folder = ordered(disk / "job", "cat /dev/zero > zeros; exit 9")
-        assert started(folder).wait(20) == 0
+        assert started(folder).wait(120) == 0
         assert end_of(folder) == {"type": "exited", "code": 9}
 
 
@@ -163,11 +163,11 @@ def test_a_job_does_not_begin_where_its_disk_is_full(tmp_path: Path) -> None:
         folder = ordered(disk / "job", "echo run > /dev/null")
         fill(disk)
         process = started(folder)
-        assert b"No space left on device" in process.communicate(timeout=20)[1]
+        assert b"No space left on device" in process.communicate(timeout=120)[1]
         assert process.returncode == node.NO_ROOM
         assert not (folder / node.STARTED).exists()
         (disk / "fill").unlink()
-        assert started(folder).wait(20) == 0
+        assert started(folder).wait(120) == 0
         assert end_of(folder) == {"type": "exited", "code": 0}
 
 

@@ -22,8 +22,9 @@ from factories import (
     measured,
     results,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from launches import FEW
 from recorded import gpu, run, run_id, store
 from rich.console import Console
 
@@ -88,7 +89,6 @@ def test_swapping_a_and_b_swaps_faster_and_slower(interval: list[float], margin:
     assert word(-high, -low, margin) == SWAPPED[word(low, high, margin)]
 
 
-@settings(deadline=None)  # scipy is imported by the first
 @given(st.lists(st.tuples(times, times), min_size=1, max_size=40), st.integers(1, 8), margins)
 def test_swapping_the_samples_inverts_the_ratio_and_its_interval(
     pairs: list[tuple[float, float]], size: int, margin: float
@@ -432,6 +432,8 @@ def test_two_files_are_timed_head_to_head(harness: Harness, checkout: Path) -> N
             "quick",
             "--ranks",
             "2",
+            "--seconds",
+            "0.2",
             "--fail-if",
             "slower",
             "--json",
@@ -467,7 +469,7 @@ def test_a_side_that_is_wrong_or_raises_is_named(harness: Harness, checkout: Pat
         assert found.returncode == Exit.INVALID, found.stderr
         assert f"error: {failing} fails, so nothing is compared: test " in found.stderr
         assert json.loads((checkout / "out.json").read_text())["exit_code"] == Exit.INVALID
-    found = harness("compare", "late.py", good, "--problem", "a2a", "--suite", "quick", "--ranks", "2")
+    found = harness("compare", "late.py", good, "--problem", "a2a", "--suite", "quick", "--ranks", "2", *FEW)
     assert found.returncode == Exit.INVALID, found.stderr
     assert "error: A (late.py) fails, so nothing is compared: benchmark " in found.stderr
     assert "IndexError: worn out" in found.stderr

@@ -45,11 +45,13 @@ class Played:
         raise SubmissionFailed(self.now)
 
 
-def judged(session: Played, beside: float, controls: Controls | None = None) -> list[CaseResult]:
-    """What becomes of three cases whose reference took `beside` times as long as it should."""
-    cases = tuple(case(params) for params in GEMM_BENCHMARKS)
+def judged(
+    session: Played, beside: float, controls: Controls | None = None, times: int = 1, secret: int = 7
+) -> list[CaseResult]:
+    """What becomes of three cases (so many times) whose reference took `beside` times as long as it should."""
+    cases = tuple(case(params) for params in GEMM_BENCHMARKS * times)
     phase = Phase(name="benchmark", cases=cases, limit_s=1.0, then="measure")
-    session.plan = SimpleNamespace(phases=(phase,))
+    session.plan = SimpleNamespace(phases=(phase,), secret=secret, launches=1)
     results = [CaseResult(case=one, outcome=timed(ref_us=2000.0 * beside)) for one in cases]
     return controlled(session, results, controls)  # type: ignore[arg-type]
 
@@ -76,8 +78,11 @@ def test_what_other_work_does_comes_and_goes(at: int) -> None:
     beside = [1.4] * (PAIRS - 1)
     beside[at - 1] = 1.0
     session = Played([1.0] * PAIRS, beside)
-    assert all(isinstance(one.outcome, Measured) for one in judged(session, 1.5))
+    found = judged(session, 1.5, times=2)
     assert len(session.launches) == 1 + 2 * at
+    assert [one.outcome.ranked.baseline for one in found if isinstance(one.outcome, Measured)] == [  # of that launch
+        timed(ref_us=2000.0).ranked.baseline
+    ] * len(found)
 
 
 def test_what_fails_when_it_is_launched_again_fails() -> None:
@@ -133,15 +138,22 @@ def test_nothing_is_launched_again_once_a_case_has_failed(launches: int) -> None
     assert session.launches == []
 
 
-def test_the_cases_that_are_slowed_down_most_cheaply_are_looked_at() -> None:
+def test_nobody_knows_which_cases_are_looked_at() -> None:
     class Counting(Played):
         def measure_again(self, case: Case) -> Measured:
-            seen.append(case)
+            seen.append(case.label)
             return super().measure_again(case)
 
-    seen: list[Case] = []
-    judged(Counting([1.0]), 1.0)
-    assert len(seen) == min(CASES, len(GEMM_BENCHMARKS))
+    drawn = set()
+    for secret in range(20):
+        seen: list[str] = []
+        judged(Counting([1.0]), 1.0, times=2, secret=secret)
+        assert len(seen) == CASES
+        drawn.add(tuple(seen))
+    assert len(drawn) > 5
+    seen = []
+    judged(Counting([1.0]), 1.0, Controls(), times=2)
+    assert len(seen) == 2 * len(GEMM_BENCHMARKS), "others of the pool rest on them"
 
 
 def test_a_pools_fastest_controls_stand_for_others() -> None:

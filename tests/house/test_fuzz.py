@@ -70,7 +70,7 @@ def test_the_program_says_what_it_tried(monkeypatch: pytest.MonkeyPatch, capsys:
     assert ended.value.code == 0
     assert "300 inputs in" in capsys.readouterr().out
     command = [sys.executable, *one, "--show", "3"]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert "decoded, or refused as declared" in shown.stderr
 
 

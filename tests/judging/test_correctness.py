@@ -140,7 +140,7 @@ def test_an_error_as_large_as_the_noise_never_fails():
         assert verdict.passed, verdict.message
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_fault_is_found_wherever_it_is(data):
     """8 times the noise in any row, column, segment or tile; 40 times in any single element."""

@@ -10,6 +10,7 @@ from typing import Any
 import factories
 import pytest
 
+from harness.agents.candidates import read_all
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.core.records import CaseResult, Wrong
@@ -48,6 +49,7 @@ SCALING = "import torch\n\n\ndef scale_of(x, eps):\n    return 1 / (x.float().po
 def solution(**spec: Any) -> dict[str, Any]:
     known = {"language": "python", "target_hardware": ["cpu"], "entry_point": "main.py::norm"}
     sources = [{"path": "main.py", "content": FILLS}, {"path": "parts/scaling.py", "content": SCALING}]
+    sources.append({"path": "README.md", "content": "How it works."})
     return {"name": "norm_v1", "definition": "rmsnorm_d64", "author": "me", "spec": known | spec, "sources": sources}
 
 
@@ -156,6 +158,18 @@ def test_a_python_file_is_a_solution_too(harness: Harness, trace_set: Path, tmp_
     assert found.returncode == 0, found.stdout + found.stderr
 
 
+def test_a_folder_of_solutions_is_a_population(trace_set: Path, tmp_path: Path, here: Checkout) -> None:
+    """What cannot be run here is one of it, with the reason."""
+    (tmp_path / "all").mkdir()
+    for name, made in (("one", solution()), ("two", solution(language="cuda"))):
+        (tmp_path / "all" / f"{name}.json").write_text(json.dumps(made))
+    found = read_all([tmp_path / "all"], registry.find(definition_of(trace_set), here), here)
+    assert [(one.id, "its language is cuda" in str(one.why)) for one in found] == [
+        ("one.json", False),
+        ("two.json", True),
+    ]
+
+
 @pytest.mark.parametrize(
     ("made", "said"),
     [
@@ -179,14 +193,21 @@ def test_what_is_no_solution_is_refused(
 
 @pytest.mark.parametrize(
     ("data", "said"),
-    [(None, "No such file"), (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"), (b"\0" * 40, "safetensors")],
+    [
+        (None, "No such file"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
+        (b"\0" * 40, "safetensors"),
+        ([1.0] * 63, r"its 'weight' is float32 \[63\]; expected float32 \[64\]"),
+    ],
 )
 def test_a_stored_input_that_cannot_be_read_is_named(
-    trace_set: Path, here: Checkout, data: bytes | None, said: str
+    trace_set: Path, here: Checkout, data: bytes | list[float] | None, said: str
 ) -> None:
     blob = trace_set / "blob" / "weight.safetensors"
     if data is None:
         blob.unlink()
+    elif isinstance(data, list):
+        safetensors(blob, weight=data)
     else:
         blob.write_bytes(data)
     with pytest.raises(UsageError, match=f"workload bbbb2222, input weight: .*{said}"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conftest import submission_of
 from factories import case, measured, ordered, report
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.board import report_json
@@ -36,7 +36,6 @@ def problem(name: str) -> Problem:
 # ---- what is drawn -----------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.integers(1, 1 << 20), st.integers(1, 16))
 def test_a_size_is_near_the_published_one_and_never_larger(size: int, ranks: int) -> None:
     for one in choices(size * ranks, ranks):
@@ -44,7 +43,6 @@ def test_a_size_is_near_the_published_one_and_never_larger(size: int, ranks: int
         assert one % ranks == 0
 
 
-@settings(deadline=None)
 @given(st.integers(2, 1 << 13))
 def test_a_size_of_whole_tiles_stays_one(tiles: int) -> None:
     assert all(one % 64 == 0 for one in choices(64 * tiles)) or tiles < 8

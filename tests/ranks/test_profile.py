@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from factories import GEMM_BENCHMARKS, HOSTILE, case, report
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -250,9 +250,6 @@ JSON = st.recursive(
 KEYS = st.sampled_from(["ph", "name", "cat", "pid", "tid", "ts", "dur", "args", "id"])
 
 
-@settings(
-    suppress_health_check=[HealthCheck.too_slow]
-)  # in a fresh clone hypothesis makes its table of characters first
 @given(st.lists(st.dictionaries(KEYS, JSON, max_size=9), max_size=5))
 def test_whatever_stands_among_the_events_a_merged_trace_is_json(events: list[dict[str, Any]]) -> None:
     found = merged(file_of([*json.loads(cpu_rank())["traceEvents"], *events]), gpu_rank())

@@ -184,7 +184,7 @@ def test_a_result_in_the_input_is_judged_for_what_is_in_it(checkout: Path, harne
     for path, text in FILES.items():
         (checkout / path).parent.mkdir(parents=True, exist_ok=True)
         (checkout / path).write_text(text)
-    done = harness("eval", "shift", "--suite", "quick")
+    done = harness("eval", "shift", "--suite", "quick", "--seconds", "0.05")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "verdict  pass" in done.stdout
     done = harness("check", "shift", "submissions/shift/untouched.py", "--suite", "quick")

@@ -242,6 +242,15 @@ def test_less_passes_around_calls_whose_ranks_end_together_and_they_can_hide_non
         assert ref_us == pytest.approx([20000.0 + 500.0 * (part < 1)] * 16)
 
 
+@pytest.mark.parametrize("more_us", [0.0, 300.0, 900.0])
+def test_who_slows_down_idle_calls_alone_gains_nothing(more_us: float) -> None:
+    """By as much as its calls claim less."""
+    own, ref = [turn(OUTSIDE_US + more_us, 2000.0 - more_us)] * 16, [turn(OUTSIDE_US, 2000.0)] * 16
+    idle = [turn(OUTSIDE_US + more_us, 50.0)] * 8
+    witness = EachCall(claim=wall_us, is_trusted=True, own=own, ref=ref, idle=idle)
+    assert witness.counted_us([2000.0 - more_us] * 16, [2000.0] * 16)[0] == pytest.approx([2000.0] * 16)
+
+
 def shown_ratio(own_us: list[float], ref_us: list[float]) -> float:
     """As boards rank by it."""
     return ratio(Series(metric=metrics.CLOCKS["wall"], own=tuple(own_us), baseline=tuple(ref_us), block=1))

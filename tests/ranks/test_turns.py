@@ -68,9 +68,9 @@ def test_while_a_group_is_on_turn_every_process_of_the_other_is_stopped(
         finally:
             monkeypatch.setattr(group, "call", called)
 
-    def checking(self: Ranks, deadline: float) -> None:
+    def checking(self: Ranks) -> None:
         asked.append(set(self.frozen))
-        check_frozen(self, deadline)
+        check_frozen(self)
 
     monkeypatch.setattr(Calls, "turn", watching)
     monkeypatch.setattr(Ranks, "check_frozen", checking)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from factories import HOSTILE, TIMES, entry, report, results
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -72,7 +72,6 @@ def everything(text: str) -> Document:
 
 
 # ---- what is not trusted ---------------------------------------------------------------------------------------------
-@settings(deadline=None)  # rich is slow on a busy machine
 @given(st.text())
 def test_no_format_shows_what_a_terminal_or_xml_would_act_on(text: str) -> None:
     found = everything(text)

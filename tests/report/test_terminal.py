@@ -149,6 +149,6 @@ def test_a_reader_that_goes_away_is_no_traceback(verb: tuple[str, ...], recorded
     os.close(reading)
     with os.fdopen(writing, "wb") as gone:
         done = subprocess.run(
-            [*HARNESS, *verb], cwd=recorded, stdout=gone, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            [*HARNESS, *verb], cwd=recorded, stdout=gone, stderr=subprocess.PIPE, text=True, timeout=300, check=False
         )
     assert (done.returncode, done.stderr) == (1, "")

@@ -51,7 +51,7 @@ def process(folder: Path) -> Iterator[tuple["subprocess.Popen[str]", int, httpx.
     finally:
         if started.poll() is None:
             os.kill(pid or started.pid, signal.SIGTERM)
-        started.wait(30)
+        started.wait(120)
 
 
 def gone(pids: list[int]) -> bool:
@@ -72,7 +72,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> None:
         below = descendants(pid)
         assert below
         os.kill(pid, signal.SIGKILL)
-        server.wait(30)
+        server.wait(120)
         wait_for(lambda: gone(below))
     with process(tmp_path) as (_, _, client):
         assert client.get(f"/user/submissions/{done}").json()["job"]["status"] == "succeeded"

@@ -20,7 +20,6 @@ EXAMPLES = 12  # an operation
 bounded = settings(
     max_examples=EXAMPLES,
     derandomize=True,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     database=None,
 )

@@ -220,7 +220,7 @@ def test_streams_of_one_peer_leave_room_for_others(tmp_path: Path, monkeypatch: 
             assert other.post(path, files=file).status_code == 503
             elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
             with (
-                httpx.Client(base_url=found.url, headers=BOBS, transport=elsewhere, timeout=20) as third,
+                httpx.Client(base_url=found.url, headers=BOBS, transport=elsewhere, timeout=60) as third,
                 third.stream("POST", path, files=file) as second,
             ):
                 assert second.status_code == 200

@@ -54,7 +54,6 @@ FAULTS: dict[str, dict[str, tuple[str, str]]] = {
         "a buffer is used again while it is sent": ("tma.store_wait(0)", "pass"),
     },
 }
-SEEDS = 4  # a fault has to show in one of so many runs
 MORE = {"window": 16384, "send_m": 32, "flag_k": 128, "senders": 2, "send_rows": 64}  # of rows
 CALLS = 2  # one after the other: what the first leaves is not taken for the second's
 RELEASE, ACQUIRE = "st.release.sys.global.u32", "ld.acquire.sys.global.u32"
@@ -178,11 +177,12 @@ def is_right(name: str, submission: ModuleType, machine: Machine, case: Played) 
 def test_a_kernel_that_does_not_wait_is_noticed(way: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is played shows such faults."""
     name, window = WAYS[way]
-    monkeypatch.setattr(played_warps, "PLAY_S", 5.0)
     monkeypatch.setitem(MORE, "window", window)
     with imported(name) as submission:
         assert is_right(name, submission, Machine(name, FAULTY[0], FAULTY[-1], 0), FAULTY)
-        machines = (Machine(name, FAULTY[0], FAULTY[-1], seed, FAULTS[way][fault]) for seed in range(SEEDS))
+        monkeypatch.setattr(played_warps, "PLAY_S", played_warps.HANG_S)
+        seeds = range(played_warps.SEEDS)
+        machines = (Machine(name, FAULTY[0], FAULTY[-1], seed, FAULTS[way][fault]) for seed in seeds)
         assert not all(is_right(name, submission, machine, FAULTY) for machine in machines)
 
 

@@ -7,10 +7,8 @@ from typing import Any
 import played_warps
 import pytest
 import torch
-from played_warps import Descriptor, Machine, Pointer
+from played_warps import HANG_S, SEEDS, Descriptor, Machine, Pointer
 from torch import Tensor
-
-SEEDS = 4  # a fault has to show in one of so many runs
 
 
 class Registers(torch.Tensor):
@@ -64,12 +62,14 @@ def off(found: Tensor, exact: Tensor) -> float:
 def is_noticed(error: Callable[[Prompted], float], programs: int, edit: tuple[str, str]) -> bool:
     """Whether a kernel that is right is wrong, or hangs, in one of some runs if it is edited so."""
     assert error(Prompted(programs, 0)) < 0.02
-    for seed in range(SEEDS):
-        try:
-            if not error(Prompted(programs, seed, edit)) < 0.02:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(played_warps, "PLAY_S", HANG_S)
+        for seed in range(SEEDS):
+            try:
+                if not error(Prompted(programs, seed, edit)) < 0.02:
+                    return True
+            except (AssertionError, RuntimeError, TimeoutError, TypeError):  # of what a GPU would hang or crash at
                 return True
-        except (AssertionError, RuntimeError, TimeoutError, TypeError):  # of what a GPU would hang or crash at
-            return True
     return False
 
 
@@ -119,8 +119,7 @@ def test_tokens_attend_to_those_before(programs: int, sequences: int, length: in
         ("warpgroup_mma_wait(0, deps=(added,))", "added"),
     ],
 )
-def test_attention_that_does_not_wait_is_noticed(fault: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(played_warps, "PLAY_S", 5.0)
+def test_attention_that_does_not_wait_is_noticed(fault: tuple[str, str]) -> None:
     # Queries of a tile that comes too soon only show where tiles have fewer blocks of keys than the ring.
     sizes = (3, 64, 64, 4) if "q_emptied" in fault[0] else (1, 320, 64, 2)
     assert is_noticed(lambda machine: attention_error(machine, *sizes), 1, fault)
@@ -178,8 +177,7 @@ def test_products_with_what_follows_them(kind: str, lead: int, programs: int) ->
         ("product = warpgroup_mma_wait(0, deps=(acc,))", "product = acc"),
     ],
 )
-def test_a_product_that_does_not_wait_is_noticed(fault: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(played_warps, "PLAY_S", 5.0)
+def test_a_product_that_does_not_wait_is_noticed(fault: tuple[str, str]) -> None:
     assert is_noticed(lambda machine: product_error(machine, 192, "plain", 1), 1, fault)
 
 
@@ -232,8 +230,5 @@ def test_tiles_of_three_heads_are_turned_and_kept(programs: int, sequences: int,
         ("two_made, one_made = warpgroup_mma_wait(0, deps=(two, one))", "two_made, one_made = two, one"),
     ],
 )
-def test_tiles_of_three_heads_that_do_not_wait_are_noticed(
-    fault: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(played_warps, "PLAY_S", 5.0)
+def test_tiles_of_three_heads_that_do_not_wait_are_noticed(fault: tuple[str, str]) -> None:
     assert is_noticed(lambda machine: turned_error(machine, 1, 200, 8), 1, fault)

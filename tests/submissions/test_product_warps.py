@@ -35,7 +35,6 @@ FAULTS = {
     "parts of one half are counted for the other": ("bitcast=True) + (2 * tile + MINE)", "bitcast=True) + 2 * tile"),
     "parts lie over each other": ("sums_ptr + gl.program_id(0) * (2 * size)", "sums_ptr"),
 }
-SEEDS = 4  # a fault has to show in one of so many runs
 CALLS = 2  # one after the other: the second finds what the first has left
 
 
@@ -90,10 +89,10 @@ def is_right(submission: ModuleType, machine: Machine, case: Played) -> bool:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_kernel_with_a_fault_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(played_warps, "PLAY_S", 5.0)
     with imported("gemm") as submission:
         assert is_right(submission, machine_of(FAULTY, 0), FAULTY)
-        machines = (machine_of(FAULTY, seed, FAULTS[fault]) for seed in range(SEEDS))
+        monkeypatch.setattr(played_warps, "PLAY_S", played_warps.HANG_S)
+        machines = (machine_of(FAULTY, seed, FAULTS[fault]) for seed in range(played_warps.SEEDS))
         assert not all(is_right(submission, machine, FAULTY) for machine in machines)
 
 

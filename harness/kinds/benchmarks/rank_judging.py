@@ -13,10 +13,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from harness.judging import correctness
 from harness.judging.correctness import Expected
@@ -147,6 +147,11 @@ def raised(value: Tensor) -> Tensor:
     return value.float() if value.dtype in NARROW else value
 
 
+def wide(value: Tensor) -> Tensor:
+    """Numbers of 8 bits, which torch hardly computes with, as float32; others as they are."""
+    return value.float() if value.is_floating_point() and value.dtype.itemsize == 1 else value
+
+
 def through(value: Tensor, dtype: torch.dtype) -> Tensor:
     """Numbers rounded to a narrower dtype, in their own again; others as they are."""
     is_wider = value.is_floating_point() and value.dtype.itemsize > dtype.itemsize
@@ -258,7 +263,7 @@ def distance(one: Tensor, other: Tensor) -> float:
     if one.shape != other.shape:
         return math.inf
     size = off = 0.0
-    for some, others in pieces(one, other):
+    for some, others in pieces(wide(one), wide(other)):
         if not torch.equal(infinite := torch.isinf(others), torch.isinf(some)):
             return math.inf
         value = others.float().masked_fill(infinite, 0)
@@ -307,7 +312,7 @@ def is_same(right: Right, others: Sequence[Tensor]) -> bool:
 
 
 def are_finite(values: Sequence[Tensor]) -> bool:
-    return all(bool(torch.isfinite(value).all()) for value in values if value.is_floating_point())
+    return all(bool(torch.isfinite(wide(value)).all()) for value in values if value.is_floating_point())
 
 
 def close(output: Any, right: Any, tolerance: Callable[[torch.dtype], float]) -> tuple[bool, str]:
@@ -318,7 +323,8 @@ def close(output: Any, right: Any, tolerance: Callable[[torch.dtype], float]) ->
             return False, f"{name}: the shape is {list(found.shape)}; expected {list(wanted.shape)}"
         limit = tolerance(wanted.dtype)
         near = (
-            torch.isclose(one.to(other.dtype), other, rtol=limit, atol=limit) for one, other in pieces(found, wanted)
+            torch.isclose(wide(one.to(other.dtype)), wide(other), rtol=limit, atol=limit)
+            for one, other in pieces(found, wanted)
         )
         if count := sum(int((~one).sum()) for one in near):
             return False, f"{name}: {count} of {wanted.numel()} elements are off (rtol = atol = {limit:g})"
@@ -341,12 +347,25 @@ def weakness(inputs: Any, right: Any, tolerance: Callable[[torch.dtype], float])
     zeros, alike = mapped(right, lambda one: one.new_zeros(()).expand(one.shape)), input_like(inputs, right)
     if close(zeros, right, tolerance)[0]:
         return "weak problem: zeros pass its own tolerance"
-    numbers = [one for one in leaves_of(right) if one.is_floating_point()]
+    numbers = [wide(one) for one in leaves_of(right) if one.is_floating_point()]
     small = sum(int((some.abs() <= tolerance(some.dtype)).sum()) for one in numbers for (some,) in pieces(one))
     if small > MOSTLY * sum(one.numel() for one in numbers):
         return f"weak problem: zeros pass its own tolerance in more than {MOSTLY:.0%} of the result"
     is_alike = alike is not None and close(alike, right, tolerance)[0]
     return "weak problem: an input passes as the result, by its own tolerance" if is_alike else ""
+
+
+def check_memory(inputs: int, results: int, parameters: int = 0) -> None:
+    """Raises ValueError if inputs, results and parameters of that many bytes do not fit this machine's memory."""
+    needed = MEMORY_PARTS[0] * (inputs + parameters) + MEMORY_PARTS[1] * results
+    spare = psutil.virtual_memory().available
+    if needed > spare:
+        of_parameters = f", its parameters {parameters / 2**30:.1f} GiB" if parameters else ""
+        raise ValueError(
+            f"too large for this machine: its inputs have {inputs / 2**30:.1f} GiB and its results "
+            f"{results / 2**30:.1f} GiB{of_parameters}, of which an evaluation holds several copies "
+            f"({needed / 2**30:.0f} GiB), and {spare / 2**30:.0f} GiB of memory are free"
+        )
 
 
 def device_of(data: Any) -> torch.device:
@@ -384,37 +403,6 @@ class JudgedReference:
         """The reference's result as a kernel finds it that keeps inputs and results in that dtype."""
         found = self.right_value(data, mapped(data["inputs"], lambda tensor: through(tensor, dtype)))
         return mapped(found, lambda tensor: through(tensor, dtype))
-
-
-UNIFORM = (torch.rand, torch.rand_like)
-NORMAL = (torch.randn, torch.randn_like)
-CONVERSIONS = (Tensor.to, Tensor.half, Tensor.bfloat16, Tensor.float, Tensor.double, Tensor.cuda)
-
-
-class Draws(TorchFunctionMode):
-    """Notes which tensors are torch.rand's or torch.randn's own results, or these in another floating-point dtype of 16
-    bits or more: their values are anybody's choice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.drawn: list[tuple[Tensor, bool]] = []  # and whether they are uniform
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        if func in UNIFORM + NORMAL:
-            self.drawn.append((found, func in UNIFORM))
-        elif func in CONVERSIONS and found is not args[0] and found.is_floating_point() and found.itemsize > 1:
-            self.drawn += [(found, is_uniform) for drawn, is_uniform in self.drawn if drawn is args[0]]
-        return found
-
-    def free(self, inputs: Any) -> list[tuple[Tensor, bool]]:
-        """Those of them that are inputs as they were drawn, and whether they are uniform."""
-        own = {id(tensor) for tensor in leaves_of(inputs)}
-        return [
-            (tensor.detach(), is_uniform)
-            for tensor, is_uniform in self.drawn
-            if id(tensor) in own and not tensor._version
-        ]
 
 
 HARDEST = 2  # level of `harden_drawn`; 0 leaves inputs as they are

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
-import psutil
 import torch
 from torch import Tensor, nn
 
 from harness.kinds.benchmarks import rank_judging as judging
+from harness.kinds.benchmarks.rank_draws import Draws
 
 MODULE = "problem_file"  # the problem's own file, as it is staged
 PUBLISHED_SEED = 42  # KernelBench's seed_num
@@ -243,10 +243,10 @@ class Reference(judging.JudgedReference):
         device = torch.get_default_device()
         module = sized(params)
         if device.type == "cpu" and self.roomy != params:
-            check_memory()
+            judging.check_memory(*counted())
             self.roomy = params
         seed_all(seed)
-        with torch.no_grad(), judging.Draws() as draws:
+        with torch.no_grad(), Draws() as draws:
             inputs = listed(module.get_inputs())
         self.free = draws.free(inputs)
         inputs = judging.mapped(inputs, lambda tensor: tensor.detach().to(device))
@@ -320,20 +320,6 @@ class Reference(judging.JudgedReference):
         found = super().rounded(data, dtype)
         model.load_state_dict(kept)
         return found
-
-
-def check_memory() -> None:
-    """Raises ValueError if the problem's inputs, parameters and results, as far as their sizes are known, do not fit
-    here."""
-    inputs, results, parameters = counted()
-    needed = judging.MEMORY_PARTS[0] * (inputs + parameters) + judging.MEMORY_PARTS[1] * results
-    spare = psutil.virtual_memory().available
-    if needed > spare:
-        raise ValueError(
-            f"too large for this machine: its inputs have {inputs / 2**30:.1f} GiB, its parameters "
-            f"{parameters / 2**30:.1f} GiB and its results {results / 2**30:.1f} GiB, of which an evaluation holds "
-            f"several copies ({needed / 2**30:.0f} GiB), and {spare / 2**30:.0f} GiB of memory are free"
-        )
 
 
 def sizes(**params: Any) -> tuple[int, int]:

@@ -178,4 +178,4 @@ class Groups:
     def stop(self, group: Group) -> None:
         """Ends the group's turn as `rest` does, and returns when all of its processes have stopped."""
         self.rest(group)
-        group.processes.wait_frozen(self.deadline)
+        group.processes.wait_frozen()

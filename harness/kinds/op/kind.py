@@ -141,7 +141,7 @@ class OpSession(Launching):
             groups = (calls.trusted, calls.baseline, calls.candidate)
             self.peak_memory_bytes = {group.role: calls.peak_of(group) for group in groups}
             calls.freeze(calls.baseline, calls.candidate)  # the answer says whether one ran when it was frozen before
-            self.ranks.check_frozen(calls.deadline)
+            self.ranks.check_frozen()
 
     def checked_case(self, case: Case) -> Verdicts | None:
         """Submission and, where it will be timed, reference get a new process group: old connections are faster."""

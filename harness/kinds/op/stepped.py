@@ -47,7 +47,7 @@ class Stepping:
         are kept for judging as Calls.take has it."""
         calls = self.calls
         calls.freeze(calls.baseline, calls.candidate)
-        group.processes.wait_frozen(calls.deadline)
+        group.processes.wait_frozen()
         self._drain()
         self.before = group
         calls.regain(group)

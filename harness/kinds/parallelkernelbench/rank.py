@@ -193,7 +193,9 @@ class Reference(judging.JudgedReference):
         if self.fixed is None:
             other = self.generate_input(seed=seed + 1, **self.where)
             pairs = zip(judging.leaves_of(data["inputs"]), judging.leaves_of(other["inputs"]), strict=False)
-            self.fixed = [one.shape == two.shape and bool(torch.equal(one, two)) for one, two in pairs]
+            self.fixed = [
+                one.shape == two.shape and torch.equal(judging.wide(one), judging.wide(two)) for one, two in pairs
+            ]
             while not self.is_judged(self.changed(data, seed), self.changed(other, seed + 1)):
                 self.level += 1
                 if self.level > HARDEST:

@@ -19,16 +19,20 @@ from harness.core.json_file import file_if_any
 from harness.core.records import Case, Module, Params, Submission
 from harness.kinds.benchmarks.kind import BenchmarkKind
 from harness.kinds.benchmarks.problem import BenchmarkProblem, glue, suites_of
+from harness.kinds.trace import schema
 from harness.problems.problem import Problem
 from harness.problems.submission import MAX_BYTES, digest, shown_path, without_nul
 
 NEEDED = {"name", "axes", "inputs", "outputs", "reference"}
 ENTRY = "run"
 LANGUAGES = ("python", "triton")
+DOCUMENTS = (".md", ".txt", ".toml")  # that a solution may bring along, and that no call needs
 STAGED, DEFINITION, WORKLOADS = "problem_file.py", "definition.json", "workloads.json"
 MOST_BYTES = 8 << 20  # of a definition's or a solution's file
 HEADER_BYTES = 100 << 20  # of a safetensors file, by its format
 SPEC = "\n\nKERNEL_EVAL_SPEC = {}\n"
+CUSTOM = "custom_inputs_entrypoint"
+SOURCES = {"random": (), "scalar": (), "safetensors": ("path", "tensor_key"), "custom": ()}  # texts that each needs
 POINTER = b"version https://git-lfs"
 
 
@@ -47,9 +51,13 @@ class TraceProblem(BenchmarkProblem):
     def check_runnable(self) -> None:
         """Raises UsageError for a missing package, and for a workload's file that cannot be read."""
         super().check_runnable()
+        made = json.loads(self.files[DEFINITION])
         for name, workload in json.loads(self.files[WORKLOADS]).items():
+            sizes = schema.sizes(made["axes"], workload["axes"])
             for key, source in workload["inputs"].items():
-                if source["type"] == "safetensors" and (why := unreadable(Path(source["path"]), source["tensor_key"])):
+                if source["type"] != "safetensors":
+                    continue
+                if why := unreadable(Path(source["path"]), source["tensor_key"], made["inputs"][key], sizes):
                     raise UsageError(
                         f"{self.name}: workload {name}, input {key}: {source['path']}: {why}; "
                         "fetch the data set's files (`git lfs pull`), or take the workload out of the .jsonl"
@@ -86,6 +94,8 @@ class TraceKind(BenchmarkKind):
             suites=suites_of(cases, 0, 1, batch="", on_cpu=_spread(cases)),
             multi_gpu=False,
             kind="trace",
+            also=(".json",),
+            checker="choice" if schema.choice(made) else "benchmark",
             files=glue("trace")
             | {
                 STAGED: made["reference"].encode(),
@@ -119,55 +129,77 @@ def check_definition(made: Mapping[str, Any], place: Path) -> None:
         if not isinstance(made[key], dict) or not made[key]:
             raise wrong(key, "expected an object with at least one entry")
     for name, axis in made["axes"].items():
-        if not isinstance(axis, dict) or axis.get("type") not in ("const", "var"):
-            raise wrong(f"axes.{name}", "expected an axis of type const or var")
-        if axis["type"] == "const" and (type(axis.get("value")) is not int or axis["value"] < 1):
-            raise wrong(f"axes.{name}.value", f"expected a whole number above 0, found {axis.get('value')!r}")
+        if not isinstance(axis, dict) or axis.get("type") not in ("const", "var", "expr"):
+            raise wrong(f"axes.{name}", "expected an axis of type const, var or expr")
+        if axis["type"] == "const" and (type(axis.get("value")) is not int or axis["value"] < 0):
+            raise wrong(f"axes.{name}.value", f"expected a whole number, 0 or above, found {axis.get('value')!r}")
+        if axis["type"] == "expr" and not isinstance(axis.get("expression"), str):
+            raise wrong(f"axes.{name}.expression", f"expected a text, found {axis.get('expression')!r}")
     for key in ("inputs", "outputs"):
         for name, spec in made[key].items():
             if not isinstance(spec, dict) or not isinstance(spec.get("shape", ""), list | None):
                 raise wrong(f"{key}.{name}", "expected a shape (a list of axes, or null) and a dtype")
-            if spec.get("dtype") == "float4_e2m1" or not isinstance(spec.get("dtype"), str):
-                raise wrong(f"{key}.{name}.dtype", f"{spec.get('dtype')!r} is no dtype that can be made here")
+            if str(spec.get("dtype")) not in schema.DTYPES:
+                known = ", ".join(schema.DTYPES)
+                raise wrong(f"{key}.{name}.dtype", f"tensors of {spec.get('dtype')!r} cannot be made here; of {known}")
             for axis in spec["shape"] or ():
-                if type(axis) is not int and not (isinstance(axis, str) and axis in made["axes"]):
+                is_named = isinstance(axis, str) and axis in made["axes"]
+                if not is_named and not str(axis).isdecimal():
                     raise wrong(f"{key}.{name}.shape", f"there is no axis {axis!r}")
     if not isinstance(made["reference"], str) or f"def {ENTRY}(" not in made["reference"]:
         raise wrong("reference", f"expected Python that defines {ENTRY}")
+    entry = made.get(CUSTOM)
+    if entry is not None and f"def {entry}(" not in made["reference"]:
+        raise wrong(CUSTOM, f"the reference defines no {entry}")
 
 
 def read_workloads(root: Path, made: Mapping[str, Any], place: Path) -> list[dict[str, Any]]:
     """The definition's workloads. Raises BadFileError for a line that is none, and where there is none at all."""
     name = made["name"]
-    files = sorted({*(root / "workloads").rglob(f"{name}.jsonl"), *root.glob(f"{name}.jsonl")})
-    wanted = {axis for axis, one in made["axes"].items() if one["type"] == "var"}
+    files = {*(root / "workloads").rglob(f"{name}.jsonl"), *root.glob(f"{name}.jsonl")}
+    if place.name == "definition.json":
+        files |= set(root.glob("workload.jsonl"))
     found: list[dict[str, Any]] = []
-    for file in files:
+    for file in sorted(files):
         with os_error_as(BadFileError, f"{shown(file)}: cannot be read"):
             lines = read_text(file).split("\n")  # not splitlines: texts may have U+2028 in them
         for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
             try:
-                workload = json.loads(line)["workload"]
-                axes, inputs = workload["axes"], workload["inputs"]
-                uuid = str(workload["uuid"])
-                kinds = {source["type"] for source in inputs.values()}
-                sizes = [size for size in axes.values() if type(size) is int and size >= 0]
-                stored = (one for one in inputs.values() if one["type"] == "safetensors")
-                are_named = all(isinstance(one[key], str) for one in stored for key in ("path", "tensor_key"))
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                found += [read_workload(line, made)] if line.strip() else []
+            except (KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError):
                 raise BadFileError(f"{shown(file)}:{number}: no workload; see FlashInfer-Trace's Workload") from None
-            if set(axes) != wanted or len(sizes) != len(axes):
-                raise BadFileError(f"{shown(file)}:{number}: $.workload.axes: expected sizes of {sorted(wanted)}")
-            is_known = kinds <= {"random", "scalar", "safetensors"} and set(inputs) <= set(made["inputs"])
-            if not is_known or not are_named:
-                raise BadFileError(f"{shown(file)}:{number}: $.workload.inputs: no such input, or no such type")
-            found.append({"uuid": uuid, "axes": axes, "inputs": inputs})
+            except ValueError as error:
+                raise BadFileError(f"{shown(file)}:{number}: $.workload.{error}") from None
     if not found:
         where = shown(root / "workloads")
         raise BadFileError(f"{shown(place)}: no workload; expected {where}/**/{name}.jsonl, a line each")
     return found
+
+
+def read_workload(line: str, made: Mapping[str, Any]) -> dict[str, Any]:
+    """The workload of a trace, or one by itself: its id, its inputs, and the sizes of the axes that vary. ValueError
+    says what does not fit the definition; KeyError, TypeError, AttributeError: it is no workload."""
+    trace = json.loads(line)
+    workload = trace.get("workload", trace)
+    axes, inputs, uuid = workload["axes"], workload["inputs"], str(workload["uuid"])
+    wanted = {axis for axis, one in made["axes"].items() if one["type"] == "var"}
+    given = {axis: size for axis, size in axes.items() if axis in wanted}
+    if any(type(size) is not int or size < 0 for size in given.values()) or set(given) != wanted:
+        raise ValueError(f"axes: expected sizes of {sorted(wanted)}")
+    try:
+        schema.sizes(made["axes"], given)
+    except ValueError as error:
+        raise ValueError(f"axes: {error}") from None
+    for name, source in inputs.items():
+        if name not in made["inputs"] or source["type"] not in SOURCES:
+            raise ValueError(f"inputs: no such input, or no such type: {name}")
+        if not all(isinstance(source[key], str) for key in SOURCES[source["type"]]):
+            raise TypeError
+        if source["type"] == "scalar" and not isinstance(source["value"], int | float):
+            raise ValueError(f"inputs.{name}.value: expected a number, found {source['value']!r}")
+        if source["type"] == "custom" and made.get(CUSTOM) is None:
+            raise ValueError(f"inputs.{name}: the definition has no {CUSTOM}, which makes custom inputs")
+    return {"uuid": uuid, "axes": given, "inputs": inputs}
 
 
 def _named(workloads: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -195,8 +227,8 @@ def _spread(cases: list[Params]) -> list[Params]:
     return [ordered[place] for place in sorted({0, len(ordered) // 4, len(ordered) // 2})]
 
 
-def unreadable(path: Path, key: str) -> str:
-    """Why a tensor of a safetensors file cannot be read; "" where it can."""
+def unreadable(path: Path, key: str, spec: Mapping[str, Any], sizes: Mapping[str, int]) -> str:
+    """Why a tensor of a safetensors file cannot be read as the definition has it; "" where it can."""
     try:
         with path.open("rb") as file:
             start = file.read(len(POINTER))
@@ -207,11 +239,15 @@ def unreadable(path: Path, key: str) -> str:
                 return "no safetensors file"
             file.seek(8)
             header = json.loads(file.read(length))
+        if key not in header:
+            return f"it has no tensor '{key}'"
+        dtype, shape = schema.STORED.get(header[key]["dtype"], header[key]["dtype"]), header[key]["shape"]
     except OSError as error:
         return str(error.strerror)
-    except ValueError:
+    except (ValueError, KeyError, TypeError):
         return "no safetensors file"
-    return "" if key in header else f"it has no tensor '{key}'"
+    wanted, size = schema.OLD_NAMES.get(spec["dtype"], spec["dtype"]), list(schema.shape_of(spec, sizes) or ())
+    return "" if (dtype, shape) == (wanted, size) else f"its '{key}' is {dtype} {shape}; expected {wanted} {size}"
 
 
 def solution(path: Path, problem: TraceProblem, checkout: Checkout) -> Submission:
@@ -238,6 +274,7 @@ def solution(path: Path, problem: TraceProblem, checkout: Checkout) -> Submissio
         raise BadSubmissionError(f"{name}: its language is {language}; solutions in python and triton are run here")
     if file not in sources or not entry.isidentifier():
         raise BadSubmissionError(f"{name}: $.spec.entry_point: expected <file of sources>::<function>")
+    sources = {one: text for one, text in sources.items() if not one.endswith(DOCUMENTS)}
     bad = [one for one in sources if not _is_module(one)]
     if bad:
         raise BadSubmissionError(f"{name}: $.sources: {bad[0]}: expected a relative path of a Python file")

@@ -1,102 +1,44 @@
-"""A FlashInfer-Trace definition as ranks run it: inputs as a workload says, the reference, the judge, the adapter.
+"""A FlashInfer-Trace definition as ranks run it: the reference, the judge, the adapter of solutions.
 
 An input is a dict: `inputs` in the definition's order, `axes` by name, `device`. The published verdict (rtol = atol =
-1e-2; an element is off where it exceeds both) and random inputs are after flashinfer_bench/bench/utils.py and
-config.py, read 2026-11; inputs of safetensors files are read here.
+1e-2; an element is off where it exceeds both) is after flashinfer_bench/bench/utils.py and config.py, read 2026-11.
 """
 
-import functools
 import importlib
 import inspect
 import json
 import math
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from harness.kinds.benchmarks import rank_judging as judging
+from harness.kinds.trace import rank_inputs, schema
+from harness.kinds.trace.rank_inputs import DTYPES, MODULE, SAMPLING, axis_sizes, definition
 
-MODULE, DEFINITION, WORKLOADS = "problem_file", "definition.json", "workloads.json"
 SPEC = "KERNEL_EVAL_SPEC"  # what a staged solution says of itself (kinds.trace)
-SAMPLING = "sampling"  # the op_type of definitions whose results are drawn: alike for one seed
 TOLERANCE = 1e-2
 TINY = 1e-8  # added to what errors are relative to
 MOST_SHOWN = 1e300
-NAMES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8", "bool")
-DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in NAMES}
-DTYPES["float8_e4m3"] = torch.float8_e4m3fn
-STORED = {  # as safetensors call them
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
-WHOLE = {torch.int8: 128}  # random whole numbers are below that, and below 1024 where they have more bits
-
-
-@functools.cache
-def definition() -> Any:
-    return json.loads(Path(DEFINITION).read_text())
-
-
-def axis_sizes(axes: Mapping[str, int]) -> dict[str, int]:
-    """Every axis's size, given the variable ones."""
-    constant = {name: one["value"] for name, one in definition()["axes"].items() if one["type"] == "const"}
-    return {**constant, **axes}
-
-
-def shape_of(spec: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-    """A tensor's shape; None for a scalar."""
-    if spec["shape"] is None:
-        return None
-    return tuple(one if isinstance(one, int) else sizes[one] for one in spec["shape"])
-
-
-def drawn(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    if dtype is torch.bool:
-        return torch.randint(0, 2, shape, device=device).bool()
-    if not dtype.is_floating_point:
-        most = WHOLE.get(dtype, 1024)
-        return torch.randint(-most, most, shape, dtype=dtype, device=device)
-    if dtype.itemsize == 1:
-        return torch.randn(shape, device=device).clamp_(-2, 2).to(dtype)
-    return torch.randn(shape, dtype=dtype, device=device)
-
-
-def stored(path: Path, key: str) -> Tensor:
-    """A tensor of a safetensors file, on the host. The kind has looked at the file's header."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        entry = json.loads(file.read(length))[key]
-        start, end = entry["data_offsets"]
-        file.seek(8 + length + start)
-        data = bytearray(file.read(end - start))
-    dtype, shape = STORED[entry["dtype"]], entry["shape"]
-    flat_tensor = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-    return flat_tensor.view(dtype).view(shape)
+DRAWN_ONLY = 1  # level of hardening: stored inputs stay; at HARDEST they change too, at 0 none does
+TRIES = 8  # other inputs, of which one must have another result
+NOT_TAKEN = RuntimeError, ValueError, IndexError, AssertionError  # raised by a reference that does not take an input
 
 
 def results(value: Any) -> list[Tensor]:
-    """A result's tensors, in the order of the definition's outputs."""
-    names = list(definition()["outputs"])
+    """A result's tensors, in the order of the definition's outputs. Raises TypeError for what is none."""
+    outputs = definition()["outputs"]
     if isinstance(value, Mapping):
-        value = [value[name] for name in names]
+        value = [value.get(name) for name in outputs]
     value = value if isinstance(value, tuple | list) else (value,)
-    kinds = [DTYPES.get(one["dtype"]) for one in definition()["outputs"].values()]
+    if len(value) != len(outputs) or any(one is None for one in value):
+        found = ", ".join(type(one).__name__ for one in value)
+        raise TypeError(f"it returned {found}; expected a tensor or a number for each of: {', '.join(outputs)}")
     return [
-        one if isinstance(one, Tensor) else torch.tensor(one, dtype=kind)
-        for one, kind in zip(value, kinds, strict=True)
+        one if isinstance(one, Tensor) else torch.tensor(one, dtype=DTYPES.get(spec["dtype"]))
+        for one, spec in zip(value, outputs.values(), strict=True)
     ]
 
 
@@ -115,7 +57,7 @@ class CalledFunction:
                 return judging.flat(results(self.run(*data["inputs"])), device)
             sizes = axis_sizes(data["axes"])
             made = [
-                torch.empty(shape_of(spec, sizes) or (), dtype=DTYPES[spec["dtype"]], device=device)
+                torch.empty(schema.shape_of(spec, sizes) or (), dtype=DTYPES[spec["dtype"]], device=device)
                 for spec in definition()["outputs"].values()
             ]
             self.run(*data["inputs"], *made)
@@ -149,55 +91,50 @@ class Reference(judging.JudgedReference):
 
     def __init__(self) -> None:
         super().__init__(CalledFunction(importlib.import_module(MODULE).run, fills=False))
-        self.workloads = json.loads(Path(WORKLOADS).read_text())
-        self.level: int | None = None  # of hardening; None before it is known
+        self.levels: dict[str, int] = {}  # of hardening, by workload, once it is known
         self.checked: set[str] = set()
 
     def generate_input(self, rank: int, world_size: int, seed: int, workload: str, **axes: Any) -> Any:
+        """The workload's inputs. Raises ValueError for one that the definition does not allow."""
         device = torch.get_default_device()
         torch.manual_seed(seed)
-        sizes = axis_sizes(axes)
-        inputs: list[Any] = []
-        random: list[int] = []
-        for name, spec in definition()["inputs"].items():
-            source, dtype = self.workloads[workload]["inputs"].get(name, {"type": "random"}), DTYPES[spec["dtype"]]
-            shape = shape_of(spec, sizes)
-            if source["type"] == "scalar":
-                inputs.append(source["value"])
-            elif source["type"] == "safetensors":
-                inputs.append(stored(Path(source["path"]), source["tensor_key"]).to(device))
-            elif shape is None:
-                inputs.append(drawn((), dtype, device).item())
-            else:
-                random.append(len(inputs))
-                inputs.append(drawn(shape, dtype, device))
-                if definition().get("op_type") == SAMPLING and name == "probs":
-                    inputs[-1] = inputs[-1].softmax(-1)
-                    random.pop()
+        inputs, changes = rank_inputs.made(workload, axes, device)
         data = {"inputs": inputs, "axes": axes, "device": device.type, "workload": workload, "seed": seed}
-        return data | {"random": random, "hardened": False}
+        return data | {"changes": changes, "hardened": False}
 
     def harden(self, data: Any, seed: int) -> Any:
-        """The same with drawn inputs of float types changed as judging.harden_drawn has it, and stored ones multiplied
-        by 0.5 to 1.5; as they are where the reference's result is not finite then."""
-        for level in [self.level] if self.level is not None else [judging.HARDEST, 0]:
-            changed = data | {"inputs": self.changed(data, seed) if level else data["inputs"], "hardened": True}
-            if self.level is not None or level == 0 or judging.are_finite(judging.leaves_of(self.right_value(changed))):
-                self.level = level
-                return changed
-        raise AssertionError("level 0 is taken")
+        """The same with drawn inputs of float types changed as judging.harden_drawn has it, and stored ones as
+        rank_inputs.varied does; less where the reference does not take them, or its result is no longer finite."""
+        workload = data["workload"]
+        if workload not in self.levels:
+            levels = (level for level in (judging.HARDEST, DRAWN_ONLY) if self.is_taken(data, seed, level))
+            self.levels[workload] = next(levels, 0)
+        return data | {"inputs": self.changed(data, seed, self.levels[workload]), "hardened": True}
 
-    def changed(self, data: Any, seed: int) -> list[Any]:
+    def is_taken(self, data: Any, seed: int, level: int) -> bool:
+        """Whether the reference's result is finite, or infinite only where that of the published input is too."""
+        try:
+            found = judging.leaves_of(self.right_value(data, self.changed(data, seed, level)))
+        except NOT_TAKEN:
+            return False
+        return judging.are_finite(found) or all(
+            not bool(torch.isnan(one).any()) and not judging.are_finite([other])
+            for one, other in zip(found, judging.leaves_of(self.right_value(data)), strict=True)
+            if not judging.are_finite([one])
+        )
+
+    def changed(self, data: Any, seed: int, level: int) -> list[Any]:
         inputs: list[Any] = judging.copied(data["inputs"])
         for place, value in enumerate(inputs):
-            if not isinstance(value, Tensor) or not value.is_floating_point() or value.dtype.itemsize == 1:
+            if not isinstance(value, Tensor) or not value.is_floating_point():
                 continue
-            if place in data["random"]:
+            change = data["changes"].get(place)
+            if change == rank_inputs.FREE and level and value.dtype.itemsize > 1:
                 judging.harden_drawn([(value, False)], seed + place, judging.HARDEST)
-            elif value.numel() > 1:
-                generator = torch.Generator("cpu").manual_seed(seed + place)
-                factor = 0.5 + torch.rand(value.shape, generator=generator, device="cpu")
-                inputs[place] = (value * factor.to(value.device)).to(value.dtype)
+            elif change == rank_inputs.SHARES and level:
+                inputs[place] = rank_inputs.peaked(value, seed + place)
+            elif change == rank_inputs.KEPT and level == judging.HARDEST:
+                inputs[place] = rank_inputs.varied(value, seed + place)
         return inputs
 
     def exact_kernel(self, data: Any) -> judging.Right:
@@ -207,10 +144,10 @@ class Reference(judging.JudgedReference):
         right = judge.right(data["inputs"])
         if data["hardened"] and workload not in self.checked:
             self.checked.add(workload)
-            seed = data["seed"] + 1
-            other = self.harden(self.generate_input(0, 1, seed, workload, **data["axes"]), seed)
-            if not self.depends(judge, right, other):
-                raise ValueError(judging.SAME)
+            seeds = range(data["seed"] + 1, data["seed"] + 1 + TRIES)
+            others = (self.harden(self.generate_input(0, 1, seed, workload, **data["axes"]), seed) for seed in seeds)
+            if not any(self.depends(judge, right, other) for other in others):
+                raise ValueError(f"{judging.SAME} (workload {workload})")
         return right
 
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
