@@ -1,5 +1,6 @@
 """KernelBench's problems as they are: what is evaluated, what never passes, and what is refused in one line."""
 
+import ast
 import json
 import re
 import subprocess
@@ -18,7 +19,7 @@ from harness.judging import correctness
 from harness.judging.correctness import Expected
 from harness.kinds import registry
 from harness.kinds.benchmarks import rank_judging as judging
-from harness.kinds.benchmarks.problem import batch_of
+from harness.kinds.benchmarks.problem import batch_of, constants
 from harness.kinds.benchmarks.rank_draws import Draws
 from harness.kinds.kernelbench import rank as kernelbench
 
@@ -220,6 +221,8 @@ def test_a_problem_is_a_file_with_suites_and_parameters(problem: Write, here: Ch
     assert found.suite("small").benchmarks[0].params["batch_size"] == 4
     assert batch_of({"n": 64, "batch_size": 32}) == "batch_size"
     assert batch_of({"eps": 1}) == ""
+    late = constants(ast.parse("\n".join([*(f"width{at} = {at + 16}" for at in range(9)), "batch_size = 10"])))
+    assert list(late) == [*(f"width{at}" for at in range(6)), "batch_size"]
 
 
 def test_a_first_submission_is_the_problems_own_model(problem: Write, here: Checkout) -> None:

@@ -20,7 +20,7 @@ from harness.problems.python_text import UNREADABLE
 TIMEOUT_S = 600.0  # of each phase on GPUs
 CPU_TIMEOUT_S = 3600.0  # on CPU cores, where published shapes take seconds a call
 CPU_BENCHMARK_S = 0.9  # too short for the controls of a longer one, which double what it takes
-LABEL_PARAMS = 6  # of a file's constants, that are a case's parameters
+LABEL_PARAMS = 6  # of a file's constants, that are a case's parameters, and that for its batch
 SMALL = "small"  # the suite of a problem that says how large its batch is
 PARTS = 16  # of a batch, of which that suite has one
 RANKS, JUDGING = "harness.kinds.{}.rank", "harness.kinds.benchmarks.rank_judging"
@@ -147,7 +147,8 @@ def constants(tree: ast.Module) -> Params:
                 number = _number(value, found)
                 if number is not None and number != ():
                     found[name] = number
-    return dict(list(found.items())[:LABEL_PARAMS])
+    batch = batch_of(found)
+    return dict(list(found.items())[:LABEL_PARAMS]) | ({batch: found[batch]} if batch else {})
 
 
 def _number(node: ast.expr, known: Mapping[str, Param]) -> Param:
