@@ -218,7 +218,7 @@ def test_a_problem_is_a_file_with_suites_and_parameters(problem: Write, here: Ch
     )
     assert list(found.suites) == ["official", "cpu", "small"]
     assert found.suite("official").benchmarks[0].params == {"batch_size": 64, "shape": (64, 96)}
-    assert found.suite("small").benchmarks[0].params["batch_size"] == 4
+    assert found.suite("small").benchmarks[0].params == {"batch_size": 4, "shape": (4, 96)}
     assert batch_of({"n": 64, "batch_size": 32}) == "batch_size"
     assert batch_of({"eps": 1}) == ""
     late = constants(ast.parse("\n".join([*(f"width{at} = {at + 16}" for at in range(9)), "batch_size = 10"])))

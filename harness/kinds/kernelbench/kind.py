@@ -11,12 +11,12 @@ from harness.core.checkout import Checkout
 from harness.kinds.benchmarks.kind import BenchmarkKind
 from harness.kinds.benchmarks.problem import (
     BenchmarkProblem,
-    batch_of,
     constants,
     defined,
     glue,
     is_python_that,
     parsed,
+    smaller,
     suites_of,
 )
 from harness.problems.problem import Problem
@@ -51,7 +51,7 @@ class KernelBenchKind(BenchmarkKind):
             folder=place,
             shapes_path=place,
             submissions_folder=place.parent,
-            suites=suites_of([sizes := constants(tree)], SEED, 1, batch_of(sizes)),
+            suites=suites_of([sizes := constants(tree)], SEED, 1, small=smaller(tree, sizes)),
             multi_gpu=False,
             is_one_file=True,
             kind="kernelbench",

@@ -54,7 +54,7 @@ class ParallelKernelBenchKind(BenchmarkKind):
             folder=place,
             shapes_path=utils / INPUTS,
             submissions_folder=place.parent,
-            suites=suites_of([params], 0, RANKS, batch=""),
+            suites=suites_of([params], 0, RANKS),
             kind="parallelkernelbench",
             files=glue("parallelkernelbench") | staged | {STAGED: place.read_bytes()},
             needed=(STAGED, f"{UTILS}/{INPUTS}"),
