@@ -33,7 +33,6 @@ GATHER = {
         "place": {"shape": ["picked"], "dtype": "int64"},
     },
     "outputs": {"sums": {"shape": ["tokens", "hidden"], "dtype": "float32"}},
-    "constraints": ["picked == place.shape[0]"],
     "reference": (
         "import torch\n\n\ndef get_inputs(axes, device):\n"
         "    place = torch.arange(axes['picked'], device=device) // axes['topk']\n"
@@ -137,15 +136,6 @@ def test_a_workload_that_does_not_fit_is_refused_before_it_is_made(
     reference = reference_of(made(SHARE, {"n": 1 << 40}))
     with pytest.raises(ValueError, match="too large for this machine"):
         reference.generate_input(0, 1, 5, workload="w", n=1 << 40)
-
-
-def test_a_workload_beside_the_constraints_is_named(
-    made: Made, reference_of: Callable[[Problem], rank.Reference]
-) -> None:
-    told = {"constraints": ["n % 2 == 0", "unknown > 1"]}
-    reference = reference_of(made(SHARE | told, {"n": 3}))
-    with pytest.raises(ValueError, match="workload w does not meet the definition's constraint `n % 2 == 0`"):
-        reference.generate_input(0, 1, 5, workload="w", n=3)
 
 
 @pytest.mark.parametrize("value", [None, (), (torch.ones(2), 1), {"other": 1}])

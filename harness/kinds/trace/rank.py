@@ -95,7 +95,7 @@ class Reference(judging.JudgedReference):
         self.checked: set[str] = set()
 
     def generate_input(self, rank: int, world_size: int, seed: int, workload: str, **axes: Any) -> Any:
-        """The workload's inputs. Raises ValueError for one that the definition does not allow."""
+        """The workload's inputs. Raises ValueError where the machine has too little memory for them."""
         device = torch.get_default_device()
         torch.manual_seed(seed)
         inputs, changes = rank_inputs.made(workload, axes, device)
