@@ -138,6 +138,16 @@ def test_a_workload_that_does_not_fit_is_refused_before_it_is_made(
         reference.generate_input(0, 1, 5, workload="w", n=1 << 40)
 
 
+@pytest.mark.parametrize(("op_type", "expected"), [("moe", True), ("gemm", False), (None, False)])
+def test_a_part_of_some_results_may_be_off_by_the_published_verdict(
+    monkeypatch: pytest.MonkeyPatch, op_type: str | None, expected: bool
+) -> None:
+    monkeypatch.setattr(rank, "definition", lambda: SHARE | {"op_type": op_type})
+    right = torch.ones(100)
+    few, many = (torch.where(torch.arange(100) < count, 2.0, right) for count in (5, 6))
+    assert (rank.within(few, right)[0], rank.within(many, right)[0]) == (expected, False)
+
+
 @pytest.mark.parametrize("value", [None, (), (torch.ones(2), 1), {"other": 1}])
 def test_a_result_that_lacks_an_output_says_which(monkeypatch: pytest.MonkeyPatch, value: object) -> None:
     monkeypatch.setattr(rank, "definition", lambda: SHARE)
