@@ -97,9 +97,11 @@ def tried_on(device: str) -> list[Hostile]:
 
 
 def seconds_long(hostile: Hostile) -> list[pytest.MarkDecorator]:
-    """Training to a target takes more than ten seconds, and so do files that burn all cores, but for one of them."""
+    """Training to a target takes more than ten seconds, and so do files that burn all cores, but for one of them, and
+    launches of the reference alone that are made again."""
     burns = hostile.name.startswith("burn") and hostile.name != "burn_beside_the_reference"
-    return [pytest.mark.slow] if burns or hostile.problem == "llama_pretrain" else []
+    is_long = burns or hostile.problem == "llama_pretrain" or hostile.name == "timers_in_its_first_launch"
+    return [pytest.mark.slow] if is_long else []
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import COMMAND
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
@@ -337,6 +338,7 @@ def test_what_cannot_be_spread_is_refused(asked: Asked, said: str) -> None:
 
 
 def agent(port: int, *prefix: str) -> "subprocess.Popen[str]":
+    """A real one: its zygotes have its clock, and end with it."""
     command = [*prefix, sys.executable, "-m", "harness", "agent", "--node-rank", "1"]
     return subprocess.Popen(command, cwd=ROOT, env=environ_of(port), stderr=subprocess.PIPE, text=True)
 
@@ -346,9 +348,9 @@ def environ_of(port: int) -> dict[str, str]:
     return os.environ | given | {"NO_COLOR": "1", "COLUMNS": "100"}
 
 
-def check(port: int, ranks: int, *file: str) -> "subprocess.Popen[str]":
+def check(port: int, ranks: int, *file: str, program: Sequence[str] = COMMAND) -> "subprocess.Popen[str]":
     spread = ["--ranks", str(ranks), "--nodes", "2"]
-    command = [sys.executable, "-m", "harness", "check", "a2a", *file, *spread, "--suite", "quick"]
+    command = [*program, "harness", "check", "a2a", *file, *spread, "--suite", "quick"]
     return subprocess.Popen(
         command, cwd=ROOT, env=environ_of(port), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -384,12 +386,13 @@ def test_an_agent_is_told_a_port_that_there_can_be(monkeypatch: pytest.MonkeyPat
 def test_a_node_that_is_lost_ends_the_evaluation_and_is_not_the_submissions_fault(tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text("import time\n\n\ndef custom_kernel(data):\n    time.sleep(600)\n")
     port = free_port()
-    there, here = agent(port), check(port, 2, str(tmp_path / "sleeps.py"))
+    real = (sys.executable, "-m")  # whose zygotes end when a node does
+    there, here = agent(port), check(port, 2, str(tmp_path / "sleeps.py"), program=real)
     assert there.stderr is not None
     assert here.stderr is not None
     while "import" not in (line := here.stderr.readline()):  # ranks run by then
         assert line, "it ended before"
     there.kill()
     _, err = here.communicate(timeout=300)
-    assert here.returncode == 1
+    assert here.returncode == 1, err
     assert "error: node 1 was lost in the middle of the evaluation" in err

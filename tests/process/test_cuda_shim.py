@@ -1,27 +1,27 @@
 """What code that was written for a GPU finds under the CUDA shim: the number of a tensor's GPU, CUDA graphs.
 
-Each test's program runs in a process of its own, since the shim changes a process for good.
+Each test's program runs in a process of its own, since it changes what a process knows of its GPUs.
 """
 
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
+from forks import Forks
 
 from harness.process import cuda_shim_site
 
+pytestmark = pytest.mark.xdist_group("shim")  # torch is imported once
 
-def printed(text: str, tmp_path: Path, **more: str) -> list[str]:
-    """The lines that a program prints under the shim."""
-    environ = os.environ | {cuda_shim_site.VARIABLE: str(cuda_shim_site.SHIM), "PYTHONPATH": str(tmp_path)} | more
-    shutil.copy(cuda_shim_site.__file__, tmp_path / "sitecustomize.py")
-    command = [sys.executable, "-c", f"import torch\n{text}"]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """A process that has imported torch under the shim."""
+    folder = tmp_path_factory.mktemp("shim")
+    shutil.copy(cuda_shim_site.__file__, folder / "sitecustomize.py")
+    environ = {cuda_shim_site.VARIABLE: str(cuda_shim_site.SHIM), "PYTHONPATH": str(folder)}
+    with Forks("import torch, torch._dynamo", **environ) as forks:
+        yield forks
 
 
 @pytest.mark.parametrize(
@@ -33,17 +33,17 @@ def printed(text: str, tmp_path: Path, **more: str) -> list[str]:
         ("torch.cuda.set_device(2); x = torch.ones(1, device='cuda:0')", "0 2"),
     ],
 )
-def test_tensors_are_on_the_gpu_that_was_named(text: str, numbers: str, tmp_path: Path) -> None:
+def test_tensors_are_on_the_gpu_that_was_named(text: str, numbers: str, shim: Forks) -> None:
     """-1, which a CPU's tensors say, is no number of a GPU, so that a right file would be called wrong by it."""
     asked = "print(x.get_device(), torch.cuda.current_device())"
-    assert printed(f"{text}\n{asked}", tmp_path) == [numbers]
+    assert shim.printed(f"{text}\n{asked}") == f"{numbers}\n"
 
 
-def test_a_ranks_tensors_are_on_the_gpu_with_its_number(tmp_path: Path) -> None:
-    assert printed("print(torch.ones(1, device='cuda').get_device())", tmp_path, LOCAL_RANK="3") == ["3"]
+def test_a_ranks_tensors_are_on_the_gpu_with_its_number(shim: Forks) -> None:
+    assert shim.printed("print(torch.ones(1, device='cuda').get_device())", LOCAL_RANK="3") == "3\n"
 
 
-def test_a_graph_is_replayed_on_the_memory_that_it_was_captured_with(tmp_path: Path) -> None:
+def test_a_graph_is_replayed_on_the_memory_that_it_was_captured_with(shim: Forks) -> None:
     """The capture itself changes nothing: a sum that is added to is zero after it, and grows with each replay."""
     text = """
 x, total, w = torch.ones(3, device="cuda"), torch.zeros(3, device="cuda"), torch.ones(3, requires_grad=True)
@@ -58,10 +58,10 @@ g.replay()
 g.replay()
 print(doubled.tolist(), total.tolist())
 """
-    assert printed(text, tmp_path) == ["True", "[0.0, 0.0, 0.0] False", "[10.0, 10.0, 10.0] [20.0, 20.0, 20.0]"]
+    assert shim.printed(text).splitlines() == ["True", "[0.0, 0.0, 0.0] False", "[10.0, 10.0, 10.0] [20.0, 20.0, 20.0]"]
 
 
-def test_what_makes_the_host_wait_cannot_be_captured(tmp_path: Path) -> None:
+def test_what_makes_the_host_wait_cannot_be_captured(shim: Forks) -> None:
     """As on a GPU."""
     text = """
 x = torch.ones(3, device="cuda")
@@ -74,4 +74,4 @@ for wait in (lambda: x.sum().item(), lambda: x.nonzero(), lambda: bool(x.any()),
 print(x.sum().item())
 """
     refused = "CUDA error: operation not permitted when stream is capturing"[:59]
-    assert printed(text, tmp_path) == [*[refused] * 4, "3.0"]
+    assert shim.printed(text).splitlines() == [*[refused] * 4, "3.0"]

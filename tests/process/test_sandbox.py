@@ -4,16 +4,17 @@ import os
 import struct
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forks import Forks
 
 from harness.core.checkout import ROOT
 from harness.process import sandbox, seccomp
 
-# Enters, then does `attempt`; what did not work is printed.
-CONFINED = """\
-import ctypes, os, pathlib, platform, resource, signal, socket, sys, threading
+IMPORTS = """\
+import ctypes, os, pathlib, platform, resource, signal, socket, subprocess, sys, tempfile, threading
 from harness.process import seccomp
 from harness.process.sandbox import Sandbox
 
@@ -22,7 +23,9 @@ def call(name, *arguments):
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(seccomp.MACHINES[platform.machine()].number(found), *arguments) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
+"""
+# Enters, then does `attempt`; what did not work is printed.
+CONFINED = """\
 folder, parent = pathlib.Path(sys.argv[1]), os.getppid()
 hidden = (folder / "checkout",)
 print(*Sandbox(folder=folder / "own", cache=folder / "cache", device=sys.argv[2], hidden=hidden).enter(), sep="\\n")
@@ -31,15 +34,21 @@ try:
 except OSError as error:
     print(error.strerror)
 """
+Confined = Callable[[str, str], str]
 needs_landlock = pytest.mark.skipif(sandbox.landlock_abi() < 6, reason="this kernel's Landlock has no scopes")
 needs_namespaces = pytest.mark.skipif(not sandbox.has_namespaces(), reason="no namespaces are permitted here")
 
 
-def confined(folder: Path, attempt: str, device: str) -> str:
-    """What the attempt printed, or the error it met."""
-    code = CONFINED.format(attempt=attempt)
-    command = [sys.executable, "-c", code, str(folder), device]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks(IMPORTS) as made:
+        yield made
+
+
+@pytest.fixture
+def confined(forks: Forks, tmp_path: Path) -> Confined:
+    """confined(attempt, device): what the attempt printed, or the error it met."""
+    return lambda attempt, device: forks.printed(CONFINED.format(attempt=attempt), str(tmp_path), device).strip()
 
 
 @needs_landlock
@@ -76,9 +85,11 @@ def confined(folder: Path, attempt: str, device: str) -> str:
     ],
 )
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_confined_process_changes_nothing_outside(tmp_path: Path, attempt: str, device: str) -> None:
+def test_a_confined_process_changes_nothing_outside(
+    tmp_path: Path, confined: Confined, attempt: str, device: str
+) -> None:
     (tmp_path / "old").write_text("kept")
-    said = confined(tmp_path, attempt, device)
+    said = confined(attempt, device)
     assert said in (
         "Permission denied",
         "Operation not permitted",
@@ -111,23 +122,23 @@ def test_a_confined_process_changes_nothing_outside(tmp_path: Path, attempt: str
     ],
 )
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_confined_process_can_do_its_work(tmp_path: Path, attempt: str, device: str) -> None:
+def test_a_confined_process_can_do_its_work(tmp_path: Path, confined: Confined, attempt: str, device: str) -> None:
     (tmp_path / "old").write_text("kept")
-    said = confined(tmp_path, attempt, device)
+    said = confined(attempt, device)
     assert "denied" not in said
     assert "not permitted" not in said or "namespaces" in said
 
 
 @needs_namespaces
-def test_a_confined_process_on_cpus_sees_no_other(tmp_path: Path) -> None:
-    said = confined(tmp_path, "print(os.getpid(), [name for name in os.listdir('/proc') if name.isdigit()])", "cpu")
+def test_a_confined_process_on_cpus_sees_no_other(confined: Confined) -> None:
+    said = confined("print(os.getpid(), [name for name in os.listdir('/proc') if name.isdigit()])", "cpu")
     assert said == "1 ['1']"
 
 
 @needs_namespaces
-def test_a_thread_may_choose_its_cores_by_its_own_number_where_others_cannot_be_named(tmp_path: Path) -> None:
+def test_a_thread_may_choose_its_cores_by_its_own_number_where_others_cannot_be_named(confined: Confined) -> None:
     """As pthread_setaffinity_np does."""
-    assert confined(tmp_path, "os.sched_setaffinity(threading.get_native_id(), {0})", "cpu") == ""
+    assert confined("os.sched_setaffinity(threading.get_native_id(), {0})", "cpu") == ""
 
 
 def test_a_filter_names_the_same_calls_on_every_machine() -> None:
@@ -223,8 +234,8 @@ def test_secrets_leave_the_environment_and_settings_stay() -> None:
     assert sandbox.environment(kept | gone) == kept
 
 
-def test_drivers_may_name_their_threads(tmp_path: Path) -> None:
-    assert confined(tmp_path, "pathlib.Path('/proc/self/comm').write_text('x')", "cuda") == ""
+def test_drivers_may_name_their_threads(confined: Confined) -> None:
+    assert confined("pathlib.Path('/proc/self/comm').write_text('x')", "cuda") == ""
 
 
 def test_machines_with_amd_gpus_are_not_confined_yet_and_say_so(
