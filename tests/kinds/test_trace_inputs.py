@@ -237,9 +237,11 @@ DRAWERS: dict[str, Callable[[dict[str, Tensor]], Tensor]] = {
 def test_tokens_are_right_if_they_are_drawn_as_the_probabilities_have_it(name: str) -> None:
     torch.manual_seed(4)
     judge = object.__new__(rank_choice.ChoiceTrusted)
-    found = [
-        judge.drawn(named, DRAWERS[name](named)).passed for named in map(probabilities, [64] * 6, [False, True] * 3)
-    ]
+    inputs = [({"workload": "w", "seed": seed}, probabilities(64, seed % 2 == 1)) for seed in range(6)]
+    found = [judge.drawn(data, named, DRAWERS[name](named)).passed for data, named in inputs]
+    count = len(judge.draws)
+    judge.drawn(*inputs[0], DRAWERS[name](inputs[0][1]))
+    assert len(judge.draws) == count  # the same input again
     assert all(found) is (name == "honest"), found
 
 
