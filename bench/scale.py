@@ -381,7 +381,7 @@ def served(options: argparse.Namespace, checkout: Checkout, engine: Engine) -> S
     server, socket = make_server(service, "127.0.0.1", 0, None)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()
-    serving.wait_for(lambda: server.started, 60)
+    serving.until(lambda: server.started)
     url, began_s = f"http://127.0.0.1:{socket.getsockname()[1]}", time.monotonic()
     share = options.submissions // options.teams
     source = "from reference import ref_kernel as custom_kernel\n" if options.real else serving.SOURCE

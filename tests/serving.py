@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 
 import httpx
 from factories import TIMED_OUT, TIMES, WRONG_OUTCOME, failed_test, report, results
+from waiting import until
 
 from harness.board import report_json
 from harness.core.checkout import Checkout
@@ -117,7 +117,7 @@ def served(folder: Path, token: str | None = None, organisers: str | None = None
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()
     try:
-        wait_for(lambda: server.started)
+        until(lambda: server.started)
         yield Served(url=f"http://127.0.0.1:{socket.getsockname()[1]}", folder=folder, service=made)
     finally:
         server.should_exit = True
@@ -142,15 +142,8 @@ def outcome(client: httpx.Client, number: int, seconds: float = 60) -> dict[str,
         found.update(client.get(f"/user/submissions/{number}").json())
         return bool(found["done"])
 
-    wait_for(done, seconds)
+    until(done, seconds)
     return found
-
-
-def wait_for(condition: Any, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.02)
 
 
 def numbers(path: Path) -> list[int]:

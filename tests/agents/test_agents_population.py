@@ -9,13 +9,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from factories import RAISED, failed_test, report
+from waiting import until
 
 from harness import Pool, evaluate, stream
 from harness.agents import score_view
@@ -414,10 +414,7 @@ def test_a_population_on_the_command_line_goes_on_after_a_kill(
     running.kill()
     running.wait()
     running.stderr.close()
-    deadline = time.monotonic() + 20
-    while left := list(temporary.glob("kernel-eval-*")):  # which its zygotes remove
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    until(lambda: not list(temporary.glob("kernel-eval-*")))  # which its zygotes remove
     before = (checkout / "results.jsonl").read_text()
     done = harness(*words, "--json", "out.json")
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import slurm_cluster
 import waiting
-from serving import SOURCE, served, submit, wait_for
+from serving import SOURCE, served, submit
 from slurm_cluster import Cluster
 from waiting import in_time, is_gone
 
@@ -316,7 +316,7 @@ class TestCluster:
 
     def test_a_job_that_somebody_else_cancels_is_done_not_lost(self, engine: SlurmEngine, cluster: Cluster) -> None:
         ticket = engine.submit(job("one", "sleep 100"))
-        wait_for((engine._folder / "one" / node.STARTED).exists, WAIT_S)
+        waiting.until((engine._folder / "one" / node.STARTED).exists, WAIT_S)
         cluster.asked("scancel", engine.number(ticket))
         assert end(engine, "one") == JobDone(end=Exited(code=-signal.SIGTERM), has_result=False)
 
@@ -364,7 +364,7 @@ class TestCluster:
     def test_a_node_whose_spool_folder_is_full_loses_no_job(self, engine: SlurmEngine, cluster: Cluster) -> None:
         """Slurm cancels the job there, and nobody asked it to; on another node it runs."""
         idle = ("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N")
-        wait_for(lambda: cluster.asked(*idle).split() != [], WAIT_S)
+        waiting.until(lambda: cluster.asked(*idle).split() != [], WAIT_S)
         full = cluster.asked(*idle).split()[0]
         first = SlurmSettings(engine="slurm", options=(f"--nodelist={full}",))
         unlucky = SlurmEngine(engine._folder, engine._cwd, dict(os.environ), first)
@@ -419,12 +419,12 @@ class TestCluster:
             first.client({"X-Popcorn-Cli-Id": "ada:1"}) as ada,
         ):
             ids = [submit(ada, source, name=f"{index}.py") for index, source in enumerate(sources)]
-            wait_for(lambda: [row.id for row in first.service.store.running()] == ids[:2], WAIT_S)
-            wait_for(lambda: first.begun() != [], WAIT_S)
+            waiting.until(lambda: [row.id for row in first.service.store.running()] == ids[:2], WAIT_S)
+            waiting.until(lambda: first.begun() != [], WAIT_S)
         with served(tmp_path / "queue", engine=two_at_once()) as second:
             store = second.service.store
-            wait_for(lambda: all(store.get(one).done for one in ids), WAIT_S)
+            waiting.until(lambda: all(store.get(one).done for one in ids), WAIT_S)
             assert [store.get(one).state for one in ids] == ["succeeded", "failed", "succeeded"]
             assert sorted(second.begun()) == ids
             assert {store.get(one).attempt for one in ids} == {1}
-            wait_for(lambda: engine.tickets() == [])  # nothing of a job is kept once its outcome is
+            waiting.until(lambda: engine.tickets() == [])  # nothing of a job is kept once its outcome is

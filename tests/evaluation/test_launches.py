@@ -88,13 +88,13 @@ def test_the_reference_is_also_timed_beside_itself(evaluated: Evaluate, monkeypa
         return real(self, is_control)
 
     monkeypatch.setattr(OpSession, "again", again)
-    report = evaluated(HONEST, mode="leaderboard", controls=True)
+    report = evaluated(HONEST, mode="leaderboard", controls=True, benchmarks=1)
     assert stood_in[0]
     assert all(isinstance(one, Measured) for one in outcomes(report)), report.results
 
 
 def test_what_fails_in_a_later_launch_fails(evaluated: Evaluate) -> None:
-    report = evaluated(LATER, mode="leaderboard", launches=2)
+    report = evaluated(LATER, mode="leaderboard", launches=2, benchmarks=1)
     first = outcomes(report)[0]
     assert isinstance(first, Raised)
     assert "not the first launch" in first.message
@@ -102,7 +102,7 @@ def test_what_fails_in_a_later_launch_fails(evaluated: Evaluate) -> None:
 
 
 def test_one_launch_is_what_modes_that_rank_nothing_have(evaluated: Evaluate) -> None:
-    for outcome in outcomes(evaluated(HONEST, mode="benchmark", launches=3)):
+    for outcome in outcomes(evaluated(HONEST, mode="benchmark", launches=3, benchmarks=1)):
         assert outcome.ranked.launches == ()
 
 
@@ -118,7 +118,7 @@ def test_zygotes_that_do_not_answer_between_two_launches_end_the_evaluation(
 
     monkeypatch.setattr(OpSession, "again", again)
     with pytest.raises(HarnessError, match="did not answer"):
-        evaluated(HONEST, mode="leaderboard", launches=2)
+        evaluated(HONEST, mode="leaderboard", launches=2, benchmarks=1)
 
 
 def test_the_samples_of_launches_lie_one_behind_the_other() -> None:
@@ -151,5 +151,5 @@ def opened() -> list[str]:
 def test_no_file_stays_open_behind_launches(evaluated: Evaluate) -> None:
     """Inputs and outputs are files."""
     before = opened()
-    evaluated(HONEST, mode="leaderboard", launches=2)
+    evaluated(HONEST, mode="leaderboard", launches=2, benchmarks=1)
     assert opened() == before

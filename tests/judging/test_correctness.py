@@ -82,7 +82,7 @@ def test_a_wrong_variant_fails_on_every_shape(variant, courts, trials):
     for params, data, expected in trials(variant.problem, True):
         if (variant.needs_bias and not params["has_bias"]) or params.get("routing") == "empty":
             continue  # where many a wrong one raises
-        verdicts = list(map(judge, court.run(kernels, data), expected))
+        verdicts = map(judge, court.run(kernels, data), expected)
         assert any(not verdict.passed and verdict.message for verdict in verdicts), params
 
 

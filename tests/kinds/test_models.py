@@ -757,7 +757,7 @@ def test_the_reference_is_evaluated_and_scores_about_1(tmp_path: Path) -> None:
     file.write_text("from reference import build\n")
     found = evaluated(file, "leaderboard")
     assert found.figures is not None, [one.outcome for one in found.results]
-    assert 0.3 < found.figures.score.value < 3  # how steady the machine is, is not what is tested
+    assert 0.1 < found.figures.score.value < 10  # how steady the machine is, is not what is tested
     outcome = found.results[-1].outcome
     assert isinstance(outcome, Measured)
     assert [one.metric.name for one in outcome.series][:2] == ["tokens", "ttft"]

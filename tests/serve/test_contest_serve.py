@@ -18,7 +18,7 @@ from fake_engine import FakeEngine, Play
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
-from serving import wait_for
+from waiting import until
 
 from harness.board import leaderboard, report_json, runs
 from harness.board.judgements import judged
@@ -132,7 +132,7 @@ def entered(server: Server, client: TestClient, member: str, speedup: float) -> 
     """Submits, and waits until the result is in the log; the queue's number."""
     answer = post(client, server.ids[member], speedup)
     assert answer.status_code == 202, answer.text
-    wait_for(lambda: "submitted" not in server.entries().values())
+    until(lambda: "submitted" not in server.entries().values())
     return int(answer.json()["details"]["id"])
 
 

@@ -22,7 +22,8 @@ import pytest
 from factories import WRONG_OUTCOME, report, results
 from places import SINGLE
 from popcorn_client import PopcornClient, Refused
-from serving import BOBS, GEMM, GPU, MINE, SOURCE, Served, outcome, served, submit, wait_for
+from serving import BOBS, GEMM, GPU, MINE, SOURCE, Served, outcome, served, submit
+from waiting import until
 
 from harness.board import report_json
 from harness.cli import main
@@ -392,7 +393,7 @@ def test_queues_are_bounded_by_user_and_in_all(tmp_path: Path) -> None:
         mine.delete(f"/user/submissions/{second}")
         submit(mine)
         mine.delete(f"/user/submissions/{first}")
-        wait_for(lambda: len(bobs.get("/live/queue").json()["latest"]) == 2)
+        until(lambda: len(bobs.get("/live/queue").json()["latest"]) == 2)
 
 
 def test_streams_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,7 +405,7 @@ def test_streams_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             assert next(events).startswith("event: status")
             answer = other.post(path, files=file)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "30")
-        wait_for(lambda: found.service.streams.total() == 0)
+        until(lambda: found.service.streams.total() == 0)
         assert len(other.get("/user/submissions").json()) == 1, "who hangs up does not end the evaluation"
         assert other.delete("/user/submissions/1").json() == {"status": "ok", "submission_id": 1}
 
@@ -424,7 +425,7 @@ def test_a_stream_is_told_of_every_end(tmp_path: Path) -> None:
         for number in (1, 2):
             listener = threading.Thread(target=listen, args=[found.url])
             listener.start()
-            wait_for(lambda number=number: found.begun()[-1:] == [number])
+            until(lambda number=number: found.begun()[-1:] == [number])
             if number == 1:
                 client.delete("/user/submissions/1")
                 listener.join(60)

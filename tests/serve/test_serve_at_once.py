@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from fake_engine import FakeEngine, Play
-from serving import GEMM, GPU, MINE, SOURCE, prepare, service, wait_for
+from serving import GEMM, GPU, MINE, SOURCE, prepare, service
+from waiting import until
 
 from harness.engine.base import (
     ERR,
@@ -122,7 +123,7 @@ def test_the_next_server_takes_up_what_runs(tmp_path: Path, in_order: bool, monk
     ids = queue(server, "owls", 5)
     if in_order:
         server.worker.start()
-        wait_for(lambda: len(engine.submitted) == 3)
+        until(lambda: len(engine.submitted) == 3)
         server.worker.stop()
         assert not server.worker.is_alive()
     else:

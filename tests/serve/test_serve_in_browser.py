@@ -11,7 +11,8 @@ import httpx
 import pytest
 from browser import CONTRAST, MISSING, TOO_WIDE, Browser
 from recorded import checkout, entry_for, renamed, run, store
-from serving import BOBS, MINE, SOURCE, Served, outcome, served, submit, wait_for
+from serving import BOBS, MINE, SOURCE, Served, outcome, served, submit
+from waiting import until
 
 from harness.board import leaderboard
 from harness.core.checkout import Checkout
@@ -64,25 +65,25 @@ def test_the_page_follows_the_queue_and_the_boards(
     mine, bobs = clients
     browser.open(running.url + "/")
     browser.complaints(), browser.requests()
-    wait_for(lambda: "Nothing was submitted" in browser.js("return document.querySelector('#live').innerText"))
+    until(lambda: "Nothing was submitted" in browser.js("return document.querySelector('#live').innerText"))
     assert browser.js(LEADER).startswith("alice")
     browser.js("window.kept = true; location.hash = 'sort=score'")
     first, second = submit(mine, SOURCE + "# sleeps\n"), submit(bobs, name="other.py", mode="test")
-    wait_for(lambda: len(rows(browser)) == 2)
-    wait_for(lambda: "test 1/3 m 64 n 2880" in rows(browser)[0])
+    until(lambda: len(rows(browser)) == 2)
+    until(lambda: "test 1/3 m 64 n 2880" in rows(browser)[0])
     assert rows(browser)[0].startswith(f"{first} gemm_rs, leaderboard ada, mine.py runs test 1/3")
     assert rows(browser)[1].startswith(f"{second} gemm_rs, test bob, other.py waits, 2")
     assert browser.js("return document.querySelector('#live-state').innerText") == "1 evaluation running, 1 waiting"
     shots(browser)
     mine.delete(f"/user/submissions/{first}")
     outcome(bobs, second)
-    wait_for(lambda: "passed" in rows(browser)[0])
+    until(lambda: "passed" in rows(browser)[0])
     assert "bob, gemm_rs, test: passed." in browser.js("return document.querySelector('#live-news').textContent")
     root = running.service.live._checkout.root
     report = run(7, 0.5, author="zoe", submission=renamed("submissions/gemm_rs/fast.py"))
     store(root, report)
     leaderboard.record(root / "leaderboard.yaml", entry_for(report))
-    wait_for(lambda: browser.js(LEADER).startswith("zoe"))
+    until(lambda: browser.js(LEADER).startswith("zoe"))
     assert browser.js("return [window.kept, location.hash]") == [True, "#sort=score"], "it was not loaded again"
     assert browser.complaints() == []
     asked = {url.removeprefix(running.url) for url in browser.requests()}
@@ -92,7 +93,7 @@ def test_the_page_follows_the_queue_and_the_boards(
 def test_nothing_on_it_leads_to_a_file(browser: Browser, running: Served) -> None:
     browser.open(running.url + "/")
     browser.js("document.querySelectorAll('details.more').forEach((one) => one.open = true)")
-    wait_for(lambda: browser.js("return document.querySelectorAll('.about').length") > 0)
+    until(lambda: browser.js("return document.querySelectorAll('.about').length") > 0)
     links = browser.js("return [...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))")
     assert all(link.startswith("#") for link in links), links
 
@@ -100,8 +101,8 @@ def test_nothing_on_it_leads_to_a_file(browser: Browser, running: Served) -> Non
 def test_a_server_that_is_gone_is_said_to_be(browser: Browser, tmp_path: Path) -> None:
     with served(tmp_path) as short:
         browser.open(short.url + "/")
-        wait_for(lambda: "0 evaluations" in browser.js("return document.querySelector('#live-state').innerText"))
-    wait_for(lambda: "does not answer" in browser.js("return document.querySelector('#live-state').innerText"))
+        until(lambda: "0 evaluations" in browser.js("return document.querySelector('#live-state').innerText"))
+    until(lambda: "does not answer" in browser.js("return document.querySelector('#live-state').innerText"))
     browser.complaints()  # of the requests that failed
 
 

@@ -15,7 +15,8 @@ import httpx
 import pytest
 from conftest import COMMAND
 from fake_engine import FakeEngine, Play
-from serving import MINE, SOURCE, numbers, outcome, prepare, served, service, submit, wait_for
+from serving import MINE, SOURCE, numbers, outcome, prepare, served, service, submit
+from waiting import until
 
 from harness.core.errors import BadFileError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan
@@ -68,12 +69,12 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path: Path) -> None:
         outcome(client, done)
         middle = submit(client, SOURCE + "# sleeps at first\n")
         later = [submit(client, name=f"{index}.py") for index in range(3)]
-        wait_for(lambda: numbers(tmp_path / "ran").count(middle) == 1)
+        until(lambda: numbers(tmp_path / "ran").count(middle) == 1)
         below = descendants(pid)
         assert below
         os.kill(pid, signal.SIGKILL)
         server.wait(120)
-        wait_for(lambda: gone(below))
+        until(lambda: gone(below))
     with process(tmp_path) as (_, _, client):
         assert client.get(f"/user/submissions/{done}").json()["job"]["status"] == "succeeded"
         assert [outcome(client, number)["job"]["status"] for number in (middle, *later)] == ["succeeded"] * 4
@@ -130,12 +131,12 @@ def test_ended_in_order_it_keeps_the_place_of_what_ran(tmp_path: Path) -> None:
             if not client.get("/user/submissions").json():
                 submit(client, SOURCE + "# sleeps\n")
                 submit(client)
-            wait_for(lambda: client.get("/live/queue").json()["running"] != [])
+            until(lambda: client.get("/live/queue").json()["running"] != [])
             assert client.get("/live/queue").json()["waiting_count"] == 1
             below = descendants(pid)
             os.kill(pid, number)
             assert server.wait(60) == 0
-            wait_for(lambda below=below: gone(below))
+            until(lambda below=below: gone(below))
     assert set(numbers(tmp_path / "ran")) == {1}
 
 
@@ -175,7 +176,7 @@ def test_one_evaluation_at_a_time_in_order(tmp_path: Path) -> None:
         submitted = [submit(client) for _ in range(3)]
         for at, number in enumerate(submitted):
             told = f"/user/submissions/{number}"
-            wait_for(lambda told=told: client.get(told).json()["job"]["status"] == "running")
+            until(lambda told=told: client.get(told).json()["job"]["status"] == "running")
             assert len(client.get("/live/queue").json()["running"]) == 1
             assert names(engine) == [f"{number}-1" for number in submitted[: at + 1]]
             engine.ends(engine.submitted[-1].ticket, PASSED)
@@ -188,14 +189,14 @@ def test_a_poll_tells_place_and_progress(tmp_path: Path) -> None:
     with served(tmp_path, engine=engine) as found, found.client(MINE) as client:
         first, second = submit(client), submit(client)
         told = f"/user/submissions/{first}"
-        wait_for(lambda: client.get(told).json()["job"]["progress"] == "test 1/3 m 64 n 2880")
+        until(lambda: client.get(told).json()["job"]["progress"] == "test 1/3 m 64 n 2880")
         assert client.get(told).json()["job"]["status"] == "running"
         queue = client.get(f"/user/submissions/{second}").json()["queue"]
         assert queue == queue | {"stage": "queued", "position": 2, "jobs_ahead": 1}
         (running,) = client.get("/live/queue").json()["running"]
         assert running["progress"] == "test 1/3 m 64 n 2880"
         client.delete(told)
-        wait_for(lambda: client.get(f"/user/submissions/{second}").json()["job"]["status"] == "running")
+        until(lambda: client.get(f"/user/submissions/{second}").json()["job"]["status"] == "running")
         assert engine.cancelled == [Ticket(id=f"{first}-1")]
         client.delete(f"/user/submissions/{second}")
 
@@ -273,10 +274,10 @@ def test_what_is_deleted_while_it_runs_is_ended(tmp_path: Path) -> None:
     before = descendants(os.getpid())
     with served(tmp_path) as found, found.client(MINE) as client:
         number = submit(client, SOURCE + "# sleeps\n")
-        wait_for(lambda: found.begun() == [number])
+        until(lambda: found.begun() == [number])
         below = [pid for pid in descendants(os.getpid()) if pid not in before]
         client.delete(f"/user/submissions/{number}")
-        wait_for(lambda: gone(below))
+        until(lambda: gone(below))
         assert outcome(client, submit(client))["job"]["status"] == "succeeded"
 
 
@@ -286,13 +287,13 @@ def test_what_takes_too_long_is_ended_however_it_resists(tmp_path: Path, monkeyp
     with served(tmp_path, deadline_s=600.0) as found, found.client(MINE) as client:
         number = submit(client, SOURCE + "# stubborn\n")
         told = f"/user/submissions/{number}"
-        wait_for(lambda: client.get(told).json()["job"]["progress"] == "test 1/3 m 64 n 2880")
+        until(lambda: client.get(told).json()["job"]["progress"] == "test 1/3 m 64 n 2880")
         later = SimpleNamespace(monotonic=lambda: time.monotonic() + 600.0, sleep=time.sleep)
         monkeypatch.setattr("harness.engine.local.time", later)
         late = outcome(client, number)
         assert late["job"]["status"] == "timed_out"
         assert late["job"]["error"] == "timed out after 600 s, at test 1/3 m 64 n 2880"
-        wait_for(lambda: set(descendants(os.getpid())) <= set(before))
+        until(lambda: set(descendants(os.getpid())) <= set(before))
         assert outcome(client, submit(client))["job"]["status"] == "succeeded"
 
 

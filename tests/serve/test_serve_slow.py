@@ -12,8 +12,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serving import BOBS, GEMM, GPU, MINE, SOURCE, Served, served, submit, wait_for
-from waiting import in_time
+from serving import BOBS, GEMM, GPU, MINE, SOURCE, Served, served, submit
+from waiting import in_time, until
 
 from harness.serve import connections, events
 from harness.serve.connections import peer_of
@@ -197,7 +197,7 @@ def test_no_more_streams_open_than_may_be_however_many_ask_at_once(
         assert Counter(statuses) == {200: 5, 503: 15}
         with found.client(MINE) as client:
             assert client.get("/live/queue").json()["waiting_count"] == 0, "what was refused is not queued either"
-        wait_for(lambda: not found.service.streams)
+        until(lambda: not found.service.streams)
 
 
 def test_a_refused_submission_leaves_no_stream_open(running: Served, monkeypatch: pytest.MonkeyPatch) -> None:
