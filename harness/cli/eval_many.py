@@ -73,20 +73,26 @@ def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) 
     """Judges each problem's candidates, and shows the score over all. What cannot be judged here is said and left."""
     out = order.out if order.out.is_dir() else order.out.with_suffix("")
     out.mkdir(parents=True, exist_ok=True)
-    for member in members:
-        found = tuple(file for place in order.places for file in _candidates(place, member.stem))
+    for member, name in zip(members, names_of(members), strict=True):
+        found = tuple(file for place in order.places for file in _candidates(place, name))
         if not found:
             continue
-        own = replace(order, problem=str(member), places=found, out=out / f"{member.stem}.jsonl")
+        own = replace(order, problem=str(member), places=found, out=out / f"{name}.jsonl")
         try:
             _judged(own, checkout)
         except (UsageError, BadFileError) as error:
-            print(f"left out           {member.stem}: {clean_line(str(error))}", file=sys.stderr)
+            print(f"left out           {name}: {clean_line(str(error))}", file=sys.stderr)
     results = read_results(sorted(path for path in out.glob("*.jsonl") if path.stat().st_size))
     if not results:
         raise UsageError(f"{order.places[0]}: no file there is named as a problem of {order.problem}")
     score = score_of(results)
     return result_files.tell(order, score_view.document_of(score), json=lambda: encode(score))
+
+
+def names_of(members: Sequence[Path]) -> list[str]:
+    """What the problems of a set are called: as their files, or as the folders of files that are called alike."""
+    stems = [member.stem for member in members]
+    return [stem if stems.count(stem) == 1 else member.parent.name for member, stem in zip(members, stems, strict=True)]
 
 
 def _candidates(place: Path, stem: str) -> list[Path]:

@@ -240,7 +240,7 @@ def _too_far(output: Tensor, expected: Expected, groups: list[_Groups]) -> str:
     where, rows, columns = worst.place(int(worst.ratios.argmax()))
     shape_RC = (-1, output.shape[-1] if output.dim() else 1)
     got, value = output.reshape(shape_RC)[rows, columns], expected.value.reshape(shape_RC)[rows, columns]
-    at = int((got - value).abs().argmax())
+    at = int((got.to(value.dtype) - value).abs().argmax())  # a bool has no difference
     allowed = limit(got.numel())
     message = (
         f"{where}: the error is {float(worst.worst) * allowed:.3g} times what rounding explains (allowed "

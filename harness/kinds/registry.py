@@ -12,6 +12,7 @@ from harness.core.errors import BadFileError, UsageError
 from harness.core.records import Submission
 from harness.gpumode.folder import FILE
 from harness.judging.scoring import mismatch
+from harness.kinds.benchmarks.problem import parsed
 from harness.kinds.checkers import CHECKERS
 from harness.kinds.external.kind import ExternalKind
 from harness.kinds.folder.kind import FolderKind
@@ -49,7 +50,7 @@ def find(name: str, checkout: Checkout) -> Problem:
     """The problem folder at that path, or else the checkout's problem of that name, or else the problem folder that has
     this name on boards and was last named by its path.
 
-    Raises UsageError where there is neither, BadFileError where its files are bad.
+    Raises UsageError where there is neither, BadFileError where its files are bad or no Python.
     """
     # What evaluates a problem is not for harness.problems to know; so what a shape file says of it is checked here.
     path = Path(name).expanduser()
@@ -63,9 +64,13 @@ def find(name: str, checkout: Checkout) -> Problem:
     if may_be_path and (folder := _recalled(name, checkout)) is not None:
         return folder
     if path.is_file() and may_be_path:
+        if path.suffix == ".py":
+            parsed(path)  # which raises where Python cannot read it
         raise UsageError(
             f"{name}: a file, and no problem; name a problem that `python -m harness problems` lists, and behind it "
-            "the submission if this is one"
+            "the submission if this is one. Files of other benchmarks that are problems: KernelBench's (Model, "
+            "get_inputs, get_init_inputs and no ModelNew), ParallelKernelBench's and FlashInfer-Trace's, as "
+            "docs/problems.md says"
         )
     if is_path:
         what = f"a folder without {FILE}, so no problem folder" if path.is_dir() else "no such file or folder"

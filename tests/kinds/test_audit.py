@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_kernelbench import DEAD, HEAD, MATMUL, RELU, own
 
-from harness.cli import audit
+from harness.cli import audit, eval_many
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 
@@ -58,6 +58,11 @@ def test_a_set_is_listed_and_evaluated_with_fast_p(harness: Harness, tmp_path: P
         "set/9_relu": (2, 1),
     }
     assert next(one for one in found["fast"] if one["at"] == 0)["figure"]["value"] == 0.75
+
+
+def test_problems_whose_files_are_called_alike_are_called_as_their_folders() -> None:
+    members = [Path("set/softmax/definition.json"), Path("set/gemm/definition.json"), Path("set/9_relu.py")]
+    assert eval_many.names_of(members) == ["softmax", "gemm", "9_relu"]
 
 
 @pytest.mark.parametrize(("option", "value"), [("seconds", -1.0), ("most", math.nan)])

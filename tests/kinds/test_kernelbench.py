@@ -1,5 +1,6 @@
 """KernelBench's problems as they are: what is evaluated, what never passes, and what is refused in one line."""
 
+import ast
 import json
 import re
 import subprocess
@@ -18,7 +19,8 @@ from harness.judging import correctness
 from harness.judging.correctness import Expected
 from harness.kinds import registry
 from harness.kinds.benchmarks import rank_judging as judging
-from harness.kinds.benchmarks.problem import batch_of
+from harness.kinds.benchmarks.problem import batch_of, constants
+from harness.kinds.benchmarks.rank_draws import Draws
 from harness.kinds.kernelbench import rank as kernelbench
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
@@ -66,7 +68,7 @@ batch_size, n = 32, 64
 
 
 def get_inputs():
-    return [torch.rand(batch_size, n), None, 2, {"shift": [torch.randn(1)]}]
+    return [torch.rand(batch_size, n, device="cuda"), None, 2, {"shift": [torch.randn(1)]}]
 
 
 def get_init_inputs():
@@ -132,8 +134,10 @@ def own(text: str) -> str:
 def test_its_own_model_is_right_with_state_dropout_and_several_results(
     harness: Harness, problem: Write, submission: Write
 ) -> None:
+    """An input on "cuda" among them, for which the CPU stands in."""
     found = harness("check", problem("1_state", STATEFUL), submission(own(STATEFUL)), "--device", "cpu")
     assert "verdict  pass" in found.stdout, found.stdout + found.stderr
+    assert "the CPU stands in" in found.stdout
 
 
 def test_a_model_with_the_same_parameters_in_another_order_gets_the_references(
@@ -214,9 +218,11 @@ def test_a_problem_is_a_file_with_suites_and_parameters(problem: Write, here: Ch
     )
     assert list(found.suites) == ["official", "cpu", "small"]
     assert found.suite("official").benchmarks[0].params == {"batch_size": 64, "shape": (64, 96)}
-    assert found.suite("small").benchmarks[0].params["batch_size"] == 4
+    assert found.suite("small").benchmarks[0].params == {"batch_size": 4, "shape": (4, 96)}
     assert batch_of({"n": 64, "batch_size": 32}) == "batch_size"
     assert batch_of({"eps": 1}) == ""
+    late = constants(ast.parse("\n".join([*(f"width{at} = {at + 16}" for at in range(9)), "batch_size = 10"])))
+    assert list(late) == [*(f"width{at}" for at in range(6)), "batch_size"]
 
 
 def test_a_first_submission_is_the_problems_own_model(problem: Write, here: Checkout) -> None:
@@ -258,11 +264,12 @@ def test_honest_kernels_pass_and_narrower_ones_do_not(dtype: torch.dtype) -> Non
 
 
 def test_drawn_inputs_are_hardened_and_made_ones_are_not() -> None:
-    with judging.Draws() as draws:
+    with Draws() as draws:
         inputs = [torch.rand(256, 100), torch.rand(8, 100).softmax(-1), torch.randint(0, 9, (4,)), 3.0]
+        inputs += [torch.rand(256, 100).half(), torch.rand(9).to(torch.int8), torch.rand(9).to(torch.float8_e5m2)]
     made = judging.copied(inputs[1])
     judging.harden_drawn(draws.free(inputs), 5, judging.HARDEST)
-    assert bool((inputs[0] < 0).any())
+    assert all(bool((inputs[at] < 0).any()) for at in (0, 4))
     assert inputs[0].mean(1).std() > 0.1
     assert inputs[0].abs().mean(0).std() > 0.1, "half of the columns of 2^30 numbers passed for all of a mean"
     assert torch.equal(inputs[1], made)

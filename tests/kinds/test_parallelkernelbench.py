@@ -61,7 +61,11 @@ def solution(x, linear, options, world, pair):
     dist.all_reduce(y.clone(), group=CACHE["all"][0])
     uneven = [y.new_empty(1 + rank, 32) for rank in range(dist.get_world_size())]
     dist.all_gather(uneven, y[: 1 + dist.get_rank()].contiguous(), group=pair)
+    rows = [y[: 1 + rank].contiguous() for rank in range(dist.get_world_size())]
+    taken = [y.new_empty(1 + dist.get_rank(), 32) for _ in rows]
+    dist.all_to_all(taken, rows)
     dist.all_reduce(y, group=world)
+    y = y + torch.cat(taken).sum()
     return y, parts.sum(0).argmax(-1), dist.get_world_size(), torch.cat(uneven)
 """
 SPARSE = """

@@ -1,12 +1,15 @@
 """What the kinds have in common whose problems are other benchmarks' files."""
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout
-from harness.core.records import Submission
+from harness.core.records import Submission, Warning
 from harness.kinds.benchmarks.problem import BenchmarkProblem, check_defines
+from harness.kinds.kind import Order
 from harness.kinds.op.kind import OpKind
+from harness.kinds.op.plan import OpPlan
 from harness.problems.problem import Problem
 from harness.problems.python_text import UNREADABLE
 
@@ -23,6 +26,14 @@ class BenchmarkKind(OpKind):
         assert isinstance(problem, BenchmarkProblem)
         check_defines(found, problem)
         return found
+
+    def plan(self, order: Order) -> OpPlan:
+        """As of any operator. CPU cores stand in for "cuda" where the problem's file or the submission names that."""
+        plan = super().plan(order)
+        assert isinstance(plan.problem, BenchmarkProblem)
+        if plan.device != "cpu" or not (plan.problem.has_cuda or "cuda" in plan.submission.source):
+            return plan
+        return replace(plan, cuda_is_cpu=True, notes=(*plan.notes, Warning(code="cuda_is_cpu")))
 
     def is_reference(self, submission: Submission, problem: Problem) -> bool:
         """The problem's own code as the submission is known as the reference."""

@@ -20,7 +20,7 @@ from harness.problems.python_text import UNREADABLE
 TIMEOUT_S = 600.0  # of each phase on GPUs
 CPU_TIMEOUT_S = 3600.0  # on CPU cores, where published shapes take seconds a call
 CPU_BENCHMARK_S = 0.9  # too short for the controls of a longer one, which double what it takes
-LABEL_PARAMS = 6  # of a file's constants, that are a case's parameters
+LABEL_PARAMS = 6  # of a file's constants, that are a case's parameters, and that for its batch
 SMALL = "small"  # the suite of a problem that says how large its batch is
 PARTS = 16  # of a batch, of which that suite has one
 RANKS, JUDGING = "harness.kinds.{}.rank", "harness.kinds.benchmarks.rank_judging"
@@ -140,14 +140,29 @@ def lacking_modules(tree: ast.Module, staged: Mapping[str, bytes]) -> Iterator[s
 
 def constants(tree: ast.Module) -> Params:
     """The sizes that a file sets at its top level, by name: whole numbers, their sums and products, tuples of them."""
+    found = _numbers(tree, {})
+    batch = batch_of(found)
+    return dict(list(found.items())[:LABEL_PARAMS]) | ({batch: found[batch]} if batch else {})
+
+
+def smaller(tree: ast.Module, sizes: Params) -> list[Params]:
+    """These constants with a part of the batch, and what the file computes from it; empty where none is the batch."""
+    batch = batch_of(sizes)
+    part: Params = {batch: max(1, int(sizes[batch]) // PARTS)} if batch else {}  # type: ignore[arg-type]
+    found = _numbers(tree, part)
+    return [{name: found[name] for name in sizes}] if batch else []
+
+
+def _numbers(tree: ast.Module, given: Params) -> dict[str, Param]:
+    """All such sizes, those `given` as they are there."""
     found: dict[str, Param] = {}
     for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                number = _number(value, found)
+                number = given.get(name, _number(value, found))
                 if number is not None and number != ():
                     found[name] = number
-    return dict(list(found.items())[:LABEL_PARAMS])
+    return found
 
 
 def _number(node: ast.expr, known: Mapping[str, Param]) -> Param:
@@ -174,10 +189,15 @@ def batch_of(params: Params) -> str:
 
 
 def suites_of(
-    cases: Sequence[Params], seed: int, world_size: int, batch: str, on_cpu: Sequence[Params] = ()
+    cases: Sequence[Params],
+    seed: int,
+    world_size: int,
+    *,
+    on_cpu: Sequence[Params] = (),
+    small: Sequence[Params] = (),
 ) -> dict[str, Suite]:
     """The suites of a problem whose shapes are published: `official`; `cpu`, which has the same shapes, or those
-    `on_cpu`, and more time; and `small`, with a part of the batch, where `batch` names a constant for that."""
+    `on_cpu`, and more time; and `small` where there are such shapes, with a part of the batch."""
 
     def suite(name: str, description: str, limit_s: float, seconds: float, shapes: Sequence[Params]) -> Suite:
         def made(kind: Kind) -> tuple[Case, ...]:
@@ -200,9 +220,8 @@ def suites_of(
         suite(OFFICIAL, "The published shapes.", TIMEOUT_S, DEFAULT_BENCHMARK_S, cases),
         suite("cpu", "The published shapes, with the time that CPU cores take.", *at_leisure, on_cpu or cases),
     ]
-    if batch:
-        fewer = [params | {batch: max(1, int(params[batch]) // PARTS)} for params in cases]  # type: ignore[arg-type]
-        found.append(suite(SMALL, f"The published shapes with a {PARTS}th of {batch}.", *at_leisure, fewer))
+    if small:
+        found.append(suite(SMALL, f"The published shapes with a {PARTS}th of the batch.", *at_leisure, small))
     return {one.name: one for one in found}
 
 

@@ -119,7 +119,7 @@ def shrunk(order: dict[str, Any]) -> dict[str, Any]:
     try:
         while batch and params[batch] > 1 and call_s(reference, order, params) > order["most_seconds"]:
             params[batch] = params[batch] // 2
-    except RuntimeError:  # sizes that do not fit each other
+    except (RuntimeError, AssertionError, ValueError, IndexError):  # sizes that do not fit each other
         return order
     return order | {"params": params}
 

@@ -17,7 +17,6 @@ import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from harness.judging import correctness
 from harness.judging.correctness import Expected
@@ -356,15 +355,16 @@ def weakness(inputs: Any, right: Any, tolerance: Callable[[torch.dtype], float])
     return "weak problem: an input passes as the result, by its own tolerance" if is_alike else ""
 
 
-def check_memory(inputs: int, results: int) -> None:
-    """Raises ValueError if inputs and results of that many bytes do not fit this machine's memory."""
-    needed = MEMORY_PARTS[0] * inputs + MEMORY_PARTS[1] * results
+def check_memory(inputs: int, results: int, parameters: int = 0) -> None:
+    """Raises ValueError if inputs, results and parameters of that many bytes do not fit this machine's memory."""
+    needed = MEMORY_PARTS[0] * (inputs + parameters) + MEMORY_PARTS[1] * results
     spare = psutil.virtual_memory().available
     if needed > spare:
+        of_parameters = f", its parameters {parameters / 2**30:.1f} GiB" if parameters else ""
         raise ValueError(
             f"too large for this machine: its inputs have {inputs / 2**30:.1f} GiB and its results "
-            f"{results / 2**30:.1f} GiB, of which an evaluation holds several copies ({needed / 2**30:.0f} GiB), and "
-            f"{spare / 2**30:.0f} GiB of memory are free"
+            f"{results / 2**30:.1f} GiB{of_parameters}, of which an evaluation holds several copies "
+            f"({needed / 2**30:.0f} GiB), and {spare / 2**30:.0f} GiB of memory are free"
         )
 
 
@@ -403,25 +403,6 @@ class JudgedReference:
         """The reference's result as a kernel finds it that keeps inputs and results in that dtype."""
         found = self.right_value(data, mapped(data["inputs"], lambda tensor: through(tensor, dtype)))
         return mapped(found, lambda tensor: through(tensor, dtype))
-
-
-class Draws(TorchFunctionMode):
-    """Notes which tensors are torch.rand's or torch.randn's own results: their values are anybody's choice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.drawn: list[tuple[Tensor, bool]] = []  # and whether they are uniform
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        if func in (torch.rand, torch.randn):
-            self.drawn.append((found, func is torch.rand))
-        return found
-
-    def free(self, inputs: Any) -> list[tuple[Tensor, bool]]:
-        """Those of them that are inputs as they were drawn, and whether they are uniform."""
-        own = {id(tensor) for tensor in leaves_of(inputs)}
-        return [(tensor, is_uniform) for tensor, is_uniform in self.drawn if id(tensor) in own and not tensor._version]
 
 
 HARDEST = 2  # level of `harden_drawn`; 0 leaves inputs as they are

@@ -1,7 +1,7 @@
 """KernelBench's problems: one file with Model, get_inputs and get_init_inputs; a submission defines ModelNew.
 
-The file is staged as it is. Ranks make inputs and parameters from it and judge by it
-(rank.py); all else is as for an operator of one rank.
+The file is staged as it is; if its model has another name, a last line calls it Model. Ranks make inputs and
+parameters from it and judge by it (rank.py); all else is as for an operator of one rank.
 """
 
 import ast
@@ -11,17 +11,18 @@ from harness.core.checkout import Checkout
 from harness.kinds.benchmarks.kind import BenchmarkKind
 from harness.kinds.benchmarks.problem import (
     BenchmarkProblem,
-    batch_of,
     constants,
+    defined,
     glue,
     is_python_that,
     parsed,
+    smaller,
     suites_of,
 )
 from harness.problems.problem import Problem
 
 MODEL, ENTRY = "Model", "ModelNew"
-NEEDED = {MODEL, "get_inputs", "get_init_inputs"}
+NEEDED = {"get_inputs", "get_init_inputs"}
 SEED = 42  # KernelBench's seed_num
 STAGED = "problem_file.py"
 
@@ -31,13 +32,16 @@ class KernelBenchKind(BenchmarkKind):
 
     def claims(self, place: Path) -> bool:
         """A Python file that defines what a problem has, and no ModelNew."""
-        return is_python_that(place, NEEDED, lacks=ENTRY)
+        return is_python_that(place, NEEDED, lacks=ENTRY) and model_of(parsed(place)) != ""
 
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem in that file. Raises BadFileError where it is no Python."""
         place = place.resolve()
         tree = parsed(place)
-        classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == MODEL]
+        model, staged = model_of(tree), place.read_bytes()
+        if model != MODEL:
+            staged += f"\n\n{MODEL} = {model}\n".encode()
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == model]
         text = (classes and ast.get_docstring(classes[0])) or place.stem
         return BenchmarkProblem(
             name=f"{place.parent.name}/{place.stem}",
@@ -47,12 +51,28 @@ class KernelBenchKind(BenchmarkKind):
             folder=place,
             shapes_path=place,
             submissions_folder=place.parent,
-            suites=suites_of([sizes := constants(tree)], SEED, 1, batch_of(sizes)),
+            suites=suites_of([sizes := constants(tree)], SEED, 1, small=smaller(tree, sizes)),
             multi_gpu=False,
             is_one_file=True,
             kind="kernelbench",
-            files=glue("kernelbench", "sizes") | {STAGED: place.read_bytes()},
+            files=glue("kernelbench", "sizes") | {STAGED: staged},
             needed=(STAGED,),
             entry=ENTRY,
             theirs=MODEL,
         )
+
+
+def model_of(tree: ast.Module) -> str:
+    """The name of a file's model: Model, or else the only class that no other class or function names, as in
+    KernelBook; "" where there is neither."""
+    if MODEL in defined(tree):
+        return MODEL
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    others = {
+        name.id
+        for node in tree.body
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name) and name.id != getattr(node, "name", None)
+    }
+    found = [name for name in classes if name not in others]
+    return found[0] if len(found) == 1 else ""

@@ -8,21 +8,36 @@ KernelBench's own verdict is torch.allclose with atol = rtol = 1e-4 for float32 
 """
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 
 from harness.kinds.benchmarks import rank_judging as judging
+from harness.kinds.benchmarks.rank_draws import Draws
 
 MODULE = "problem_file"  # the problem's own file, as it is staged
 PUBLISHED_SEED = 42  # KernelBench's seed_num
+OTHER_DRAWS = 2  # of a seed's bits: a weight that is drawn with the input's own seed is a multiple of the input
 OTHER_PARAMETERS = (
     "ModelNew's parameters and buffers ({}) have other names or shapes than Model's ({}): they are not copied from "
     "Model, and what the same seed gave them is not what Model has"
 )
+UNSTEADY = (
+    "Model's result is another in each call with the same inputs, so nothing can be judged: it keeps state in lists or "
+    "numbers, say, or draws from a generator that is not torch's; state in tensors is put back before each call"
+)
 RUNNING = ("running_mean", "running_var", "num_batches_tracked")  # of batch norms, which a call in training ignores
+
+
+def seed_all(seed: int) -> None:
+    """Seeds all generators that a file may draw from: KernelBench seeds torch's alone."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
 
 
 def tolerance(dtype: torch.dtype) -> float:
@@ -47,6 +62,19 @@ def sized(sizes: Mapping[str, Any], submission: Any = None) -> Any:
     return module
 
 
+def listed(inputs: Any) -> Any:
+    """What get_inputs() returned, as a list, tuple or dict. Raises ValueError for a generator or a sparse tensor."""
+    if isinstance(inputs, Iterator):
+        raise ValueError("get_inputs() is a generator, of several lists of inputs perhaps; have it return one list")
+    for tensor in judging.leaves_of(inputs):
+        if tensor.layout is not torch.strided:
+            raise ValueError(
+                f"get_inputs() gives a tensor of layout {tensor.layout}, which ranks cannot exchange; have it give the "
+                "dense parts, of which forward makes that tensor"
+            )
+    return inputs if isinstance(inputs, list | tuple | dict) else [inputs]
+
+
 def arguments(module: Any) -> tuple[list[Any], dict[str, Any]]:
     """The constructor's arguments of get_init_inputs(): a list, a dict of names, or a list of both."""
     found = module.get_init_inputs()
@@ -62,9 +90,9 @@ def built(make: Callable[..., Any], seed: int, device: torch.device) -> Any:
     """The model that a class makes, with parameters of that seed, on the device. Made on the host, as KernelBench
     does, so that the seed gives the same parameters wherever it runs."""
     with torch.no_grad(), torch.device("cpu"):
-        torch.manual_seed(seed)
+        seed_all(seed)
         own, named = arguments(problem())
-        torch.manual_seed(seed)
+        seed_all(seed)
         model = make(*own, **named)
     return model.to(device) if isinstance(model, nn.Module) else model
 
@@ -139,7 +167,12 @@ class Repeatable:
 
     def _called(self, inputs: Any) -> Any:
         with torch.no_grad():
-            return self.model(**inputs) if isinstance(inputs, dict) else self.model(*inputs)
+            return called_with(self.model, inputs)
+
+
+def called_with(model: Any, inputs: Any) -> Any:
+    """What the model returns for what get_inputs() gave."""
+    return model(**inputs) if isinstance(inputs, dict) else model(*inputs)
 
 
 def _state(model: nn.Module) -> Any:
@@ -210,21 +243,21 @@ class Reference(judging.JudgedReference):
         device = torch.get_default_device()
         module = sized(params)
         if device.type == "cpu" and self.roomy != params:
-            judging.check_memory(*sizes())
+            judging.check_memory(*counted())
             self.roomy = params
-        torch.manual_seed(seed)
-        with judging.Draws() as draws:
-            inputs = module.get_inputs()
-        inputs = inputs if isinstance(inputs, list | tuple | dict) else [inputs]
+        seed_all(seed)
+        with torch.no_grad(), Draws() as draws:
+            inputs = listed(module.get_inputs())
         self.free = draws.free(inputs)
-        inputs = judging.mapped(inputs, lambda tensor: tensor.to(device))
+        inputs = judging.mapped(inputs, lambda tensor: tensor.detach().to(device))
         weights = {"weights": PUBLISHED_SEED, "is_varied": False}
         return {"inputs": inputs, **weights, "seed": seed, "device": device.type, "sizes": params}
 
     def harden(self, data: Any, seed: int) -> Any:
         """The same with other parameters, the same for all hardened inputs of a process, and with the hardest change of
         its inputs for which the reference's result is finite; constant parameters vary if there is such a change."""
-        self.weights = seed if self.weights is None else self.weights
+        if self.weights is None:
+            self.weights = seed ^ OTHER_DRAWS
         data = data | {"weights": self.weights, "is_varied": self.is_varied}
         free, self.free = self.free, ()
         if self.level is None:
@@ -250,21 +283,28 @@ class Reference(judging.JudgedReference):
         return 0, False
 
     def exact_kernel(self, data: Any) -> judging.Right:
-        """What is right. Raises ValueError for a problem whose result is the same whatever its inputs."""
+        """What is right. Raises ValueError for a problem whose result is NaN in places, the same whatever its inputs,
+        or another in each call."""
         if data["weights"] not in self.judging:  # the seed of parameters, of which one model is kept
             self.judging.clear()
         judge = self.judging_of(data["weights"], data)
         right = judge.right(data["inputs"])
+        values = [part.value for part in (right if isinstance(right, tuple) else (right,))]
+        if not values:
+            raise ValueError("Model returns no tensor, so nothing can be judged; what it writes to its inputs is not")
+        if any(bool(some.isnan().any()) for value in values for (some,) in judging.pieces(value)):
+            raise ValueError("the result of Model itself is NaN in places, so nothing can be judged")
         if not self.is_checked and data["weights"] == self.weights:
             self.is_checked = True
             self.check_dependence(data, judge, right)
         return right
 
     def check_dependence(self, data: Any, judge: judging.Judging, right: judging.Right) -> None:
-        """Raises ValueError if the result is the same for another input."""
+        """Raises ValueError if the result is the same for another input, or another for the same one."""
         other = self.harden(self.generate_input(0, 1, data["seed"] ^ 1, **data["sizes"]), data["seed"] ^ 1)
         if judging.leaves_of(data["inputs"]) and not self.depends(judge, right, other):
-            raise ValueError(judging.SAME)
+            again = map(judging.distance, judge.value(data["inputs"]), judge.value(data["inputs"]))
+            raise ValueError(UNSTEADY if max(again) > judging.MOST else judging.SAME)
 
     def check_implementation(self, data: Any, output: Any) -> tuple[bool, str]:
         """KernelBench's own verdict. What is said of a right output is what is weak about the problem."""
@@ -283,15 +323,22 @@ class Reference(judging.JudgedReference):
 
 
 def sizes(**params: Any) -> tuple[int, int]:
-    """The bytes of the inputs' tensors and of the results'; 0 where they are known only once they are made."""
-    module, found = sized(params), [0, 0]
+    """The bytes of the inputs' tensors and of the results', as `counted` has them."""
+    return counted(**params)[:2]
+
+
+def counted(**params: Any) -> tuple[int, int, int]:
+    """The bytes of the inputs' tensors, of the results' and of the parameters; 0 where they are known only once these
+    are made."""
+    module, inputs, results, parameters = sized(params), 0, 0, 0
     try:
         with torch.device("meta"), torch.no_grad():
-            inputs = module.get_inputs()
-            inputs = inputs if isinstance(inputs, list | tuple) else [inputs]
-            found[0] = sum(tensor.nbytes for tensor in judging.leaves_of(inputs))
+            given = listed(module.get_inputs())
+            inputs = sum(tensor.nbytes for tensor in judging.leaves_of(given))
             own, named = arguments(module)
-            found[1] = sum(tensor.nbytes for tensor in judging.leaves_of(module.Model(*own, **named)(*inputs)))
+            model = module.Model(*own, **named)
+            parameters = sum(tensor.nbytes for tensor in model.parameters())
+            results = sum(tensor.nbytes for tensor in judging.leaves_of(called_with(model, given)))
     except Exception:  # the file's own code, on tensors without values
         pass
-    return found[0], found[1]
+    return inputs, results, parameters

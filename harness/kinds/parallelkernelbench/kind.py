@@ -5,16 +5,13 @@ Inputs are made by the clone's own utils/input_output_tensors.py, beside referen
 """
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 from harness.core.checkout import Checkout, shown
 from harness.core.errors import BadFileError
-from harness.core.records import Params, Warning
+from harness.core.records import Params
 from harness.kinds.benchmarks.kind import BenchmarkKind
 from harness.kinds.benchmarks.problem import BenchmarkProblem, glue, is_python_that, parsed, suites_of
-from harness.kinds.kind import Order
-from harness.kinds.op.plan import OpPlan
 from harness.problems.problem import Problem
 
 ENTRY = "solution"
@@ -57,18 +54,10 @@ class ParallelKernelBenchKind(BenchmarkKind):
             folder=place,
             shapes_path=utils / INPUTS,
             submissions_folder=place.parent,
-            suites=suites_of([params], 0, RANKS, batch=""),
+            suites=suites_of([params], 0, RANKS),
             kind="parallelkernelbench",
             files=glue("parallelkernelbench") | staged | {STAGED: place.read_bytes()},
             needed=(STAGED, f"{UTILS}/{INPUTS}"),
             entry=ENTRY,
             theirs=ENTRY,
         )
-
-    def plan(self, order: Order) -> OpPlan:
-        """As of any such problem. CPU cores stand in for "cuda" where the problem's file names that."""
-        plan = super().plan(order)
-        assert isinstance(plan.problem, BenchmarkProblem)
-        if plan.device != "cpu" or not plan.problem.has_cuda:
-            return plan
-        return replace(plan, cuda_is_cpu=True, notes=(*plan.notes, Warning(code="cuda_is_cpu")))

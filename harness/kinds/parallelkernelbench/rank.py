@@ -78,6 +78,7 @@ class RankGroups:
 
 
 _new_group, _gather, _gather_list = dist.new_group, dist.all_gather_into_tensor, dist.all_gather
+_exchange = dist.all_to_all
 
 
 def gathered(output: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -94,6 +95,18 @@ def gathered_list(tensors: list[Tensor], tensor: Tensor, group: Any = None, asyn
     tensors[dist.get_rank(group)].copy_(tensor)
     for source, one in zip(dist.get_process_group_ranks(group), tensors, strict=True):
         dist.broadcast(one, source, group=group)
+    return None
+
+
+def exchanged(outputs: list[Tensor], inputs: list[Tensor], group: Any = None, async_op: bool = False) -> Any:
+    """dist.all_to_all, which on CPU cores takes tensors of one shape only: NCCL takes any."""
+    if inputs[0].device.type != "cpu" or async_op:
+        return _exchange(outputs, inputs, group=group, async_op=async_op)
+    sent, sizes = torch.cat([one.reshape(-1) for one in inputs]), [one.numel() for one in outputs]
+    taken = sent.new_empty(sum(sizes))
+    dist.all_to_all_single(taken, sent, sizes, [one.numel() for one in inputs], group=group)
+    for one, part in zip(outputs, taken.split(sizes), strict=True):
+        one.copy_(part.view(one.shape))
     return None
 
 
@@ -145,7 +158,7 @@ class CalledSolution:
     def __init__(self, solution: Callable[..., Any]) -> None:
         self.solution = solution
         self.world: Any = None  # of the last call
-        vars(dist).update(all_gather_into_tensor=gathered, all_gather=gathered_list)
+        vars(dist).update(all_gather_into_tensor=gathered, all_gather=gathered_list, all_to_all=exchanged)
 
     def __call__(self, data: Any) -> Any:
         if self.world is not dist.group.WORLD:

@@ -91,7 +91,7 @@ class TraceKind(BenchmarkKind):
             folder=place,
             shapes_path=place,
             submissions_folder=place.parent,
-            suites=suites_of(cases, 0, 1, batch="", on_cpu=_spread(cases)),
+            suites=suites_of(cases, 0, 1, on_cpu=_spread(cases)),
             multi_gpu=False,
             kind="trace",
             also=(".json",),

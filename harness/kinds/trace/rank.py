@@ -1,7 +1,8 @@
 """A FlashInfer-Trace definition as ranks run it: the reference, the judge, the adapter of solutions.
 
 An input is a dict: `inputs` in the definition's order, `axes` by name, `device`. The published verdict (rtol = atol =
-1e-2; an element is off where it exceeds both) is after flashinfer_bench/bench/utils.py and config.py, read 2026-11.
+1e-2; an element is off where it exceeds both) is after flashinfer_bench/bench/utils.py, config.py and, on the main
+branch, eval_config.yaml, read 2026-11.
 """
 
 import importlib
@@ -20,6 +21,7 @@ from harness.kinds.trace.rank_inputs import DTYPES, MODULE, SAMPLING, axis_sizes
 
 SPEC = "KERNEL_EVAL_SPEC"  # what a staged solution says of itself (kinds.trace)
 TOLERANCE = 1e-2
+MATCHED = {"moe": 0.95, "lowbit": 0.95}  # by op_type, the part of a result that must be within; else all of it
 TINY = 1e-8  # added to what errors are relative to
 MOST_SHOWN = 1e300
 DRAWN_ONLY = 1  # level of hardening: stored inputs stay; at HARDEST they change too, at 0 none does
@@ -95,7 +97,7 @@ class Reference(judging.JudgedReference):
         self.checked: set[str] = set()
 
     def generate_input(self, rank: int, world_size: int, seed: int, workload: str, **axes: Any) -> Any:
-        """The workload's inputs. Raises ValueError for one that the definition does not allow."""
+        """The workload's inputs. Raises ValueError where the machine has too little memory for them."""
         device = torch.get_default_device()
         torch.manual_seed(seed)
         inputs, changes = rank_inputs.made(workload, axes, device)
@@ -156,7 +158,7 @@ class Reference(judging.JudgedReference):
 
 
 def within(output: Any, right: Any) -> tuple[bool, str]:
-    """Whether no element exceeds both tolerances, and the largest absolute and relative error."""
+    """Whether no element, or no more than may, exceeds both tolerances, and the largest absolute and relative error."""
     found, wanted = ([tensor for _, tensor in judging.tensors_of(value)] for value in (output, right))
     pairs = list(zip(found, wanted, strict=False))
     if any(one.shape != other.shape or one.dtype != other.dtype for one, other in pairs):
@@ -169,7 +171,9 @@ def within(output: Any, right: Any) -> tuple[bool, str]:
         alike = one == other  # which infinite values may be
         error = (one.float() - other.float()).abs().masked_fill_(alike, 0)
         part = (error / (other.float().abs() + TINY)).masked_fill_(alike, 0)
-        is_off = is_off or bool(((error > TOLERANCE) & (part > TOLERANCE)).any()) or not judging.are_finite([error])
+        off = int(((error > TOLERANCE) & (part > TOLERANCE)).sum())
+        may_be = (1 - MATCHED.get(definition().get("op_type"), 1.0)) * one.numel()
+        is_off = is_off or off > may_be or not judging.are_finite([error])
         absolute, relative = max(absolute, _shown(error)), max(relative, _shown(part))
     return not is_off, json.dumps({"max_absolute_error": absolute, "max_relative_error": relative})
 

@@ -35,11 +35,10 @@ class ChoiceTrusted(Trusted):
     """Judges by the allowed choices what is not the reference's own result."""
 
     draws = torch.empty(0, dtype=torch.float64)  # the places of all tokens so far
+    drawn_for: frozenset[tuple[str, int]] = frozenset()  # workloads and seeds: of each, draws count once
 
     def verified(self, command: wire.Verify) -> wire.Verified:
         found = super().verified(command)
-        if found.verdicts.strict.passed:
-            return found
         declared, values = self.taken[command.taken]
         expected, data = self.expected(command.index), self.made[command.index]
         output = strict_check.for_check(declared, values, expected, self.device.kind)
@@ -47,16 +46,22 @@ class ChoiceTrusted(Trusted):
             return found
         named = dict(zip(definition()["inputs"], data["inputs"], strict=True))
         is_drawn = schema.choice(definition()) == schema.TOKENS
-        verdict = self.drawn(named, output) if is_drawn else ordered(named, output, expected.value)
+        # Tokens that equal the reference's count as well: those that do not would be another choice of all.
+        verdict = self.drawn(data, named, output) if is_drawn else ordered(named, output, expected.value)
+        if found.verdicts.strict.passed:
+            return found
         published = verdict if command.published else found.verdicts.gpumode
         return replace(found, verdicts=replace(found.verdicts, strict=verdict, gpumode=published))
 
-    def drawn(self, named: Mapping[str, Any], tokens: Tensor) -> Verdict:
+    def drawn(self, data: Mapping[str, Any], named: Mapping[str, Any], tokens: Tensor) -> Verdict:
         """Whether these tokens [B] may be drawn from `probs` [B, V], and all so far are drawn as they should be."""
         places, why = positions(named, tokens)
         if why:
             return failed(why)
-        self.draws = torch.cat([self.draws, places.cpu().double()])
+        key = (data["workload"], data["seed"])
+        if key not in self.drawn_for:
+            self.drawn_for |= {key}
+            self.draws = torch.cat([self.draws, places.cpu().double()])
         if chance(self.draws) >= CHANCE:
             return Verdict(passed=True)
         return failed(f"its {len(self.draws)} tokens so far are not drawn as the probabilities have it")
