@@ -30,11 +30,13 @@ from harness.cli.declare import argument, option
 from harness.core.checkout import Checkout
 from harness.core.decode import encode, part
 from harness.core.errors import BadFileError, Exit, UsageError
-from harness.core.words import clean_line, speedup_text
+from harness.core.words import clean_line, cut_line, speedup_text
 from harness.kinds.registry import set_members
 from harness.kinds.settings import setting
 from harness.report.console import new_console
 from harness.report.document import Document, UntrustedText, prose
+
+WHY_CHARS = 160  # of an error's reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +176,10 @@ def _shown(results: Iterator[Result], tally: Tally, console: Console, quiet: boo
 
 
 def line_of(result: Result, tally: Tally) -> str:
-    """`[ 12.3 s]  3/200  pass  1.83x  candidate-7`."""
+    """`[ 12.3 s]  3/200  pass  1.83x  candidate-7`; with the reason of an error."""
     took = f"[{time.monotonic() - tally.began_s:6.1f} s] {tally.before + tally.judged:>4}/{tally.total}"
     figure = speedup_text(result.speedup) if result.ranked else f"({speedup_text(result.speedup)})"
     copy = f"  a copy of {clean_line(result.copy_of)}" if result.copy_of else ""
     shown = figure if result.verdict == "pass" else "-"
-    return f"{took}  {result.verdict:<9}  {shown:>8}  {clean_line(result.id)}{copy}"
+    why = f": {cut_line(result.evidence.message, WHY_CHARS)}" if result.verdict == "error" and result.evidence else ""
+    return f"{took}  {result.verdict:<9}  {shown:>8}  {clean_line(result.id)}{copy}{why}"

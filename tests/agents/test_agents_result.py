@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import jsonschema_rs
 import pytest
@@ -13,9 +14,10 @@ from harness.agents.made import refused, result_of, rewarded
 from harness.agents.result import Conditions, Result
 from harness.agents.reward import log2_speedup, sol_score
 from harness.agents.schema import json_schema
+from harness.cli.eval_many import Tally, line_of
 from harness.core.checkout import ROOT
 from harness.core.decode import decode, encode
-from harness.core.errors import BadSubmissionError, HarnessError
+from harness.core.errors import BadSubmissionError, HarnessError, UsageError
 from harness.core.records import EvalReport, Outcome, Passed
 from harness.kinds.kind import BROKE_ITS_JUDGE
 
@@ -136,6 +138,14 @@ def test_evidence_has_what_was_printed_without_control_characters(outcome: Outco
 def test_a_file_that_cannot_be_a_submission_is_rejected() -> None:
     result = refused(BadSubmissionError("x.py:3: invalid syntax"), A2A)
     assert (result.verdict, result.stages.compile.status) == ("rejected", "fail")
+
+
+def test_a_problem_that_does_not_run_here_is_not_tried_again() -> None:
+    refusal, failure = (refused(error("too large"), A2A) for error in (UsageError, HarnessError))
+    assert (refusal.verdict, failure.verdict) == ("error", "error")
+    assert "why" in refusal.next
+    assert "try again" in failure.next
+    assert line_of(refusal, Tally(1, Path("absent.jsonl"))).endswith(": too large")
 
 
 def test_the_hint_of_a_ranked_result_names_the_shape_with_most_to_gain() -> None:
