@@ -27,6 +27,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from harness.agents.workers import environs_of
 from harness.core.checkout import Checkout
 from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError
@@ -142,11 +143,10 @@ def numbers(texts: Sequence[str]) -> set[int]:
 def in_parts(given: argparse.Namespace, jobs: int) -> None:
     """Runs this program once for each part of the problems, each on a GPU in turn."""
     device = given.device or host.gpus().device
-    variable = host.VISIBLE_DEVICES[device][0] if device in host.VISIBLE_DEVICES else ""
-    cards = [one for one in os.environ.get(variable, "").split(",") if one] or list(map(str, range(host.gpus().count)))
+    cards = environs_of(device, 1, None) or [{}]
     running = []
     for part in range(jobs):
-        environ = {**os.environ, variable: cards[part % len(cards)]} if variable and cards else dict(os.environ)
+        environ = os.environ | cards[part % len(cards)]
         running.append(subprocess.Popen([sys.executable, *sys.argv, "--part", f"{part}/{jobs}"], env=environ))
     try:
         for process in running:

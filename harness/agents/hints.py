@@ -1,6 +1,7 @@
 """One hint: what whoever wrote a submission should do next, by the verdict and what it rests on."""
 
 from harness.agents.result import CaseFigure, Result
+from harness.core.errors import BadFileError, BadSubmissionError, HarnessError, UsageError
 from harness.core.records import CaseResult, EvalReport, Held
 from harness.core.words import clean_line, percent_text, times_text
 from harness.judging import verdict
@@ -28,6 +29,15 @@ def next_of(result: Result, report: EvalReport) -> str:
     if not result.ranked and result.reward.why:
         return f"it is right, but not ranked: {result.reward.why}"
     return _faster(result.figures.cases, report)
+
+
+def next_after(error: HarnessError) -> str:
+    """The hint where there is no report."""
+    if isinstance(error, BadSubmissionError):
+        return "correct the file as the message says"
+    if isinstance(error, UsageError | BadFileError):
+        return "the problem cannot be evaluated like that here: evidence.message says why"
+    return "the harness or the machine failed: try again"
 
 
 def _after(failed: CaseResult, result: Result) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from harness.agents.hints import next_of
+from harness.agents.hints import next_after, next_of
 from harness.agents.result import (
     DETAIL_CHARS,
     MESSAGE_CHARS,
@@ -20,7 +20,7 @@ from harness.agents.reward import FUNCTIONS, Function, Reward
 from harness.board.entries import Board
 from harness.board.places import noise_of, one_launch
 from harness.core.decode import part
-from harness.core.errors import BadFileError, BadSubmissionError, HarnessError, UsageError
+from harness.core.errors import BadSubmissionError, HarnessError
 from harness.core.records import (
     CaseResult,
     Crashed,
@@ -86,19 +86,11 @@ def refused(error: HarnessError, conditions: Conditions, submission: Submission 
         ranked=False,
         stages=Stages(compile=Stage(status="fail", message=message) if is_files else none, correct=none, fast=none),
         reward=part(conditions, Reward, value=0.0, why="it did not run"),
-        next=_next(error),
+        next=next_after(error),
         evidence=Evidence(where="before it ran", message=message),
         file=submission.name if submission else "",
         sha256=submission.sha256 if submission else "",
     )
-
-
-def _next(error: HarnessError) -> str:
-    if isinstance(error, BadSubmissionError):
-        return "correct the file as the message says"
-    if isinstance(error, UsageError | BadFileError):
-        return "the problem cannot be evaluated like that here: evidence.message says why"
-    return "the harness or the machine failed: try again"
 
 
 def rewarded(figures: Figures, function: Function, lower: bool) -> Reward:

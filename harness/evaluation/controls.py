@@ -65,8 +65,8 @@ def controlled(session: Session, results: Sequence[CaseResult], controls: Contro
     """The results; of those launches in which the reference was not slower beside the submission, where it was slower
     at first. Held where it was slower in all pairs. `controls`: the pool's, which know all cases."""
     places = [at for at, one in enumerate(results) if one.case.kind == "benchmark"]
-    beside = [outcome for at in places if isinstance(outcome := results[at].outcome, Measured)]
-    if not beside or len(beside) < len(places):
+    beside = firsts = [outcome for at in places if isinstance(outcome := results[at].outcome, Measured)]
+    if not firsts or len(firsts) < len(places):
         return list(results)
     cases = [results[at].case for at in places]
     if controls is not None and controls.suffice(cases, beside):
@@ -76,15 +76,14 @@ def controlled(session: Session, results: Sequence[CaseResult], controls: Contro
         looked = random.Random(session.plan.secret).sample(looked, CASES)
     found, logs = list(results), []
     for number in range(PAIRS):
-        try:
-            if number:
-                beside = [joined(one) for one in zip(*_launched(session, cases), strict=True)]
-        except LaunchFailed as failed:
-            return with_outcome(results, places[failed.number], failed.outcome)
-        for at, one in zip(places, beside, strict=True):
-            first = results[at].outcome
-            assert isinstance(first, Measured)
-            found[at] = replace(results[at], outcome=replace(first, series=(one.ranked, *first.series[1:])))
+        if number:
+            try:
+                launches = [one_more(session, cases) for _ in range(session.plan.launches)]
+            except LaunchFailed as failed:
+                return with_outcome(results, places[failed.number], failed.outcome)
+            beside = [joined(one) for one in zip(*launches, strict=True)]
+            for at, first, one in zip(places, firsts, beside, strict=True):
+                found[at] = replace(found[at], outcome=replace(first, series=(one.ranked, *first.series[1:])))
         try:
             alone = one_more(session, [cases[at] for at in looked], is_control=True)
         except LaunchFailed:
@@ -100,11 +99,6 @@ def controlled(session: Session, results: Sequence[CaseResult], controls: Contro
         "launches in turn"
     )
     return with_outcome(results, places[looked[0]], Held(check="reference", evidence=evidence))
-
-
-def _launched(session: Session, cases: Sequence[Case]) -> list[list[Measured]]:
-    """As many launches as the evaluation counts."""
-    return [one_more(session, cases) for _ in range(session.plan.launches)]
 
 
 def _slower(beside: Measured, alone: Measured) -> float:

@@ -114,7 +114,7 @@ def shrunk(order: dict[str, Any]) -> dict[str, Any]:
     """The order with a batch that is halved until it is small enough; as it is if the file's sizes hang together."""
     reference, batch, params = importlib.import_module("reference"), order["batch"], dict(order["params"])
     sizes = getattr(reference, "sizes", None)
-    while sizes and batch and params[batch] > 1 and sum(sizes(**params)) > order["most_bytes"]:
+    while sizes and batch and params[batch] > 1 and sum(sizes(**params)[:2]) > order["most_bytes"]:
         params[batch] = params[batch] // 2
     try:
         while batch and params[batch] > 1 and call_s(reference, order, params) > order["most_seconds"]:

@@ -243,7 +243,7 @@ class Reference(judging.JudgedReference):
         device = torch.get_default_device()
         module = sized(params)
         if device.type == "cpu" and self.roomy != params:
-            judging.check_memory(*counted())
+            judging.check_memory(*sizes())
             self.roomy = params
         seed_all(seed)
         with torch.no_grad(), Draws() as draws:
@@ -322,12 +322,7 @@ class Reference(judging.JudgedReference):
         return found
 
 
-def sizes(**params: Any) -> tuple[int, int]:
-    """The bytes of the inputs' tensors and of the results', as `counted` has them."""
-    return counted(**params)[:2]
-
-
-def counted(**params: Any) -> tuple[int, int, int]:
+def sizes(**params: Any) -> tuple[int, int, int]:
     """The bytes of the inputs' tensors, of the results' and of the parameters; 0 where they are known only once these
     are made."""
     module, inputs, results, parameters = sized(params), 0, 0, 0

@@ -20,6 +20,7 @@ from harness.core.records import Case, Module, Params, Submission
 from harness.kinds.benchmarks.kind import BenchmarkKind
 from harness.kinds.benchmarks.problem import BenchmarkProblem, glue, suites_of
 from harness.kinds.trace import schema
+from harness.kinds.trace.schema import CUSTOM, DEFINITION, WORKLOADS
 from harness.problems.problem import Problem
 from harness.problems.submission import MAX_BYTES, digest, shown_path, without_nul
 
@@ -27,11 +28,10 @@ NEEDED = {"name", "axes", "inputs", "outputs", "reference"}
 ENTRY = "run"
 LANGUAGES = ("python", "triton")
 DOCUMENTS = (".md", ".txt", ".toml")  # that a solution may bring along, and that no call needs
-STAGED, DEFINITION, WORKLOADS = "problem_file.py", "definition.json", "workloads.json"
+STAGED = "problem_file.py"
 MOST_BYTES = 8 << 20  # of a definition's or a solution's file
 HEADER_BYTES = 100 << 20  # of a safetensors file, by its format
 SPEC = "\n\nKERNEL_EVAL_SPEC = {}\n"
-CUSTOM = "custom_inputs_entrypoint"
 SOURCES = {"random": (), "scalar": (), "safetensors": ("path", "tensor_key"), "custom": ()}  # texts that each needs
 POINTER = b"version https://git-lfs"
 

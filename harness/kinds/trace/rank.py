@@ -17,7 +17,7 @@ from torch import Tensor
 
 from harness.kinds.benchmarks import rank_judging as judging
 from harness.kinds.trace import rank_inputs, schema
-from harness.kinds.trace.rank_inputs import DTYPES, MODULE, SAMPLING, axis_sizes, definition
+from harness.kinds.trace.rank_inputs import DTYPES, MODULE, axis_sizes, definition
 
 SPEC = "KERNEL_EVAL_SPEC"  # what a staged solution says of itself (kinds.trace)
 TOLERANCE = 1e-2
@@ -52,7 +52,7 @@ class CalledFunction:
 
     def __call__(self, data: Any) -> Any:
         device = judging.device_of(data)
-        if definition().get("op_type") == SAMPLING:
+        if definition().get("op_type") == schema.SAMPLING:
             torch.manual_seed(data["seed"])
         with torch.no_grad():
             if not self.fills:

@@ -17,8 +17,7 @@ from torch import Tensor
 from harness.kinds.benchmarks import rank_judging as judging
 from harness.kinds.trace import schema
 
-MODULE, DEFINITION, WORKLOADS = "problem_file", "definition.json", "workloads.json"
-SAMPLING = "sampling"  # the op_type of definitions whose results are drawn: alike for one seed
+MODULE = "problem_file"
 PACKED_KEYS = "k_index_cache_fp8"  # [pages, page_size, 1, dim + 4] bytes: of a page all fp8 keys, then their scales
 SCALE_BYTES = 4
 LARGEST_FP8 = 448.0
@@ -30,12 +29,12 @@ WHOLE = {torch.int8: (-128, 128), torch.uint8: (0, 256)}  # of random whole numb
 
 @functools.cache
 def definition() -> Any:
-    return json.loads(Path(DEFINITION).read_text())
+    return json.loads(Path(schema.DEFINITION).read_text())
 
 
 @functools.cache
 def workloads() -> Any:
-    return json.loads(Path(WORKLOADS).read_text())
+    return json.loads(Path(schema.WORKLOADS).read_text())
 
 
 def axis_sizes(axes: Mapping[str, int]) -> dict[str, int]:
@@ -53,7 +52,7 @@ def made(workload: str, axes: Mapping[str, int], device: torch.device) -> tuple[
     scalars = {name: one["value"] for name, one in sources.items() if one["type"] == "scalar"}
     custom: Mapping[str, Any] = {}
     if any(one["type"] == "custom" for one in sources.values()):
-        make = getattr(importlib.import_module(MODULE), definition()["custom_inputs_entrypoint"])
+        make = getattr(importlib.import_module(MODULE), definition()[schema.CUSTOM])
         custom = make({**sizes, **scalars}, device)
     inputs: list[Any] = []
     changes: dict[int, str] = {}
@@ -70,7 +69,7 @@ def made(workload: str, axes: Mapping[str, int], device: torch.device) -> tuple[
             inputs.append(value.item() if shape is None else value)
         elif name == PACKED_KEYS and shape is not None:
             inputs.append(packed_keys(shape, device).view(dtype))
-        elif definition().get("op_type") == SAMPLING and name == "probs":
+        elif definition().get("op_type") == schema.SAMPLING and name == "probs":
             changes[place] = SHARES
             inputs.append(drawn(shape or (), dtype, device).softmax(-1))
         else:

@@ -9,6 +9,9 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+DEFINITION, WORKLOADS = "definition.json", "workloads.json"  # as they are staged
+CUSTOM = "custom_inputs_entrypoint"
+SAMPLING = "sampling"  # the op_type of definitions whose results are drawn: alike for one seed
 STORED = {  # a dtype of a safetensors file -> its name here
     "F64": "float64",
     "F32": "float32",
@@ -42,7 +45,7 @@ OPERATORS: dict[type[ast.AST], Callable[..., int]] = {
 
 def choice(made: Mapping[str, Any]) -> str:
     """What a definition leaves to solutions: TOKENS that are drawn, the order of INDICES, or "" for nothing."""
-    if made.get("op_type") == "sampling" and "probs" in made["inputs"] and set(made["inputs"]) <= SAMPLED_FROM:
+    if made.get("op_type") == SAMPLING and "probs" in made["inputs"] and set(made["inputs"]) <= SAMPLED_FROM:
         return TOKENS if len(made["outputs"]) == 1 else ""
     return INDICES if made["name"].startswith(INDEXER) else ""
 
