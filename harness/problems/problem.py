@@ -121,6 +121,10 @@ class Problem(Declared):
             raise UsageError(f"{self.name} has no suite '{name}'{did_you_mean(name, self.suites)} (known: {known})")
         return self.suites[name]
 
+    def read_by_judges(self) -> tuple[Path, ...]:
+        """Files of the problem's own that are too large to be staged: judges read them, a submission cannot."""
+        return ()
+
     def staged(self) -> dict[str, bytes]:
         """The files that are staged side by side for every group of ranks, by name, as GPU MODE stages a problem's."""
         reference = self.root / "reference"

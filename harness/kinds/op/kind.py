@@ -293,7 +293,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place:
             caches=_caches(plan),
             # The judges' and the opponent's files too.
             hidden=staging.hidden(plan.problem.root, top),
-            judges=plan.hidden,
+            judges=(*plan.hidden, *plan.problem.read_by_judges()),
             judge=CHECKERS[plan.problem.checker].trusted,
             judged=("candidate", "baseline") if judges_baseline else ("candidate",),
         )

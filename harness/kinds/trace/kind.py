@@ -48,11 +48,22 @@ class TraceProblem(BenchmarkProblem):
         found = self.workloads.get(name)
         return {"definition": self.definition, "workload": dict(found)} if found else None
 
+    @property
+    def rooted(self) -> dict[str, Any]:
+        """The workloads with whole paths, as they are staged."""
+        found: dict[str, Any] = json.loads(self.files[WORKLOADS])
+        return found
+
+    def read_by_judges(self) -> tuple[Path, ...]:
+        """The workloads' stored tensors."""
+        stored = (one for workload in self.rooted.values() for one in workload["inputs"].values())
+        return tuple(dict.fromkeys(Path(one["path"]) for one in stored if one["type"] == "safetensors"))
+
     def check_runnable(self) -> None:
         """Raises UsageError for a missing package, and for a workload's file that cannot be read."""
         super().check_runnable()
         made = json.loads(self.files[DEFINITION])
-        for name, workload in json.loads(self.files[WORKLOADS]).items():
+        for name, workload in self.rooted.items():
             sizes = schema.sizes(made["axes"], workload["axes"])
             for key, source in workload["inputs"].items():
                 if source["type"] != "safetensors":
