@@ -79,9 +79,9 @@ def product(a_MK: Tensor, b_NK: Tensor) -> Tensor:
     """
     if a_MK.device.type != "cuda" or torch.version.hip is not None:
         return torch.matmul(a_MK.float(), b_NK.float().T)
-    parts = zip(a_MK.split(DEPTH, dim=1), b_NK.split(DEPTH, dim=1), strict=True)
-    sums_MN = torch.zeros(len(a_MK), len(b_NK), dtype=torch.float32, device=a_MK.device)
-    for a_Mk, b_Nk in parts:
+    first, *rest = zip(a_MK.split(DEPTH, dim=1), b_NK.split(DEPTH, dim=1), strict=True)
+    sums_MN: Tensor = torch.mm(first[0], first[1].T, out_dtype=torch.float32)
+    for a_Mk, b_Nk in rest:
         sums_MN += torch.mm(a_Mk, b_Nk.T, out_dtype=torch.float32)
     return sums_MN
 

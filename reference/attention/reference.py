@@ -16,12 +16,19 @@ from task import Saved, input_t, output_t
 from torch import Tensor
 from utils import rank_device, seeded, within_tolerance
 
-from harness.judging.correctness import Expected, accumulation_variance, rounding_noise, rounding_variance
+from harness.judging.correctness import (
+    Expected,
+    accumulation_variance,
+    product,
+    rounding_noise,
+    rounding_variance,
+)
 
 RTOL = ATOL = 2e-2
 SHIFT = 128.0  # of hardened scores: e^128 is beyond float32
 QUERY = 16.0  # the first number of a hardened query
 FEW = 4 / 3  # the largest variance of rounding a value, just above a power of 2, over the usual one
+ONE = 8.0  # times the variance of an error that all numbers of a row share: it is not the mean over many
 BLOCK = 1024  # queries at a time: few scores are of keys that come after all of them
 
 
@@ -66,9 +73,23 @@ def _scores(q_RSD: Tensor, k_SD: Tensor) -> Iterator[tuple[slice, Tensor]]:
     _, seq, dim = q_RSD.shape
     for first in range(0, seq, BLOCK):
         rows = slice(first, min(first + BLOCK, seq))
-        scores_RQK = (q_RSD[:, rows].float() @ k_SD[: rows.stop].float().T).mul_(dim**-0.5)
-        place_S = torch.arange(rows.stop, device=q_RSD.device)
-        yield rows, scores_RQK.masked_fill_(place_S > place_S[rows, None], -torch.inf)
+        scores_RQK = _products(q_RSD[:, rows], k_SD[: rows.stop]).mul_(dim**-0.5)
+        size = rows.stop - first
+        after_QQ = torch.ones(size, size, dtype=torch.bool, device=q_RSD.device).triu_(1)
+        scores_RQK[:, :, first:].masked_fill_(after_QQ, -torch.inf)
+        yield rows, scores_RQK
+
+
+def _products(a_RQD: Tensor, b_KD: Tensor) -> Tensor:
+    """a b^T of bf16 operands in float32, [R, Q, K]."""
+    return product(a_RQD.flatten(0, 1), b_KD).unflatten(0, a_RQD.shape[:2])
+
+
+def _roughly(a: Tensor, b: Tensor) -> Tensor:
+    """a b for a variance: the operands rounded to bf16, which matrix units multiply in a tenth of float32's time."""
+    if not a.is_cuda:
+        return a @ b
+    return (a.bfloat16() @ b.bfloat16()).float()
 
 
 def harden(data: input_t, seed: int) -> input_t:
@@ -133,7 +154,7 @@ def _exact_forward(queries: Tensor, keys: Tensor, values: Tensor) -> Expected:
             p_RQK = scores_RQK.softmax(2)
             v_KD = values[b, g, : rows.stop].float()
             value[b, mine, rows] = p_RQK @ v_KD
-            terms[b, mine, rows] = p_RQK.square_() @ v_KD.square()
+            terms[b, mine, rows] = _roughly(p_RQK.square_(), v_KD.square())
     return _expected(value, terms, queries, "the output")
 
 
@@ -144,7 +165,9 @@ def _exact_backward(queries: Tensor, keys: Tensor, values: Tensor, saved: Saved)
 
     A kernel rounds each ds and p, and the results; those of keys and values also for each head of queries by itself,
     before it adds up the heads that share keys. ds also has the error of its two sums. The second query's dq has one
-    rounding in all its numbers, since its two ds differ in sign alone: it is not the mean over many.
+    rounding in all its numbers, since its two ds differ in sign alone: it is not the mean over many. A kernel may also
+    find do o from its own output or weights, as flex_attention does: what these round is one error of all ds of a
+    query, so that dq has it times the mean of k.
     """
     scale, kv_shape = queries.shape[-1] ** -0.5, keys.shape
     dq, dq_terms = (torch.empty_like(queries, dtype=torch.float32) for _ in range(2))
@@ -158,24 +181,34 @@ def _exact_backward(queries: Tensor, keys: Tensor, values: Tensor, saved: Saved)
             before = slice(rows.stop)
             k_KD, v_KD = k_SD[before], v_SD[before]
             q_RQD, do_RQD = queries[b, mine, rows].float(), do_RSD[:, rows]
+            o_RQD, do2_RQD = saved.output_BHSD[b, mine, rows].float(), do_RQD.square()
             p_RQK = scores_RQK.sub_(saved.logarithm_BHS[b, mine, rows, None]).exp_()
-            delta_RQ = (do_RQD * saved.output_BHSD[b, mine, rows].float()).sum(2)
-            # In units of a rounding: ds is the difference of two sums in float32, which may be nearly equal.
-            sums_RQ = accumulation_variance(dim, mean_dp2_R[:, None] + delta_RQ.square())
-            sums_RQ.div_(rounding_variance(queries.dtype))
-            ds_RQK = (do_RQD @ v_KD.T).sub_(delta_RQ[..., None]).mul_(p_RQK).mul_(scale)
+            delta_RQ = (do_RQD * o_RQD).sum(2)
+            ds_RQK = _products(saved.gradient_BHSD[b, mine, rows], values[b, g, before])
+            ds_RQK.sub_(delta_RQ[..., None]).mul_(p_RQK)
             dq[b, mine, rows] = ds_RQK @ k_KD
             dk_RSD[:, before] += ds_RQK.mT @ q_RQD
             dv_RSD[:, before] += p_RQK.mT @ do_RQD
+            # Variances, in units of a rounding. ds is the difference of two sums in float32, which may be nearly equal.
+            sums_RQ = accumulation_variance(dim, mean_dp2_R[:, None] + delta_RQ.square())
+            sums_RQ.div_(rounding_variance(queries.dtype))
+            mean_k2_RQD = _roughly(p_RQK, k_KD).square_()
             p2_RQK = p_RQK.square_()
-            ds2_RQK = ds_RQK.square_().mul_(FEW).addcmul_(p2_RQK, sums_RQ[..., None], value=scale * scale)
-            dv_terms[b, g, before] += (p2_RQK.mT @ do_RQD.square()).sum(0)
-            dk_terms[b, g, before] += (ds2_RQK.mT @ q_RQD.square()).sum(0)
-            dq_terms[b, mine, rows] = ds2_RQK @ k_KD.square()
+            o2_RQD = (
+                o_RQD.square_().mul_(2).add_(_roughly(p2_RQK, v_KD.square()))
+            )  # two outputs' roundings, one's weights'
+            anew_RQ = (do2_RQD * o2_RQD).sum(2).mul_(ONE)
+            ds2_RQK = ds_RQK.square_().mul_(FEW).addcmul_(p2_RQK, sums_RQ.add_(anew_RQ)[..., None])
+            dq_terms[b, mine, rows] = _roughly(ds2_RQK, k_KD.square()).addcmul_(mean_k2_RQD, anew_RQ[..., None])
+            dk_terms[b, g, before] += _roughly(ds2_RQK.mT, q_RQD.square()).sum(0)
+            dv_terms[b, g, before] += _roughly(p2_RQK.mT, do2_RQD).sum(0)
         dk[b, g] = dk_RSD.sum(0)
         dk_terms[b, g] += dk_RSD.square_().sum(0)
         dv[b, g] = dv_RSD.sum(0)
         dv_terms[b, g] += dv_RSD.square_().sum(0)
+    for gradient, terms in ((dq, dq_terms), (dk, dk_terms)):
+        gradient.mul_(scale)
+        terms.mul_(scale * scale)
     return (
         _expected(dq, dq_terms, queries, "the queries' gradient"),
         _expected(dk, dk_terms, queries, "the keys' gradient"),

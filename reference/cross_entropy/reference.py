@@ -19,7 +19,7 @@ from harness.judging.correctness import Expected, rounding_noise
 
 RTOL, LOSS_ATOL = 2e-2, 1e-7  # the gradient's absolute tolerance is RTOL of an even probability's part of it
 SHIFT = 96.0  # of hardened logits: exp(96) is not a float32
-AT_ONCE = 1 << 26  # logits that exact_kernel has in float64
+AT_ONCE = 1 << 26  # logits that exact_kernel works on
 # Of the largest term of a loss. In float32, in whatever order, the worst losses of 32000 and 128256 classes were off by
 # 0.3 to 1.5 of the noise that this makes; where exponentials were rounded to bf16 before they were summed, by 13 to 65.
 LOSS_U = 2.0**-22
@@ -75,29 +75,33 @@ def ref_kernel(data: input_t) -> output_t:
 
 
 def exact_kernel(data: input_t) -> tuple[Expected, Expected]:
-    """Computed in float64, some tokens at a time. A kernel may round to bf16: a probability; the gradient before it is
-    multiplied by the loss scale, and after. A loss may be off by what summing in float32 makes of its terms."""
+    """Computed in float32, which the logits are exact in, with sums in float64, some tokens at a time. A kernel may
+    round to bf16: a probability; the gradient before it is multiplied by the loss scale, and after. A loss may be off
+    by what summing in float32 makes of its terms."""
     logits_MV, targets_M, ignore_index, smoothing, scale = data
+    classes = logits_MV.shape[1]
     value_MV = torch.empty(logits_MV.shape, dtype=torch.float32, device=logits_MV.device)
     noise_MV = torch.empty_like(value_MV)
     losses_M = torch.empty(len(targets_M), dtype=torch.float32, device=logits_MV.device)
     terms_M = torch.empty_like(losses_M)
     factor = scale / int((targets_M != ignore_index).sum())
     for tokens in some_tokens(logits_MV):
-        logits_mV = logits_MV[tokens].double()
+        value_mV = value_MV[tokens].copy_(logits_MV[tokens])
         counts_m1 = (targets_M[tokens] != ignore_index)[:, None]
         chosen_m1 = torch.where(counts_m1, targets_M[tokens, None], 0)
-        lse_m1 = logits_mV.logsumexp(1, keepdim=True)
-        own_m1, mean_m1 = logits_mV.gather(1, chosen_m1), logits_mV.mean(1, keepdim=True)
+        own_m1 = value_mV.gather(1, chosen_m1).double()
+        mean_m1 = value_mV.sum(1, keepdim=True, dtype=torch.float64) / classes
+        top_m1 = value_mV.amax(1, keepdim=True)
+        sum_m1 = value_mV.sub_(top_m1).exp_().sum(1, keepdim=True, dtype=torch.float64)
+        lse_m1 = sum_m1.log().add_(top_m1)
         loss_m1 = lse_m1 - (1 - smoothing) * own_m1 - smoothing * mean_m1
         losses_M[tokens] = torch.where(counts_m1, loss_m1, 0)[:, 0]
         terms_M[tokens] = torch.where(counts_m1, torch.maximum(lse_m1.abs(), own_m1.abs()) + 1, 0)[:, 0]
-        grad_mV = logits_mV.sub_(lse_m1).exp_().mul_(factor)
-        noise_MV[tokens] = torch.where(counts_m1, grad_mV.square(), 0)
-        grad_mV.sub_(factor * smoothing / logits_MV.shape[1])
-        grad_mV.scatter_add_(1, chosen_m1, torch.full_like(own_m1, -factor * (1 - smoothing)))
-        value_MV[tokens] = grad_mV.masked_fill_(~counts_m1, 0)
-        noise_MV[tokens] += 2 * value_MV[tokens].square()
+        factor_m1 = counts_m1 * factor
+        torch.square(value_mV.mul_((factor_m1 / sum_m1).float()), out=noise_MV[tokens])
+        value_mV.sub_(factor_m1 * (smoothing / classes))
+        value_mV.scatter_add_(1, chosen_m1, factor_m1 * (smoothing - 1))
+        noise_MV[tokens].addcmul_(value_mV, value_mV, value=2)
     noise_MV = rounding_noise(noise_MV, logits_MV.dtype)
     return (
         Expected(value=losses_M, noise=LOSS_U * terms_M, dtype=torch.float32, name="the losses"),

@@ -136,7 +136,8 @@ def exact_kernel(data: input_t) -> Expected:
     """The result in float32, and the noise of rounding as an fp16 kernel may. Collective.
 
     Allowed are, for a token whose k experts give e = down @ a, a = up @ x, with weights w:
-    - a, or w a, rounded: an error of mean square down^2 (w a)^2 an element, added up over I and over the experts, A;
+    - a and w a rounded, as where a library's product is weighted before the next: errors of mean square down^2 (w a)^2
+      an element each, added up over I and over the experts, 2 A;
     - e and w e rounded: 2 Q, where Q is the sum of (w e)^2;
     - the k - 1 running sums rounded, the last of which is the result S. The mean over all orders of the square of a sum
       of j of the k terms is (j/k)^2 S^2 + j (k-j) / (k (k-1)) (Q - S^2/k), drawing without replacement.
@@ -152,14 +153,14 @@ def exact_kernel(data: input_t) -> Expected:
     scatters = [j * (k - j) / (k * (k - 1)) for j in range(2, k + 1)]
     q_factor, s_factor = 2 + sum(scatters), sum(factors) - sum(scatters) / k
 
-    sums_N2H = x_NH.new_zeros(len(x_NH), 2, config.hidden_dim)  # of w e; of A + q_factor (w e)^2
+    sums_N2H = x_NH.new_zeros(len(x_NH), 2, config.hidden_dim)  # of w e; of 2 A + q_factor (w e)^2
     for local in range(per_rank):
         token_q, slot_q = (indices_Nk == rank * per_rank + local).nonzero(as_tuple=True)
         up_IH, down_HI = rank_data.up[local].float(), rank_data.down[local].float()
         a_qI = weights_Nk[token_q, slot_q, None] * (x_NH[token_q] @ up_IH.T)
         e_qH = a_qI @ down_HI.T
         sums_N2H[token_q, 0] += e_qH  # a token's experts are distinct, so no token is in token_q twice
-        sums_N2H[token_q, 1] += a_qI.square() @ down_HI.square().T + q_factor * e_qH.square()
+        sums_N2H[token_q, 1] += 2 * (a_qI.square() @ down_HI.square().T) + q_factor * e_qH.square()
 
     mine_WT2H = sums_N2H.new_empty(world_size * rank_data.num_tokens, 2, config.hidden_dim)
     dist.all_to_all_single(

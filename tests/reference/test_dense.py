@@ -97,9 +97,12 @@ def attend(
     group: int = 1,
     weights: torch.dtype = torch.bfloat16,
     top: bool = True,
+    product_of: str = "the output",
+    product_scale: float = 1.0,
 ) -> Any:
     """Attention by its formula, forward or backward, with faults to choose: a scale that is off, a mask that is `shift`
-    too wide, heads that take the wrong keys, weights of another dtype, no maximum subtracted."""
+    too wide, heads that take the wrong keys, weights of another dtype, no maximum subtracted, and what do o comes from,
+    or by how much it is off."""
     queries, keys, values, saved = data
     share = queries.shape[1] // keys.shape[1]
     order = torch.arange(queries.shape[1]) // share if group == 1 else torch.arange(queries.shape[1]) % keys.shape[1]
@@ -116,7 +119,12 @@ def attend(
     delta = (do * saved.output_BHSD.float()).sum(-1, keepdim=True)
     if not top:  # the other sum in another order: where they cancel, only the orders differ
         delta = (do * saved.output_BHSD.float()).flip(-1).cumsum(-1)[..., -1:]
-    ds = p * (do @ v.transpose(2, 3) - delta)
+    dp = do @ v.transpose(2, 3)
+    if product_of == "an output of its own":
+        delta = (do * attend((queries, keys, values, None)).float()).sum(-1, keepdim=True)
+    if product_of == "the weights":
+        delta = (p * dp).sum(-1, keepdim=True)
+    ds = p * (dp - product_scale * delta)
     p, ds = p.to(weights).float(), ds.to(weights).float()
     shared = (len(q), keys.shape[1], share, seq, q.shape[-1])
     dq, dk, dv = ds @ k * scale, ds.transpose(2, 3) @ q * scale, p.transpose(2, 3) @ do
@@ -129,6 +137,11 @@ def last_keys_dropped(reference: ModuleType, data: Any) -> Any:
     keys, values = keys.clone(), values.clone()
     keys[:, :, -16:], values[:, :, -16:] = 0, 0
     return attend((queries, keys, values, saved))
+
+
+def product_off(reference: ModuleType, data: Any) -> Any:
+    """The output's product with its gradient is off by 3 %; a forward call is off as much."""
+    return (attend(data).float() * 1.03).bfloat16() if data[3] is None else attend(data, product_scale=1.03)
 
 
 def first_gradient_lost(reference: ModuleType, data: Any) -> Any:
@@ -154,6 +167,8 @@ HONEST: dict[str, dict[str, Kernel]] = {
         "bf16_weights": lambda reference, data: attend(data),
         "sums_in_another_order": lambda reference, data: attend(data, top=data[3] is None),
         "float32_weights": lambda reference, data: attend(data, weights=torch.float32),
+        "its_own_output": lambda reference, data: attend(data, product_of="an output of its own"),
+        "no_output": lambda reference, data: attend(data, product_of="the weights"),
         "library": lambda reference, data: reference.ref_kernel(data),
     },
 }
@@ -172,6 +187,7 @@ WRONG: dict[str, dict[str, Kernel]] = {
         "fp8_weights": lambda reference, data: attend(data, weights=torch.float8_e4m3fn),
         "fp8_values": lambda reference, data: attend((*data[:2], scaled_fp8(data[2]), data[3])),
         "last_keys_dropped": last_keys_dropped,
+        "product_off": product_off,
         "first_gradient_lost": first_gradient_lost,
     },
 }

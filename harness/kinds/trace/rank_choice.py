@@ -34,7 +34,7 @@ TAIL = 0.01  # of the indices, whose scores may tie
 class ChoiceTrusted(Trusted):
     """Judges by the allowed choices what is not the reference's own result."""
 
-    draws = torch.empty(0, dtype=torch.float64)  # the places of all tokens so far
+    draws = torch.empty(0, dtype=torch.float64, device="cpu")  # the places of all tokens so far
     drawn_for: frozenset[tuple[str, int]] = frozenset()  # workloads and seeds: of each, draws count once
 
     def verified(self, command: wire.Verify) -> wire.Verified:
@@ -70,7 +70,7 @@ class ChoiceTrusted(Trusted):
 def chance(places: Tensor) -> float:
     """How likely places in [0, 1] that are evenly drawn are at least so near to 0, to 1, or to both or neither: at most
     the least of four tails of gamma distributions (Fisher's method)."""
-    count = torch.tensor(float(len(places)), dtype=torch.float64)
+    count = places.new_tensor(float(len(places)))
     if not len(places):
         return 1.0
     folded = 1 - (2 * places - 1).abs()
