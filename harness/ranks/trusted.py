@@ -238,9 +238,10 @@ class Trusted(Program):
         self.stepped = []
         with self.default_device():
             verified = self.verified(command)
-        if self.expected_nbytes > MOST_KEPT_EXPECTED:
-            self.known = None  # others need the memory while they are on turn
-        self.device.release()
+        if command.last:
+            if self.expected_nbytes > MOST_KEPT_EXPECTED:
+                self.known = None  # others need the memory while they are on turn
+            self.device.release()
         verdicts = verified.verdicts
         return replace(verified, verdicts=Verdicts(strict=bounded(verdicts.strict), gpumode=bounded(verdicts.gpumode)))
 

@@ -261,11 +261,13 @@ class Serve:
 @dataclass(frozen=True, kw_only=True)
 class Verify:
     """Trusted ranks: judge an output as the result of input `index`. `taken` counts the outputs taken since the inputs
-    were made. `published` adds the published tolerance (for inputs as published). Answer: Verified."""
+    were made. `published` adds the published tolerance (for inputs as published). `last`: no other is judged right
+    behind it, so memory goes back to the device. Answer: Verified."""
 
     index: int
     taken: int
     published: bool
+    last: bool = True
     type: Literal["verify"] = "verify"
 
 

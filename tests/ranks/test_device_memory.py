@@ -1,6 +1,7 @@
 """How groups of ranks share a device's memory: nobody keeps much while others are on turn, no case keeps another's."""
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from harness.core.records import Case
+from harness.core.records import Case, Verdict, Verdicts
 from harness.kinds.op import measure as op_measure
 from harness.kinds.op.calls import Calls
 from harness.ranks import device, program, trusted, wire
@@ -105,6 +106,31 @@ def test_what_a_group_gave_back_is_open_nowhere_any_more(freed_bytes: int) -> No
     groups.candidate.freed_bytes = freed_bytes
     calls.turn(groups.candidate, CallOrder(indices=[0]))
     assert groups.trusted.of(wire.Yield)[1:] == [wire.Yield()] * freed_bytes  # the first is of the new case
+
+
+def test_memory_goes_back_behind_the_last_of_several_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is on turn between two, and a right result of many GiB is found once for all outputs of an input."""
+    calls, groups = calls_of("cuda")
+    calls.made, calls._keys = [], [0, 0]
+    monkeypatch.setattr(groups.trusted, "gather", lambda reply, deadline: [])
+    calls.judge(1, 0, 1)
+    judge: Any = object.__new__(trusted.Trusted)
+    judge.taken, judge.stepped, judge.made, judge.known = [], [], ["first", "second"], None
+    judge.device, judge.expected_nbytes = Mock(), trusted.MOST_KEPT_EXPECTED + 1
+    judge.default_device, judge.right_result = Mock(return_value=nullcontext()), Mock(side_effect=str)
+    right = Verdicts(strict=Verdict(passed=True), gpumode=Verdict(passed=True))
+
+    def verified(command: wire.Verify) -> wire.Verified:
+        judge.expected(command.index)
+        assert not judge.device.release.called
+        return wire.Verified(verdicts=right)
+
+    judge.verified = verified
+    for command in groups.trusted.of(wire.Verify):
+        judge.verify(command)
+    assert [call.args for call in judge.right_result.call_args_list] == [("first",), ("second",)]
+    assert judge.device.release.call_count == 1
+    assert judge.known is None
 
 
 def test_what_was_released_is_taken_again_before_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:

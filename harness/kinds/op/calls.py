@@ -187,7 +187,8 @@ class Calls(Groups):
         # is right is then found once.
         order = sorted(range(len(indices)), key=lambda place: indices[place])
         for place in order:
-            self.trusted.send(wire.Verify(index=indices[place], taken=self._taken + place, published=published))
+            taken, last = self._taken + place, place == order[-1]
+            self.trusted.send(wire.Verify(index=indices[place], taken=taken, published=published, last=last))
         self._taken += len(indices)
         by_s = self.phase.judged_by_s
         with self.phase.spent_on(JUDGING):
