@@ -104,8 +104,12 @@ def written(tmp_path: Path, made: object) -> str:
     return str(path)
 
 
-def test_a_solution_is_evaluated_and_written_as_traces(harness: Harness, trace_set: Path, tmp_path: Path) -> None:
-    """What schema and status ask for is there, and the workloads are as they were."""
+def test_a_solution_is_evaluated_and_written_as_traces(
+    harness: Harness, checkout: Path, trace_set: Path, tmp_path: Path
+) -> None:
+    """What schema and status ask for is there, and the workloads are as they were. Judges read stored inputs where the
+    set lies in the checkout, too, which other ranks do not see."""
+    trace_set = trace_set.rename(checkout / "set")
     file, mine = definition_of(trace_set), written(tmp_path, solution())
     found = harness("eval", file, mine, "--device", "cpu", "--seconds", "0.2")
     assert "verdict  pass" in found.stdout, found.stdout + found.stderr
