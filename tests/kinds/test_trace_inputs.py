@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from harness.kinds import registry
 from harness.kinds.benchmarks import rank_judging as judging
 from harness.kinds.trace import rank, rank_choice, rank_inputs, schema
 from harness.problems.problem import Problem
-from harness.ranks import wire
 
 GATHER = {
     "name": "gather_sum",
@@ -50,6 +48,14 @@ QUANTIZE = {
     "inputs": {"x": {"shape": ["n", "32"], "dtype": "bfloat16"}, "mask": {"shape": ["n", "32"], "dtype": "uint8"}},
     "outputs": {"q": {"shape": ["n", "32"], "dtype": "float8_e4m3fn"}},
     "reference": "import torch\n\ndef run(x, mask):\n    return (x * (mask > 100)).to(torch.float8_e4m3fn)\n",
+}
+DRAW = {
+    "name": "draw",
+    "op_type": "sampling",
+    "axes": {"rows": {"type": "var"}},
+    "inputs": {"probs": {"shape": ["rows", "8"], "dtype": "float32"}},
+    "outputs": {"tokens": {"shape": ["rows"], "dtype": "int64"}},
+    "reference": "def run(probs):\n    return probs.argmax(-1) * 0 + 7\n",
 }
 SHARE = {
     "name": "share",
@@ -247,22 +253,12 @@ def test_tokens_are_right_if_they_are_drawn_as_the_probabilities_have_it(name: s
     assert all(found) is (name == "honest"), found
 
 
-def test_a_choice_is_judged_as_one_whatever_the_strict_verdict_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a rounding moves the reference's tokens, their noise is as large as the vocabulary."""
-    torch.manual_seed(6)
-    named = probabilities(256, peaked=False)
-    right = correctness.Expected(value=sampled(named).double(), noise=torch.full((256,), 1e3), dtype=torch.int64)
-    monkeypatch.setattr(rank_choice, "definition", lambda: {"inputs": named})
-    monkeypatch.setattr(schema, "choice", lambda made: schema.TOKENS)
-    for tokens, is_right in ((sampled(named), True), (named["probs"].argmax(-1), False)):
-        assert correctness.strict(tokens, right).passed
-        judge: Any = object.__new__(rank_choice.ChoiceTrusted)
-        judge.device = SimpleNamespace(kind="cpu")
-        judge.made, judge.known = [{"workload": "w", "seed": 1, "inputs": list(named.values())}], (0, right)
-        of = {"kind": "torch.Tensor", "dtype": "torch.int64", "device": "cpu", "offset": 0}
-        judge.taken = [(wire.Output(**of, shape=(256,), nbytes=2048), [tokens.view(torch.uint8)])]
-        verdicts = judge.verified(wire.Verify(index=0, taken=0, published=False)).verdicts
-        assert verdicts.strict.passed is is_right
+def test_few_tokens_that_are_the_same_for_other_probabilities_are_no_weak_problem(
+    made: Made, reference_of: Callable[[Problem], rank.Reference]
+) -> None:
+    reference = reference_of(made(DRAW, {"rows": 2}))
+    data = reference.harden(reference.generate_input(0, 1, 5, workload="w", rows=2), 5)
+    assert reference.exact_kernel(data).value.tolist() == [7, 7]
 
 
 @pytest.mark.parametrize(
