@@ -3,7 +3,7 @@
     python3 bench/boards.py --out FOLDER                                problems of one GPU
     python3 bench/boards.py --out FOLDER --ranks 2                      problems of several, one rank a GPU
     python3 bench/boards.py --out FOLDER --problems gemm --launches 1   some of them, in less time
-    python3 bench/boards.py --out FOLDER --limit 500                    begins none after so many seconds
+    python3 bench/boards.py --out FOLDER --limit 500                    begins none that may take longer than is left
     python3 bench/boards.py --out FOLDER --jobs 4                       on four GPUs side by side
 
 Goes on where it stopped: a file whose result in FOLDER says that it passed is not evaluated again. With --device cpu it
@@ -34,6 +34,7 @@ from harness.machine.gpus import gpu_names
 from harness.problems.shape_file import find, problem_names
 
 OWN, LIBRARY = "maintainers", "# library: "
+USUAL_S = 60.0  # of an evaluation, where FOLDER has none of the same problem
 SUITES = {"llama": "brief"}  # on GPUs, instead of official, which takes minutes
 
 
@@ -47,6 +48,12 @@ def files_of(problem: str) -> Iterator[tuple[Path, str]]:
 def result_of(given: argparse.Namespace, problem: str, file: Path) -> Path:
     """Where what an evaluation found is kept."""
     return Path(given.out, f"{problem}-{given.ranks}-{file.stem}.json")
+
+
+def longest_s(given: argparse.Namespace, problem: str) -> float:
+    """How long an evaluation of the problem may take, by those in the folder."""
+    found = [file_if_any(Result, result_of(given, problem, file)) for file, _ in files_of(problem)]
+    return max((one.seconds for one in found if one), default=USUAL_S)
 
 
 def told(problem: str, file: Path, result: Path) -> str:
@@ -66,6 +73,7 @@ def evaluate(given: argparse.Namespace, problem: str, file: Path, author: str, e
     suite = given.suite or (SUITES.get(problem) if given.device == "cuda" else None)
     command += ["--device", given.device, *(["--suite", suite] if suite else [])]
     command += ["--launches", str(given.launches)] if given.launches else []
+    command += ["--seconds", str(given.seconds)] if given.seconds else []
     try:
         subprocess.run(command, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL, timeout=given.timeout, check=False)
     except subprocess.TimeoutExpired:
@@ -81,8 +89,9 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--suite", help="(default: eval's own; brief of llama)")
     parser.add_argument("--launches", type=int, help="of each evaluation (default: eval's own)")
+    parser.add_argument("--seconds", type=float, help="of each benchmark (default: eval's own)")
     parser.add_argument("--timeout", type=float, default=200.0, help="seconds of one evaluation (default: %(default)s)")
-    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds, after which none is begun")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds, by which all is to be over")
     parser.add_argument("--jobs", type=int, default=1, help="GPUs side by side, a problem of one rank on each")
     given = parser.parse_args()
     if given.device == "cuda":
@@ -99,9 +108,12 @@ def main() -> None:
     def evaluated(of: tuple[str, Path, str]) -> None:
         problem, file, author = of
         before = file_if_any(Result, result_of(given, problem, file))
-        if (before and before.verdict == "pass") or time.monotonic() - began >= given.limit:
+        if before and before.verdict == "pass":
             return
         environ = idle.get()
+        if time.monotonic() - began + longest_s(given, problem) > given.limit:
+            idle.put(environ)
+            return
         evaluate(given, problem, file, author, os.environ | environ)
         idle.put(environ)
         print(told(problem, file, result_of(given, problem, file)), flush=True)

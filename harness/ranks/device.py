@@ -78,9 +78,10 @@ class Device:
         """How much memory the allocator holds for later calls. The C library's shares the host's well enough."""
         return 0
 
-    def release(self, everything: bool = False) -> int:
+    def release(self, everything: bool = False, wait: bool = True) -> int:
         """Gives back what the allocator holds and nobody uses, where it is much or `everything` is to go, which is not
-        regained, and says how many bytes that were. Returns when no call feels it any more."""
+        regained, and says how many bytes that were. Returns when no call feels it any more, nor what was released
+        before; without `wait`, which is for a process that will release more before the next timed call, at once."""
         return 0
 
     def regain(self) -> None:
@@ -172,6 +173,7 @@ class GpuDevice(Device):
         )
         self.options = holding_options(properties.warp_size, driver.HIP)
         self.released = 0  # bytes, to be regained
+        self.cleared_s = 0.0  # monotonic, when what was released is cleared
         self.free_bytes = torch.cuda.mem_get_info(self.id)[0]  # of the device, when last looked at
         self.ended = torch.zeros(1, dtype=torch.int32, device=self.id)
         self.ended.fill_(0)  # whose kernel is loaded now, since loading one waits for the device
@@ -205,13 +207,15 @@ class GpuDevice(Device):
     def kept_bytes(self) -> int:
         return torch.cuda.memory_reserved(self.id)
 
-    def release(self, everything: bool = False) -> int:
-        if (held := self.kept_bytes()) <= self.most_kept_bytes and not everything:
-            return 0
-        self.released = 0 if everything else max(self.released, held)
-        torch.cuda.empty_cache()
-        freed = held - self.kept_bytes()
-        time.sleep(CLEARING_S + freed / CLEARED_BYTES_PER_S)
+    def release(self, everything: bool = False, wait: bool = True) -> int:
+        freed = 0
+        if (held := self.kept_bytes()) > self.most_kept_bytes or everything:
+            self.released = 0 if everything else max(self.released, held)
+            torch.cuda.empty_cache()
+            freed = held - self.kept_bytes()
+            self.cleared_s = max(self.cleared_s, time.monotonic()) + CLEARING_S + freed / CLEARED_BYTES_PER_S
+        if wait:
+            time.sleep(max(0.0, self.cleared_s - time.monotonic()))
         return freed
 
     def regain(self) -> None:

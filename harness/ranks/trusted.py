@@ -51,7 +51,7 @@ class TrustedExchange(Exchange):
     def _new_buffer(self, nbytes: int) -> tuple[SharedBuffer, wire.BufferHandle]:
         """A buffer of at least `nbytes`. It is kept until all are renewed: other ranks may still have it open."""
         size = nbytes + -nbytes % BUFFER_STEP_BYTES
-        self.device.release()
+        self.device.release(wait=False)
         made = self.device.buffer(size, "")
         self.made.append(made)
         return made, wire.BufferHandle(nbytes=size, handle=made.handle)
@@ -241,7 +241,7 @@ class Trusted(Program):
         if command.last:
             if self.expected_nbytes > MOST_KEPT_EXPECTED:
                 self.known = None  # others need the memory while they are on turn
-            self.device.release()
+            self.device.release(wait=False)  # inputs are made before the next timed call
         verdicts = verified.verdicts
         return replace(verified, verdicts=Verdicts(strict=bounded(verdicts.strict), gpumode=bounded(verdicts.gpumode)))
 
