@@ -78,6 +78,10 @@ class Device:
         """How much memory the allocator holds for later calls. The C library's shares the host's well enough."""
         return 0
 
+    def excess_bytes(self) -> int:
+        """The same where it is more than a rank may keep while others are on turn, else 0."""
+        return 0
+
     def release(self, everything: bool = False, wait: bool = True) -> int:
         """Gives back what the allocator holds and nobody uses, where it is much or `everything` is to go, which is not
         regained, and says how many bytes that were. Returns when no call feels it any more, nor what was released
@@ -207,9 +211,12 @@ class GpuDevice(Device):
     def kept_bytes(self) -> int:
         return torch.cuda.memory_reserved(self.id)
 
+    def excess_bytes(self) -> int:
+        return held if (held := self.kept_bytes()) > self.most_kept_bytes else 0
+
     def release(self, everything: bool = False, wait: bool = True) -> int:
-        freed = 0
-        if (held := self.kept_bytes()) > self.most_kept_bytes or everything:
+        held, freed = self.kept_bytes(), 0
+        if everything or self.excess_bytes():
             self.released = 0 if everything else max(self.released, held)
             torch.cuda.empty_cache()
             freed = held - self.kept_bytes()

@@ -52,9 +52,9 @@ class CallOrder:
 class Group:
     """One group of running ranks, on so many nodes.
 
-    `kept_bytes`: the device memory that a rank reports to hold for later calls. About the last call: `opened_ns` is
-    when the parent let it begin (CLOCK_MONOTONIC), and `early` are the ranks that had finished before the late rank was
-    let in. `told_ns` is as in Turn, for calls on masked inputs.
+    `excess_bytes`: the device memory that a rank reports to hold, where it is more than it may keep. About the last
+    call: `opened_ns` is when the parent let it begin (CLOCK_MONOTONIC), and `early` are the ranks that had finished
+    before the late rank was let in. `told_ns` is as in Turn, for calls on masked inputs.
     """
 
     def __init__(self, processes: Processes, role: wire.Role, barrier: Barrier, nodes: int = 1) -> None:
@@ -63,7 +63,7 @@ class Group:
         self.members = processes.ranks[role]
         self.watch = RanksWatch(processes, role)
         self.epoch = 0
-        self.kept_bytes = 0
+        self.excess_bytes = 0
         self.opened_ns = 0
         self.told_ns: Sequence[int] = ()
         self.early: Collection[int] = ()
@@ -220,7 +220,7 @@ class Group:
         for rank, reply in zip(self.members, called, strict=True):
             if len(reply.samples) != count:
                 raise failure.crashed(rank, f"sent {len(reply.samples)} samples of {count} calls")
-        self.kept_bytes = max(reply.kept_bytes for reply in called)
+        self.excess_bytes = max(reply.excess_bytes for reply in called)
         return [list(samples) for samples in zip(*(reply.samples for reply in called), strict=True)]
 
     def gather(self, reply: type[R], deadline: float) -> list[R]:

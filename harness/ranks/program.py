@@ -178,7 +178,7 @@ class Program:
                 output = keep(output)
             samples.append(wire.CallSample(start_ns=start_ns, end_ns=end_ns, device_us=device_us, output=output))
         gc.enable()
-        return wire.Called(samples=tuple(samples), kept_bytes=self.device.kept_bytes())
+        return wire.Called(samples=tuple(samples), excess_bytes=self.device.excess_bytes())
 
     def step_calls(self, command: wire.StepCalls) -> wire.Reply:
         """Makes stepped calls: the device waits for the parent's words, and the host queues ahead of it if it may."""
@@ -194,7 +194,7 @@ class Program:
                 self.returned = result
             del result
         gc.enable()
-        return wire.Called(samples=(), kept_bytes=self.device.kept_bytes())
+        return wire.Called(samples=(), excess_bytes=self.device.excess_bytes())
 
     def step_call(self, index: int, work: wire.Work, epoch: int) -> tuple[Any, wire.Output, float]:
         """Does the work of one step and returns its result, where it lies, and the host's time to queue it (us). Waits

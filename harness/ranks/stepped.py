@@ -130,7 +130,7 @@ class Stepper:
                 )
                 seen.append(self._call(call))
                 ahead = ahead and seen[-1].is_ahead
-        group.kept_bytes = max(reply.kept_bytes for reply in group.gather(wire.Called, deadline))
+        group.excess_bytes = max(reply.excess_bytes for reply in group.gather(wire.Called, deadline))
         return seen
 
     def drain(self, deadline: float) -> bool:

@@ -349,10 +349,10 @@ class CallSample:
 
 @dataclass(frozen=True, kw_only=True)
 class Called:
-    """`kept_bytes`: device memory that the rank holds for later calls and could yield."""
+    """`excess_bytes`: device memory that the rank holds for later calls, where it is more than it may keep."""
 
     samples: tuple[CallSample, ...]
-    kept_bytes: int = 0
+    excess_bytes: int = 0
     type: Literal["called"] = "called"
 
 

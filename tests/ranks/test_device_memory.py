@@ -25,9 +25,9 @@ class Group:
     opened_ns = 0
     told_ns = ()
 
-    def __init__(self, kept_bytes: int = 0, freed_bytes: int = 0) -> None:
+    def __init__(self, excess_bytes: int = 0, freed_bytes: int = 0) -> None:
         self.told: list[Any] = []
-        self.kept_bytes, self.freed_bytes = kept_bytes, freed_bytes
+        self.excess_bytes, self.freed_bytes = excess_bytes, freed_bytes
 
     def send(self, commands: Any, files: Any = ()) -> None:
         self.told += commands if isinstance(commands, list) else [commands]
@@ -58,8 +58,8 @@ class Group:
         return [command for command in self.told if isinstance(command, kind)]
 
 
-def calls_of(device: str, kept_bytes: int = 0) -> tuple[Calls, Any]:
-    groups: Any = SimpleNamespace(trusted=Group(), baseline=Group(kept_bytes), candidate=Group(kept_bytes))
+def calls_of(device: str, excess_bytes: int = 0) -> tuple[Calls, Any]:
+    groups: Any = SimpleNamespace(trusted=Group(), baseline=Group(excess_bytes), candidate=Group(excess_bytes))
     plan: Any = SimpleNamespace(
         device=device, is_stepped=False, opponent=None, checker="strict", baseline_name="the reference"
     )
@@ -88,9 +88,9 @@ def test_on_cpus_buffers_are_files_that_take_no_room() -> None:
     assert not groups.candidate.told
 
 
-@pytest.mark.parametrize(("kept_bytes", "yields"), [(KEPT_BYTES, 0), (KEPT_BYTES + 1, 1)])
-def test_a_group_that_holds_much_yields_it_after_its_turn(kept_bytes: int, yields: int) -> None:
-    calls, groups = calls_of("cuda", kept_bytes)
+@pytest.mark.parametrize(("excess_bytes", "yields"), [(0, 0), (KEPT_BYTES, 1)])
+def test_a_group_that_holds_much_yields_it_after_its_turn(excess_bytes: int, yields: int) -> None:
+    calls, groups = calls_of("cuda", excess_bytes)
     calls.make(case(1), SPEC)
     calls.turn(groups.candidate, CallOrder(indices=[0]))
     calls.turn(groups.candidate, CallOrder(indices=[0]))

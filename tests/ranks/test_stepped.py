@@ -73,7 +73,7 @@ class Played:
             waited_s=0.0,
         )
         self.engines, self.behave, self.work_s = engines, behave, work_s
-        self.epoch, self.early, self.kept_bytes = 0, (), 0
+        self.epoch, self.early, self.excess_bytes = 0, (), 0
         self.order: list[str] = []  # what the first device did
         self.told_s = [0.0] * WORLD_SIZE  # when each host was let go last, of those that wait
         self.queues: list[queue.Queue[Callable[[], None]]] = [queue.Queue() for _ in range(WORLD_SIZE)]

@@ -168,8 +168,8 @@ class Groups:
             group.ask(wire.Do(what="regain"), wire.Done, self.deadline)
 
     def rest(self, group: Group) -> None:
-        """Ends the group's turn: it gives back device memory if it keeps much, and is stopped."""
-        if group.kept_bytes > wire.KEPT_BYTES:
+        """Ends the group's turn: it gives back device memory if it holds more than it may keep, and is stopped."""
+        if group.excess_bytes:
             if any(rank.freed_bytes for rank in group.ask(wire.Yield(), wire.Done, self.deadline)):
                 self.trusted.ask(wire.Yield(), wire.Done, self.deadline)
             self.rested.append(group)
