@@ -140,19 +140,19 @@ def rows_exchanged(data):
 # ---- rms_norm --------------------------------------------------------------------------------------------------------
 
 
-def rms_norm(data, eps=None, mean=True, passed=True, rows=slice(None), centred=False):
-    """In float32; the arguments leave out what a variant forgets."""
+def rms_norm(data, eps=None, mean=slice(None), passed=True, rows=slice(None), centred=False, columns=slice(None)):
+    """In float32; the arguments leave out what a variant forgets: `mean` and `columns` say of what there are means."""
     first, second, weight, grad, right_eps = data
     eps = right_eps if eps is None else eps
     total = first.float() + (second.float() if passed else 0) if grad is None else first.float()
     if centred:
         total = total - total.mean(1, keepdim=True)
-    scale = torch.rsqrt(total.square().mean(1, keepdim=True) + eps)
+    scale = torch.rsqrt(total.square()[:, columns].mean(1, keepdim=True) + eps)
     normed = total * scale
     if grad is None:
         return (normed * weight.float()).bfloat16(), total.bfloat16()
     given = grad.float() * weight.float()
-    less = normed * (given * normed).mean(1, keepdim=True) if mean else 0.0
+    less = normed * (given * normed)[:, mean].mean(1, keepdim=True) if mean else 0.0
     result = scale * (given - less) + (second.float() if passed else 0)
     return result.bfloat16(), (grad.float() * normed)[rows].sum(0).bfloat16()
 
@@ -176,6 +176,19 @@ def rounded_sum_and_norm(data):
         result = (total.float() * scale).bfloat16() * factor
         through, of_weight = torch.autograd.grad(result, (total, factor), grad)
     return through + second, of_weight
+
+
+@variant("rms_norm", is_honest=True)
+def rounded_factors(data):
+    """In the backward pass the norm and grad * weight in bf16, and the products of the weight's gradient: what a
+    kernel does that keeps the norm of the forward pass."""
+    total, passed, weight, grad, eps = data
+    if grad is None:
+        return rms_norm(data)
+    scale = torch.rsqrt(total.float().square().mean(1, keepdim=True) + eps)
+    normed, given = (total.float() * scale).bfloat16(), (grad * weight).float()
+    less = normed.float() * (given * normed.float()).mean(1, keepdim=True)
+    return (scale * (given - less) + passed.float()).bfloat16(), (grad * normed).float().sum(0).bfloat16()
 
 
 @variant("rms_norm", is_honest=False)
@@ -231,6 +244,16 @@ def sum_without_the_residual(data):
 @variant("rms_norm", is_honest=False, needs=backward)
 def mean_forgotten(data):
     return rms_norm(data, mean=False)
+
+
+@variant("rms_norm", is_honest=False, needs=backward)
+def mean_of_every_other_column(data):
+    return rms_norm(data, mean=slice(None, None, 2))
+
+
+@variant("rms_norm", is_honest=False)
+def squares_of_every_other_column(data):
+    return rms_norm(data, columns=slice(None, None, 2))
 
 
 @variant("rms_norm", is_honest=False, needs=backward)

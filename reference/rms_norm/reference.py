@@ -75,8 +75,9 @@ def forward(data: input_t) -> tuple[Expected, Expected]:
 
 def backward(data: input_t) -> tuple[Expected, Expected]:
     """A kernel may round to bf16, for the gradient of x: grad * weight; n times the mean that is subtracted; the norm's
-    gradient, before what came next is added; and the result. For the weight's gradient: n, its product with grad, both
-    in every row; and the result. Sums are in float32."""
+    gradient, before what came next is added; and the result. The mean's terms may be products of rounded factors, each
+    an error of its own, which is what is left where both gradients are nearly 0. For the weight's gradient: n, its
+    product with grad, both in every row; and the result. Sums are in float32."""
     total_MH, passed_MH, weight_H, grad_MH, eps = data
     assert grad_MH is not None
     scale_M1 = torch.rsqrt(total_MH.float().square().mean(1, keepdim=True) + eps)
@@ -84,10 +85,13 @@ def backward(data: input_t) -> tuple[Expected, Expected]:
     product_MH = grad_MH.float() * normed_MH
     summed_H, squares_H = product_MH.double().sum(0).float(), product_MH.square().sum(0)
     given_MH = grad_MH.float() * weight_H.float()
-    normed_MH *= product_MH.mul_(weight_H.float()).mean(1, keepdim=True)
-    through_MH = (given_MH - normed_MH) * scale_M1
+    terms_MH = product_MH.mul_(weight_H.float())
+    mean_M1 = terms_MH.mean(1, keepdim=True)
+    squares_M1 = 2 * (torch.linalg.vector_norm(terms_MH, dim=1, keepdim=True) / len(weight_H)).square()
+    through_MH = torch.addcmul(given_MH, normed_MH, mean_M1, value=-1).mul_(scale_M1)
     value_MH = through_MH + passed_MH.float()
-    squares_MH = (given_MH.square_() + normed_MH.square_()) * scale_M1.square() + through_MH.square_()
+    given_MH.square_().addcmul_(normed_MH.square_(), squares_M1.add_(mean_M1.square()))
+    squares_MH = given_MH.mul_(scale_M1.square()).add_(through_MH.square_())
     accumulation = accumulation_variance(len(total_MH), squares_H.mean())
     return (
         expected("the gradient of x", value_MH, squares_MH.add_(value_MH.square())),

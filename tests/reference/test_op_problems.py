@@ -25,6 +25,7 @@ from harness.machine import hardware
 from harness.problems import shape_file
 from harness.problems.drawn import drawn_cases
 from harness.ranks.strict_check import parts_of
+from tests import op_variants
 from tests.compiled import chip_of, compiled_all
 from tests.court import load_reference
 from tests.kernel_ranks import imported
@@ -201,6 +202,18 @@ def test_sums_of_rounded_exponentials_fail_where_there_are_many_classes() -> Non
                 assert correctness.strict(losses, right).passed, (order, margin)
             rounded = parts.bfloat16().float().sum(1).log() + top[:, 0] - chosen
             assert not correctness.strict(rounded, right).passed
+
+
+def test_the_mean_in_the_norms_gradient_may_be_of_rounded_factors() -> None:
+    """Where both gradients are 0, the mean's error is all there is, and as large where the mean itself is nearly 0."""
+    data = inputs("rms_norm", {"rows": 256, "hidden": 128, "backward": True, "eps": 1e-5}, 1, False)
+    for tensor in (data[1], data[3]):
+        tensor[:, ::2] = 0
+    expected = reference_of("rms_norm").exact_kernel(data)
+    for variant in VARIANTS:
+        if variant.problem == "rms_norm" and variant.is_honest:
+            assert judged(variant.kernel(own_copy(data)), expected).passed, variant.name
+    assert not judged(op_variants.rms_norm(data, mean=slice(120)), expected).passed
 
 
 def test_a_gradient_of_zeros_beside_the_target_is_refused_by_the_published_tolerance_too() -> None:
