@@ -141,6 +141,8 @@ def exact_kernel(data: input_t) -> Expected:
     - a and w a rounded, as where a library's product is weighted before the next: errors of mean square down^2 (w a)^2
       an element each, added up over I and over the experts, 2 A;
     - e and w e rounded: 2 Q, where Q is the sum of (w e)^2;
+    - the sums of parts of either product's depth, as libraries split it: parts whose squares add up to its own in the
+      mean, A + Q more;
     - the k - 1 running sums rounded, the last of which is the result S. The mean over all orders of the square of a sum
       of j of the k terms is (j/k)^2 S^2 + j (k-j) / (k (k-1)) (Q - S^2/k), drawing without replacement.
     With one expert a token the result is w e. The float32 sums over H are accumulation.
@@ -153,7 +155,7 @@ def exact_kernel(data: input_t) -> Expected:
     counts, x_NH, indices_Nk, weights_Nk = _all_tokens(config, rank_data, world_size)
     factors = [(j / k) ** 2 for j in range(2, k + 1)]
     scatters = [j * (k - j) / (k * (k - 1)) for j in range(2, k + 1)]
-    q_factor, s_factor = 2 + sum(scatters), sum(factors) - sum(scatters) / k
+    q_factor, s_factor = 3 + sum(scatters), sum(factors) - sum(scatters) / k
 
     token_Q, slot_Q = (indices_Nk // per_rank == rank).nonzero(as_tuple=True)
     expert_Q = indices_Nk[token_Q, slot_Q].long() - rank * per_rank
@@ -164,7 +166,7 @@ def exact_kernel(data: input_t) -> Expected:
     place_Q = torch.arange(len(token_Q), device=expert_Q.device) - (ends_L - loads_L)[expert_Q]
     loads, ends = loads_L.tolist(), [0, *ends_L.tolist()]
     step = max(1, AT_ONCE // (max(1, *loads) * config.hidden_dim))
-    made_Nk2H = x_NH.new_zeros(*indices_Nk.shape, 2, config.hidden_dim)  # w e; 2 A + q_factor (w e)^2
+    made_Nk2H = x_NH.new_zeros(*indices_Nk.shape, 2, config.hidden_dim)  # w e; 3 A + q_factor (w e)^2
     for first in range(0, per_rank, step):
         some, most = slice(first, first + step), max(loads[first : first + step])
         pairs = slice(ends[first], ends[min(first + step, per_rank)])
@@ -175,7 +177,7 @@ def exact_kernel(data: input_t) -> Expected:
         x_lqH[at], weights_lq1[at] = x_NH[token_q], weights_Nk[token_q, slot_Q[pairs], None]
         a_lqI = (x_lqH @ up_lIH.mT).mul_(weights_lq1)
         e_lqH = a_lqI @ down_lHI.mT
-        squares_lqH = (a_lqI.square_() @ down_lHI.square_().mT).mul_(2).addcmul_(e_lqH, e_lqH, value=q_factor)
+        squares_lqH = (a_lqI.square_() @ down_lHI.square_().mT).mul_(3).addcmul_(e_lqH, e_lqH, value=q_factor)
         made_Nk2H[token_q, slot_Q[pairs]] = torch.stack([e_lqH[at], squares_lqH[at]], 1)
     sums_N2H = made_Nk2H.sum(1)
 

@@ -9,6 +9,7 @@ from tests.corpus.parts import (
     a2a_expert_outputs,
     a2a_pairs,
     ag_gemm_gathered,
+    altered,
     corpus,
     gemm_rs_blocks,
     gemm_rs_partial,
@@ -203,6 +204,12 @@ def weighted_on_the_expert_side(data):
     return output_TH
 
 
+@corpus("a2a")
+def fp16_weights(right, data):
+    """Honest: weights rounded to fp16, as they are where they travel with the tokens."""
+    return right(altered(data, weights=data[1].weights.half().float()))
+
+
 # ---- moe -------------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +250,27 @@ def weighted_intermediates(data):
     a_QI = (a_QI * weights_Q[:, None]).half().float()
     rows_PH = a2a_exchanged(torch.einsum("qhi,qi->qh", down_QHI.float(), a_QI).half(), receive, send)
     output_TH = torch.zeros_like(data[1].x)
+    for slot in range(data[1].indices.shape[1]):
+        output_TH[token_P[slot_P == slot]] += rows_PH[slot_P == slot]
+    return output_TH
+
+
+@corpus("moe")
+def split_k_in_fp16(data):
+    """Honest: each product in two parts of its depth, as a library may split it, whose sums are rounded to fp16 before
+    they are added; w * (up @ x) rounded to fp16 in between; added into fp16."""
+    token_P, slot_P, send, receive = a2a_pairs(data)
+    x_TH = data[1].x
+    first_H = torch.arange(x_TH.shape[1], device=x_TH.device) < x_TH.shape[1] // 2
+    halves = [altered(data, x=x_TH * of_half_H) for of_half_H in (first_H, ~first_H)]
+    found = [moe_pairs_at_experts(half, token_P, slot_P, send, receive) for half in halves]
+    a_QI, down_QHI = sum(a_QI.half().float() for a_QI, _ in found), found[0][1]
+    weights_Q = a2a_exchanged(data[1].weights[token_P, slot_P], send, receive)
+    a_QI = (a_QI.half().float() * weights_Q[:, None]).half().float()
+    parts = zip(down_QHI.float().chunk(2, 2), a_QI.chunk(2, 1), strict=True)
+    made_QH = sum(torch.einsum("qhi,qi->qh", *pair).half().float() for pair in parts)
+    rows_PH = a2a_exchanged(made_QH.half(), receive, send)
+    output_TH = torch.zeros_like(x_TH)
     for slot in range(data[1].indices.shape[1]):
         output_TH[token_P[slot_P == slot]] += rows_PH[slot_P == slot]
     return output_TH
