@@ -102,6 +102,15 @@ def up_in_scaled_fp8(data):
     return swiglu((torch.cat([gate, scaled_fp8(up)], 1), data[1]))
 
 
+@variant("swiglu", is_honest=False)
+def x_in_int8_blocks(data):
+    """Each 32 columns, or less, with a scale."""
+    parts = [part.float() for part in data[0].split(32, 1)]
+    scales = [part.abs().amax(1, keepdim=True) / 127 for part in parts]
+    rounded = [(part / scale).round() * scale for part, scale in zip(parts, scales, strict=True)]
+    return swiglu((torch.cat(rounded, 1).to(data[0].dtype), data[1]))
+
+
 @variant("swiglu", is_honest=False, needs=backward)
 def gradient_in_scaled_fp8(data):
     return swiglu((data[0], scaled_fp8(data[1])))
@@ -349,6 +358,21 @@ def logits_in_fp8(data):
 def gradient_left_out(data):
     losses, _ = cross_entropy((data[0].clone(), *data[1:]))
     return losses, data[0]
+
+
+@variant("cross_entropy", is_honest=False, needs=lambda params: params["vocab"] > 1000)
+def largest_1000_summed(data):
+    losses, _ = cross_entropy((data[0].clone(), *data[1:]))
+    lse = data[0].float().topk(1000, 1).values.logsumexp(1, keepdim=True)
+    return losses, gradient_of(data, (data[0].float() - lse).exp())
+
+
+@variant("cross_entropy", is_honest=False)
+def small_probabilities_dropped(data):
+    """Those below 2^-12, which bf16 does not show beside 1: the filter of Cut Cross-Entropy."""
+    losses, _ = cross_entropy((data[0].clone(), *data[1:]))
+    share = data[0].float().softmax(1)
+    return losses, gradient_of(data, share * (share >= 2**-12))
 
 
 @variant("cross_entropy", is_honest=False)

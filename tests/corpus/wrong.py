@@ -3,7 +3,18 @@
 import torch
 import torch.distributed as dist
 
-from tests.corpus.parts import STATE, altered, corpus, fp8, fp8_scaled, int3, moe_expert_outputs, with_inputs
+from tests.corpus.parts import (
+    STATE,
+    altered,
+    corpus,
+    fp8,
+    fp8_scaled,
+    gemm_rs_blocks,
+    gemm_rs_partial,
+    int3,
+    moe_expert_outputs,
+    with_inputs,
+)
 
 # ---- inputs spoilt ---------------------------------------------------------------------------------------------
 
@@ -76,6 +87,20 @@ def expert_weight_ignored(right, data):
     weights = data[1].weights.clone()
     weights[-1, -1] = 1
     return right(altered(data, weights=weights))
+
+
+@corpus("a2a", "moe")
+def smaller_weights_dropped(right, data):
+    """Wrong: each token has only the half of its experts with the larger weights."""
+    weights = data[1].weights
+    smaller = weights.argsort(1)[:, : weights.shape[1] // 2]
+    return right(altered(data, weights=weights.scatter(1, smaller, 0)))
+
+
+@corpus("a2a", "moe")
+def bf16_weights(right, data):
+    """Wrong: weights are rounded to bf16, which has 3 bits less than fp16."""
+    return right(altered(data, weights=data[1].weights.bfloat16().float()))
 
 
 @corpus("moe")
@@ -157,6 +182,15 @@ def inputs_zeroed_in_place(right, data):
         if tensor is not None:
             tensor.zero_()
     return torch.zeros_like(output)
+
+
+@corpus("gemm_rs")
+def fp8_partials(data):
+    """Wrong: partial sums are rounded to fp8 (e4m3) for the wire, each row with a scale that uses its range."""
+    partial_MN = gemm_rs_partial(data)
+    scale_M1 = partial_MN.abs().amax(1, keepdim=True) / 448
+    partial_MN = (partial_MN / scale_M1).to(torch.float8_e4m3fn).float() * scale_M1
+    return gemm_rs_blocks(partial_MN).sum(0).bfloat16()
 
 
 # ---- output spoilt ---------------------------------------------------------------------------------------------
