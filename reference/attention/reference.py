@@ -17,13 +17,7 @@ from task import Saved, input_t, output_t
 from torch import Tensor
 from utils import rank_device, seeded, within_tolerance
 
-from harness.judging.correctness import (
-    Expected,
-    accumulation_variance,
-    product,
-    rounding_noise,
-    rounding_variance,
-)
+from harness.judging.correctness import Expected, accumulation_variance, product, rounding_noise, rounding_variance
 
 RTOL = ATOL = 2e-2
 SHIFT = 144.0  # the least of what is added to hardened scores: e^89 is beyond float32
@@ -199,9 +193,8 @@ def _exact_backward(queries: Tensor, keys: Tensor, values: Tensor, saved: Saved)
             sums_RQ.div_(rounding_variance(queries.dtype))
             mean_k2_RQD = _roughly(p_RQK, k_KD).square_()
             p2_RQK = p_RQK.square_()
-            o2_RQD = (
-                o_RQD.square_().mul_(2).add_(_roughly(p2_RQK, v_KD.square()))
-            )  # two outputs' roundings, one's weights'
+            # Of do o: the roundings of two outputs, and of the weights of one.
+            o2_RQD = o_RQD.square_().mul_(2).add_(_roughly(p2_RQK, v_KD.square()))
             anew_RQ = (do2_RQD * o2_RQD).sum(2).mul_(ONE)
             ds2_RQK = ds_RQK.square_().mul_(FEW).addcmul_(p2_RQK, sums_RQ.add_(anew_RQ)[..., None])
             dq_terms[b, mine, rows] = _roughly(ds2_RQK, k_KD.square()).addcmul_(mean_k2_RQD, anew_RQ[..., None])
