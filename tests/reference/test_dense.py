@@ -135,11 +135,13 @@ def attend(
     rounded: str = "",
     far: int = 0,
     apart: bool = False,
+    divided: bool = False,
 ) -> Any:
     """Attention by its formula, forward or backward, with faults to choose: a scale that is off, a mask that is `shift`
     too wide, heads that take the wrong keys, weights of another dtype, no maximum subtracted, what do o comes from, or
     by how much it is off; which operand of the scores, or the scores, are `rounded` to bf16 once they are scaled; keys
-    that are left out, as they are too `far` back; gradients that heads share rounded `apart`, before their sum."""
+    that are left out, as they are too `far` back; gradients that heads share rounded `apart`, before their sum; weights
+    rounded once `divided` by their sum, in place of before."""
     queries, keys, values, saved = data
     share = queries.shape[1] // keys.shape[1]
     order = torch.arange(queries.shape[1]) // share if group == 1 else torch.arange(queries.shape[1]) % keys.shape[1]
@@ -153,6 +155,8 @@ def attend(
     scores = rounding(left @ right.transpose(2, 3) * scale, rounded == "scores").masked_fill(hidden, -math.inf)
     if saved is None:
         p = (scores - (scores.amax(-1, keepdim=True) if top else 0)).exp()
+        if divided:
+            return ((p / p.sum(-1, keepdim=True)).to(weights).float() @ v).bfloat16()
         return ((p.to(weights).float() @ v) / p.sum(-1, keepdim=True)).bfloat16()
     p = (scores - saved.logarithm_BHS[..., None]).exp()
     do = saved.gradient_BHSD.float()
@@ -176,24 +180,22 @@ def rounding(values: Tensor, factor: float) -> Tensor:
     return (values * factor).bfloat16().float() / factor if factor else values
 
 
-def in_blocks(data: Any, *, merged: bool = False) -> Any:
-    """As FlashAttention goes forward, by blocks of 16 keys: weights by the maximum so far, powers of 2, the sum divided
-    by last. `merged`: blocks by themselves, their results in bf16 and then weighted. Backward is plain."""
+def in_blocks(data: Any) -> Any:
+    """As FlashAttention goes forward, by blocks of 16 keys: weights by the maximum so far, powers of 2, divided by
+    their sum last. Backward, heads that share gradients round theirs apart."""
     queries, keys, values, saved = data
     if saved is not None:
-        return attend(data, apart=merged)
+        return attend(data, apart=True)
     k, v = (one.float().repeat_interleave(queries.shape[1] // keys.shape[1], 1) for one in (keys, values))
     seq, dim = queries.shape[2:]
     hidden = torch.ones(seq, seq, dtype=torch.bool).triu(1)
     scores = (queries.float() @ k.transpose(2, 3) * (dim**-0.5 * LOG2E)).masked_fill(hidden, -math.inf)
-    total, out, peak = torch.zeros(*scores.shape[:3], 1), torch.zeros_like(k[:, :, :1]), torch.full((1,), -1e30)
+    total, out, peak = torch.zeros(*scores.shape[:3], 1), torch.zeros_like(queries, dtype=torch.float32), -1e30
     for block, v_block in zip(scores.split(16, -1), v.split(16, 2), strict=True):
-        higher = peak.maximum(block.amax(-1, keepdim=True))
+        higher = block.amax(-1, keepdim=True).clamp_min(peak)
         fade, p = torch.exp2(peak - higher), torch.exp2(block - higher)
-        mine, sum_of = p.bfloat16().float() @ v_block, p.sum(-1, keepdim=True)
-        if merged:
-            mine = rounding(mine / sum_of.clamp_min(1e-30), 1) * sum_of
-        total, out, peak = total * fade + sum_of, out * fade + mine, higher
+        total = total * fade + p.sum(-1, keepdim=True)
+        out, peak = out * fade + p.bfloat16().float() @ v_block, higher
     return (out / total).bfloat16()
 
 
@@ -243,7 +245,7 @@ HONEST: dict[str, dict[str, Kernel]] = {
         "its_own_output": lambda reference, data: attend(data, product_of="an output of its own"),
         "no_output": lambda reference, data: attend(data, product_of="the weights"),
         "in_blocks": lambda reference, data: in_blocks(data),
-        "merged_blocks_and_heads_rounded_apart": lambda reference, data: in_blocks(data, merged=True),
+        "weights_rounded_once_divided": lambda reference, data: attend(data, divided=True),
         "library": lambda reference, data: reference.ref_kernel(data),
     },
 }
