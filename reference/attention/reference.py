@@ -8,6 +8,7 @@ one block of queries at a time, of the R heads that share keys: Q queries, K key
 these queries.
 """
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -19,8 +20,8 @@ from utils import rank_device, seeded, within_tolerance
 from harness.judging.correctness import Expected, accumulation_variance, product, rounding_noise, rounding_variance
 
 RTOL = ATOL = 2e-2
-SHIFT = 128.0  # of hardened scores: e^128 is beyond float32
-QUERY = 16.0  # the first number of a hardened query
+SHIFT = 144.0  # the least of what is added to hardened scores: e^89 is beyond float32
+FIRST, SECOND = 24, 20  # the first two numbers of a hardened query; a key has 5 or 6 units there: 24 * 5 is 20 * 6
 FEW = 4 / 3  # the largest variance of rounding a value, just above a power of 2, over the usual one
 ONE = 8.0  # times the variance of an error that all numbers of a row share: it is not the mean over many
 BLOCK = 1024  # queries at a time: few scores are of keys that come after all of them
@@ -87,12 +88,16 @@ def _roughly(a: Tensor, b: Tensor) -> Tensor:
 
 
 def harden(data: input_t, seed: int) -> input_t:
-    """The inputs of the strict checker: all scores are SHIFT higher, which changes no result, but overflows where a
-    kernel does not subtract a row's maximum."""
+    """The inputs of the strict checker: all scores are higher by SHIFT or a little more, which changes no result, but
+    overflows where a kernel does not subtract a row's maximum. Even keys have it from a query's first number, odd keys
+    from its second. Both products are equal, but not in a kernel that rounds queries or keys once they are scaled."""
     queries, keys, values, saved = data
     queries, keys = queries.clone(), keys.clone()
-    queries[..., 0] = QUERY
-    keys[..., 0] = SHIFT / QUERY * keys.shape[-1] ** 0.5
+    # Few bits, so that its multiples are exact in bf16. With 9 for heads of 64, scaled keys would round alike.
+    unit = math.ceil(4 * SHIFT * keys.shape[-1] ** 0.5 / (FIRST * SECOND))
+    queries[..., 0], queries[..., 1:2] = FIRST, SECOND  # 1:2, since a head may have one number alone
+    keys[..., :2] = 0
+    keys[..., ::2, 0], keys[..., 1::2, 1:2] = SECOND // 4 * unit, FIRST // 4 * unit
     return queries, keys, values, None if saved is None else _saved(queries, keys, values, saved.gradient_BHSD)
 
 

@@ -25,6 +25,7 @@ from tests.court import load_reference
 
 PROBLEMS = ("gemm", "attention")
 Kernel = Callable[[ModuleType, Any], Any]
+LOG2E = math.log2(math.e)
 
 
 def cases(name: str) -> list[Case]:
@@ -81,6 +82,38 @@ def part_of_k_dropped(reference: ModuleType, data: Any) -> Tensor:
     return product(reference, (data[0][:, :kept], data[1][:, :kept]))
 
 
+def bf16_halves(reference: ModuleType, data: Any) -> Tensor:
+    """The sums of both halves of the depth rounded, then added in float32."""
+    half = data[0].shape[1] // 2
+    low, high = (data[0][:, part].float() @ data[1][:, part].float().T for part in (slice(half), slice(half, None)))
+    return (low.bfloat16().float() + high.bfloat16().float()).bfloat16()
+
+
+def fp16_sums(reference: ModuleType, data: Any) -> Tensor:
+    """Sums in fp16, as some matrix units add twice as fast."""
+    total = torch.zeros(len(data[0]), len(data[1]), dtype=torch.float16)
+    for left, right in zip(data[0].split(16, 1), data[1].split(16, 1), strict=True):
+        total = (total.float() + left.float() @ right.float().T).half()
+    return total.bfloat16()
+
+
+def strassen(reference: ModuleType, data: Any) -> Tensor:
+    """Seven products of bf16 sums of quarters, in place of eight products."""
+    (a, b), (c, d) = (half.float().chunk(2, 1) for half in data[0].chunk(2))
+    (e, g), (f, h) = (half.float().chunk(2, 1) for half in data[1].chunk(2))  # transposed: e f / g h
+    r = [one.bfloat16().float() for one in (a + d, e + h, c + d, f - h, g - e, a + b, c - a, e + f, b - d, g + h)]
+    m1, m2, m3, m4 = r[0] @ r[1].T, r[2] @ e.T, a @ r[3].T, d @ r[4].T
+    m5, m6, m7 = r[5] @ h.T, r[6] @ r[7].T, r[8] @ r[9].T
+    rows = (torch.cat([m1 + m4 - m5 + m7, m3 + m5], 1), torch.cat([m2 + m4, m1 - m2 + m3 + m6], 1))
+    return torch.cat(rows).bfloat16()
+
+
+def int8_rows(values: Tensor) -> Tensor:
+    """Rounded to int8 with a scale for each row."""
+    scale = values.abs().amax(-1, keepdim=True).float() / 127
+    return ((values.float() / scale).round() * scale).to(values.dtype)
+
+
 def bf16_sums(reference: ModuleType, data: Any) -> Tensor:
     """Sums rounded after each quarter of the depth."""
     total = torch.zeros(len(data[0]), len(data[1]), dtype=torch.bfloat16)
@@ -99,10 +132,16 @@ def attend(
     top: bool = True,
     product_of: str = "the output",
     product_scale: float = 1.0,
+    rounded: str = "",
+    far: int = 0,
+    apart: bool = False,
+    divided: bool = False,
 ) -> Any:
     """Attention by its formula, forward or backward, with faults to choose: a scale that is off, a mask that is `shift`
-    too wide, heads that take the wrong keys, weights of another dtype, no maximum subtracted, and what do o comes from,
-    or by how much it is off."""
+    too wide, heads that take the wrong keys, weights of another dtype, no maximum subtracted, what do o comes from, or
+    by how much it is off; which operand of the scores, or the scores, are `rounded` to bf16 once they are scaled; keys
+    that are left out, as they are too `far` back; gradients that heads share rounded `apart`, before their sum; weights
+    rounded once `divided` by their sum, in place of before."""
     queries, keys, values, saved = data
     share = queries.shape[1] // keys.shape[1]
     order = torch.arange(queries.shape[1]) // share if group == 1 else torch.arange(queries.shape[1]) % keys.shape[1]
@@ -110,9 +149,14 @@ def attend(
     scale *= q.shape[-1] ** -0.5
     seq = q.shape[2]
     hidden = torch.ones(seq, seq, dtype=torch.bool).triu(1 + shift)
-    scores = (q @ k.transpose(2, 3) * scale).masked_fill(hidden, -math.inf)
+    if far:
+        hidden |= torch.ones_like(hidden).tril(-far)
+    left, right = (rounding(one, scale * LOG2E if rounded == of else 0) for of, one in (("queries", q), ("keys", k)))
+    scores = rounding(left @ right.transpose(2, 3) * scale, rounded == "scores").masked_fill(hidden, -math.inf)
     if saved is None:
         p = (scores - (scores.amax(-1, keepdim=True) if top else 0)).exp()
+        if divided:
+            return ((p / p.sum(-1, keepdim=True)).to(weights).float() @ v).bfloat16()
         return ((p.to(weights).float() @ v) / p.sum(-1, keepdim=True)).bfloat16()
     p = (scores - saved.logarithm_BHS[..., None]).exp()
     do = saved.gradient_BHSD.float()
@@ -128,7 +172,31 @@ def attend(
     p, ds = p.to(weights).float(), ds.to(weights).float()
     shared = (len(q), keys.shape[1], share, seq, q.shape[-1])
     dq, dk, dv = ds @ k * scale, ds.transpose(2, 3) @ q * scale, p.transpose(2, 3) @ do
-    return dq.bfloat16(), *(one.view(shared).sum(2).bfloat16() for one in (dk, dv))
+    return dq.bfloat16(), *(rounding(one.view(shared), apart).sum(2).bfloat16() for one in (dk, dv))
+
+
+def rounding(values: Tensor, factor: float) -> Tensor:
+    """In bf16 once multiplied by the factor; as they are with a factor of 0."""
+    return (values * factor).bfloat16().float() / factor if factor else values
+
+
+def in_blocks(data: Any) -> Any:
+    """As FlashAttention goes forward, by blocks of 16 keys: weights by the maximum so far, powers of 2, divided by
+    their sum last. Backward, heads that share gradients round theirs apart."""
+    queries, keys, values, saved = data
+    if saved is not None:
+        return attend(data, apart=True)
+    k, v = (one.float().repeat_interleave(queries.shape[1] // keys.shape[1], 1) for one in (keys, values))
+    seq, dim = queries.shape[2:]
+    hidden = torch.ones(seq, seq, dtype=torch.bool).triu(1)
+    scores = (queries.float() @ k.transpose(2, 3) * (dim**-0.5 * LOG2E)).masked_fill(hidden, -math.inf)
+    total, out, peak = torch.zeros(*scores.shape[:3], 1), torch.zeros_like(queries, dtype=torch.float32), -1e30
+    for block, v_block in zip(scores.split(16, -1), v.split(16, 2), strict=True):
+        higher = block.amax(-1, keepdim=True).clamp_min(peak)
+        fade, p = torch.exp2(peak - higher), torch.exp2(block - higher)
+        total = total * fade + p.sum(-1, keepdim=True)
+        out, peak = out * fade + p.bfloat16().float() @ v_block, higher
+    return (out / total).bfloat16()
 
 
 def last_keys_dropped(reference: ModuleType, data: Any) -> Any:
@@ -137,6 +205,13 @@ def last_keys_dropped(reference: ModuleType, data: Any) -> Any:
     keys, values = keys.clone(), values.clone()
     keys[:, :, -16:], values[:, :, -16:] = 0, 0
     return attend((queries, keys, values, saved))
+
+
+def smoothed_int8_keys(reference: ModuleType, data: Any) -> Any:
+    """What is the same in all keys is kept, the rest rounded to int8, as SageAttention does it."""
+    keys = data[1].float()
+    mean = keys.mean(2, keepdim=True)
+    return attend((data[0], int8_rows(keys - mean) + mean, *data[2:]))
 
 
 def product_off(reference: ModuleType, data: Any) -> Any:
@@ -169,6 +244,8 @@ HONEST: dict[str, dict[str, Kernel]] = {
         "float32_weights": lambda reference, data: attend(data, weights=torch.float32),
         "its_own_output": lambda reference, data: attend(data, product_of="an output of its own"),
         "no_output": lambda reference, data: attend(data, product_of="the weights"),
+        "in_blocks": lambda reference, data: in_blocks(data),
+        "weights_rounded_once_divided": lambda reference, data: attend(data, divided=True),
         "library": lambda reference, data: reference.ref_kernel(data),
     },
 }
@@ -178,7 +255,11 @@ WRONG: dict[str, dict[str, Kernel]] = {
         "part_of_k_dropped": part_of_k_dropped,
         "fp8_inputs": lambda reference, data: product(reference, tuple(map(scaled_fp8, data))),
         "fp8_weight": lambda reference, data: product(reference, (data[0], scaled_fp8(data[1]))),
+        "int8_inputs": lambda reference, data: product(reference, tuple(map(int8_rows, data))),
         "bf16_sums": bf16_sums,
+        "bf16_halves": bf16_halves,
+        "fp16_sums": fp16_sums,
+        "strassen": strassen,
     },
     "attention": {
         "scale_off": lambda reference, data: attend(data, scale=1.05),
@@ -186,6 +267,11 @@ WRONG: dict[str, dict[str, Kernel]] = {
         "mask_too_narrow": lambda reference, data: attend(data, shift=-1),
         "fp8_weights": lambda reference, data: attend(data, weights=torch.float8_e4m3fn),
         "fp8_values": lambda reference, data: attend((*data[:2], scaled_fp8(data[2]), data[3])),
+        "scaled_queries_rounded": lambda reference, data: attend(data, rounded="queries"),
+        "scaled_keys_rounded": lambda reference, data: attend(data, rounded="keys"),
+        "scores_rounded": lambda reference, data: attend(data, rounded="scores"),
+        "smoothed_int8_keys": smoothed_int8_keys,
+        "far_keys_left_out": lambda reference, data: attend(data, far=data[0].shape[2] - 4),
         "last_keys_dropped": last_keys_dropped,
         "product_off": product_off,
         "first_gradient_lost": first_gradient_lost,
