@@ -81,7 +81,7 @@ def _products(a_RQD: Tensor, b_KD: Tensor) -> Tensor:
 
 
 def _roughly(a: Tensor, b: Tensor) -> Tensor:
-    """a b for a variance: the operands rounded to bf16, which matrix units multiply in a tenth of float32's time."""
+    """a b for a variance: on GPUs the operands are rounded to bf16, which matrix units multiply."""
     if not a.is_cuda:
         return a @ b
     return (a.bfloat16() @ b.bfloat16()).float()
