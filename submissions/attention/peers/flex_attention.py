@@ -11,6 +11,7 @@ from task import input_t, output_t
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
+torch._dynamo.config.recompile_limit = 64  # shapes, beyond which it would run uncompiled
 compiled = torch.compile(flex_attention, dynamic=False)
 
 
