@@ -144,7 +144,7 @@ class Pool:
     ) -> Iterator[Result]:
         """The results of a population, in any order, as they come. A source is a text, a Path, or a pair of id and
         text; without an id it has its number. `keep` below 1: only that part of the candidates that pass, and at least
-        `least`, is measured on the whole suite, after all were measured on quick shapes; the others are not ranked.
+        `least`, is measured on the whole suite, after all were screened in little time; the others are not ranked.
         `jobs`: on how many GPUs candidates are judged side by side (default: all, for problems of one GPU). `out`: the
         file that results are written to at once; one that is there is gone on with. Errors that are no candidate's
         fault are results of verdict "error". Raises UsageError for two sources of one id, and where `out` is another

@@ -1,7 +1,7 @@
 """The results of a population on disk: a line of JSON for each, written as it comes, so that a kill loses none.
 
-Beside RESULTS, while it is not complete, lies RESULTS.screened: what candidates came to on the quick shapes that wait
-for the others. Every line is on the disk before anything else happens. A line that a kill cut off is removed.
+Beside RESULTS, while it is not complete, lies RESULTS.screened: what candidates that wait for the others came to when
+they were screened. Every line is on the disk before anything else happens. A line that a kill cut off is removed.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """Judges one candidate after the other on ranks that are kept, and says what each comes to.
 
 A candidate's stages: `check`, on CPU ranks before any GPU; `test`, the suite's tests beside those of other candidates;
-`screen`, these tests and the quick shapes; `full`, all of the suite. `full` is what `eval` does, on kept ranks.
+`screen`, what is to show in little time how fast it is; `full`, all of the suite. `full` is what `eval` does, on kept
+ranks.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ Stage = Literal["check", "test", "screen", "full"]
 QUICK = "quick"  # the suite of tiny shapes, which most problems have
 # How long a candidate's tests and its import may take: so many times what the reference's take, but not less than this.
 TIMES_REFERENCE, LEAST_S, IMPORT_S = 50.0, 10.0, 40.0
-SCREEN_S = 0.25  # a quick shape is screened: launches of one source differ by more than so many samples do
+SCREEN_S = 0.25  # a shape is screened: launches of one source differ by more than so many samples do
 # After which a candidate is given up whose processes only sleep. On a GPU they may sleep while it works.
 IDLE_S, IDLE_ON_GPU_S = 3.0, 6.0
 
@@ -69,7 +70,7 @@ class Judge:
         )
         self._open = contextlib.ExitStack()
         self._pools: dict[Stage, SessionPool] = {}
-        self._settings: dict[Stage, Setting] = {}
+        self._settings: dict[tuple[Stage, bool], Setting] = {}
         self._limits_s: dict[Stage, float] = {}  # of tests, by the stage whose pool they run on
         self._controls = Controls()
 
@@ -90,10 +91,11 @@ class Judge:
         """Whether candidates run on processes that are kept, and have tests of their own."""
         return kind_of(self.setting).is_pooled and bool(self.setting.suite.tests)
 
-    def judge(self, submission: Submission, stage: Stage = "full") -> Result:
-        """The candidate's result in that stage; an error that is not its fault is a result too."""
+    def judge(self, submission: Submission, stage: Stage = "full", is_tested: bool = False) -> Result:
+        """The candidate's result in that stage; an error that is not its fault is a result too. `is_tested`: it
+        passed the tests, and is screened without them."""
         try:
-            return self.judge_or_raise(submission, stage)
+            return self.judge_or_raise(submission, stage, is_tested)
         except HarnessError as error:
             return refused(error, self.conditions, submission)
 
@@ -101,16 +103,16 @@ class Judge:
         """The result of a candidate that cannot be run."""
         return refused(error, replace(self.conditions, suite="", device="", ranks=0), submission)
 
-    def judge_or_raise(self, submission: Submission, stage: Stage = "full") -> Result:
+    def judge_or_raise(self, submission: Submission, stage: Stage = "full", is_tested: bool = False) -> Result:
         """The candidate's result. An error that is not its fault is raised after a second try."""
         try:
-            return self._judged(submission, stage)
+            return self._judged(submission, stage, is_tested)
         except (UsageError, BadFileError):
             raise
         except HarnessError:
             self.close()
         try:
-            return self._judged(submission, stage)
+            return self._judged(submission, stage, is_tested)
         except HarnessError:
             self.close()
             raise
@@ -119,15 +121,15 @@ class Judge:
         """Finds this machine's peaks and the time limits, if need be. Raises HarnessError where the reference fails."""
         self._setting("full")
 
-    def report(self, submission: Submission, stage: Stage = "full") -> EvalReport:
+    def report(self, submission: Submission, stage: Stage = "full", is_tested: bool = False) -> EvalReport:
         """The report of the candidate's evaluation. Raises HarnessError for what is not the submission's fault."""
         mode: Mode = "test" if stage in ("check", "test") else self.terms.mode
-        made, author = self._setting(stage), self.terms.author or accounts.login()
+        made, author = self._setting(stage, is_tested), self.terms.author or accounts.login()
         order = Order(setting=made, submission=submission, mode=mode, author=author)
         return evaluate(plan_of(order), self.progress, self._pool(stage, made), self._controls)
 
-    def _judged(self, submission: Submission, stage: Stage) -> Result:
-        report = self.report(submission, stage)
+    def _judged(self, submission: Submission, stage: Stage, is_tested: bool) -> Result:
+        report = self.report(submission, stage, is_tested)
         is_final = stage == "full" and self.terms.mode == "leaderboard"
         return result_of(report, self.terms.reward, self.terms.lower, is_final=is_final, board=self.board)
 
@@ -137,8 +139,8 @@ class Judge:
             self._pools[where] = self._open.enter_context(pool_of(made))
         return self._pools[where]
 
-    def _setting(self, stage: Stage) -> Setting:
-        if stage not in self._settings:
+    def _setting(self, stage: Stage, is_tested: bool = False) -> Setting:
+        if (stage, is_tested) not in self._settings:
             made = self.setting
             if stage == "check":
                 made = setting(replace(self.terms.asked, device="cpu", suite=None, cpu_suite=QUICK), self.checkout)
@@ -148,8 +150,10 @@ class Judge:
                 made = self._impatient(made, stage)
             if stage == "test":
                 made = replace(made, suite=replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, LEAST_S)))
-            self._settings[stage] = made
-        return self._settings[stage]
+            elif stage == "screen" and is_tested:
+                made = replace(made, suite=replace(made.suite, tests=()))
+            self._settings[stage, is_tested] = made
+        return self._settings[stage, is_tested]
 
     def _impatient(self, made: Setting, stage: Stage) -> Setting:
         """The setting with limits by the reference's time. HarnessError where the reference fails."""
@@ -183,7 +187,12 @@ def _where(stage: Stage) -> Stage:
 
 
 def screening_of(made: Setting) -> Setting | None:
-    """The suite's own tests with the quick shapes as benchmarks; None where that would be no less."""
+    """The suite with less time for each of its shapes, where these take the time that they are given: tiny shapes show
+    what a call costs its host, and not which kernel is fast on large ones. Elsewhere its tests with the quick shapes as
+    benchmarks. None where that would be no less."""
+    if kind_of(made).is_pooled:
+        brief = replace(made.suite, benchmark_s=SCREEN_S, drawn=0)
+        return replace(made, suite=brief, is_brief=True) if made.suite.benchmark_s > 2 * SCREEN_S else None
     if made.suite.name == QUICK or QUICK not in made.problem.suites:
         return None
     quick = made.problem.with_world_size(made.problem.suite(QUICK), made.world_size)

@@ -113,7 +113,7 @@ def _unranked(report: EvalReport, is_final: bool) -> str:
         return "it ran outside the sandbox"
     if report.data:
         return "it ran on the user's own data"
-    return "" if is_final else f"measured on suite {report.suite} alone, and left out there"
+    return "" if is_final else "it was screened, and left out of what is measured on the whole suite"
 
 
 def _stages(report: EvalReport) -> Stages:

@@ -1,14 +1,14 @@
 """A population judged in stages: what is unreadable or a copy is never run, what is wrong never timed for long.
 
 The order: parse; copies by normalised source; `check` on CPU ranks, if asked for; `test`, the suite's tests, of several
-candidates side by side; `screen`, the tests and the quick shapes; `full`, for the best part of those that pass
-(successive halving). With `keep` 1 every candidate that passes gets the full suite, and none is screened. Nothing is
-timed before all candidates were tested.
+candidates side by side; `screen`, the tests of those that have not passed them and the suite's shapes in little time;
+`full`, for the best part of those that pass (successive halving). With `keep` 1 every candidate that passes gets the
+full suite, and none is screened. Nothing is timed before all candidates were tested.
 """
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -27,9 +27,12 @@ BESIDE = re.compile("memory|CUDA|HIP|not on turn|do not stop")
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
+    """`is_tested`: whether it passed the tests by themselves."""
+
     id: str
     stage: Stage
     submission: Submission
+    is_tested: bool = False
 
 
 class Hands(Protocol):
@@ -42,8 +45,8 @@ class Hands(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Cascade:
-    """The stages of a population, in order. `keep`: the fraction of the candidates that pass the quick shapes and get
-    the full suite, at least `least` of them; of 1, none is screened."""
+    """The stages of a population, in order. `keep`: the fraction of the candidates that pass the screening and get the
+    full suite, at least `least` of them; of 1, none is screened."""
 
     keep: float = 0.25
     least: int = 4
@@ -85,15 +88,18 @@ def judged(
         elif one.id in journal.results:  # a kill may have come between it and its copies
             yield from settled(journal.results[one.id])
     left = [one for one in originals.values() if one.why is None and one.id not in journal.results]
+    tested: set[str] = set()
     for stage in (stage for stage in cascade.stages if stage in ("check", "test")):
-        failed = set()
+        failed: set[str] = set()
         for done in _run(hands_of, stage, [one for one in left if one.id not in journal.screened]):
             if done.verdict != "pass" and not (stage == "test" and _may_be_others(done)):
                 failed.add(done.id)
                 yield from settled(done)
+            elif stage == "test" and done.verdict == "pass":
+                tested.add(done.id)
         left = [one for one in left if one.id not in failed]
     if "screen" in cascade.stages and cascade.keep < 1:
-        for done in _run(hands_of, "screen", [one for one in left if one.id not in journal.screened]):
+        for done in _run(hands_of, "screen", [one for one in left if one.id not in journal.screened], tested):
             if done.verdict == "pass" and done.figures is not None:
                 journal.add_screened(done)
             else:
@@ -108,18 +114,24 @@ def judged(
 
 
 def survivors(screened: Sequence[Result], cascade: Cascade) -> set[str]:
-    """The ids of the best, by speedup on the quick shapes."""
+    """The ids of the best, by the speedup that the screening found."""
     count = min(len(screened), max(cascade.least, math.ceil(cascade.keep * len(screened))))
     ordered = sorted(screened, key=lambda one: (-(one.speedup or 0.0), one.id))
     return {one.id for one in ordered[:count]}
 
 
 def _run(
-    hands_of: Callable[[Stage], AbstractContextManager[Hands]], stage: Stage, candidates: Sequence[Candidate]
+    hands_of: Callable[[Stage], AbstractContextManager[Hands]],
+    stage: Stage,
+    candidates: Sequence[Candidate],
+    tested: Container[str] = (),
 ) -> Iterator[Result]:
-    if candidates:
+    trials = [
+        Trial(id=one.id, stage=stage, submission=one.submission, is_tested=one.id in tested) for one in candidates
+    ]
+    if trials:
         with hands_of(stage) as hands:
-            yield from hands.run([Trial(id=one.id, stage=stage, submission=one.submission) for one in candidates])
+            yield from hands.run(trials)
 
 
 def _may_be_others(result: Result) -> bool:
@@ -131,5 +143,5 @@ def _may_be_others(result: Result) -> bool:
 
 def _left_out(result: Result, cascade: Cascade) -> Result:
     part = percent_text(cascade.keep)
-    hint = f"it is right, but not among the fastest {part} on the quick shapes: `--keep 1` measures every candidate"
+    hint = f"it is right, but not among the fastest {part} when screened: `--keep 1` measures every candidate"
     return replace(result, next=hint)

@@ -45,7 +45,7 @@ def notes(score: PopulationScore) -> list[str]:
         found.append("Intervals are over problems: one problem has none.")
     if left_out := sum(one.left_out for one in score.problems):
         found.append(
-            f"{count_text(left_out, 'candidate')} passed and was not ranked: left out on the quick shapes, say. They "
+            f"{count_text(left_out, 'candidate')} passed and was not ranked: left out when screened, say. They "
             "count as not fast; `eval-many --keep 1` ranks every candidate that passes."
         )
     words: dict[str, int] = {}

@@ -1,7 +1,8 @@
 """Judge many candidates for one problem: files, folders of them, or JSON lines with `id` and `source`.
-Copies are judged once; all candidates run their tests and the quick shapes, and the fastest of those that pass the
-whole suite. --keep 1 measures every one of them. Each result is written to --out as a line of JSON at once; the same
-command goes on where it was interrupted. `score` says what the results come to. Nothing is recorded on the board.
+Copies are judged once; all candidates run their tests and are timed for a quarter of a second a shape, and the fastest
+of those that pass the whole suite. --keep 1 measures every one of them. Each result is written to --out as a line of
+JSON at once; the same command goes on where it was interrupted. `score` says what the results come to. Nothing is
+recorded on the board.
 
 PROBLEM may be a set: a folder of problem files of another benchmark, or of problem folders. Its candidates are, of each
 PLACE, the files named <problem>.py or below a folder of that name; --out is then a folder, with a file for each
@@ -48,8 +49,8 @@ class EvalManyOrder(result_files.WithJson, options.Rewarded, options.Sandboxed, 
     out: Path = option(Path("results.jsonl"), "the results, a line of JSON each (default: %(default)s)")
     keep: float = option(
         0.25,
-        "which part of the candidates that pass the quick shapes gets the whole suite (default: %(default)s); 1 "
-        "gives it to all, without the quick shapes",
+        "which part of the candidates that pass the screening gets the whole suite (default: %(default)s); 1 gives it "
+        "to all, and screens none",
         metavar="PART",
     )
     least: int = option(4, "but at least N of them (default: 4)")

@@ -22,7 +22,7 @@ from harness.cli import options
 from harness.cli.declare import argument, option
 from harness.core.checkout import Checkout
 from harness.core.decode import part
-from harness.core.errors import Exit, UsageError
+from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.words import clean_line, count_text
 from harness.gpumode import task_folder
 from harness.kinds.registry import find, find_name, set_members
@@ -142,12 +142,23 @@ def write_harbor(order: ExportOrder, folder: Path, checkout: Checkout) -> Exit:
     named = order.problem
     members = named and set_members(named)
     names = list(map(str, members)) if members else [named] if named else problem_names(checkout)
-    found = [find(name, checkout) for name in names]
     is_asked = order.suite is not None and named and not members
-    suites = [(one, wanted if is_asked or wanted in one.suites else OFFICIAL) for one in found]
+    suites = []
+    for name in names:
+        try:
+            one = find(name, checkout)
+            one.check_runnable()
+        except HarnessError as error:  # what `eval` would say, too
+            if not members:
+                raise
+            print(f"left out: {clean_line(str(error))}", file=sys.stderr)
+            continue
+        suites.append((one, wanted if is_asked or wanted in one.suites else OFFICIAL))
+    if not suites:
+        raise UsageError(f"--harbor: no problem of {named} can be evaluated; name other ones")
     harbor.write(folder, suites, part(order, harbor.Wanted, device=device), checkout)
     print(f"{folder}: {len(suites)} Harbor tasks, suite {wanted} on {device}")
-    first = shlex.quote(str(folder / harbor.task_name(found[0])))
+    first = shlex.quote(str(folder / harbor.task_name(suites[0][0])))
     print(f"try one            harbor run -p {first} -a AGENT -m MODEL")
     return Exit.OK
 

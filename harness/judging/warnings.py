@@ -5,7 +5,8 @@ report can have is a code, here or where it arises, and TEXTS has its words. Pur
 """
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 from harness.core.machine_records import GpuTrack, NotSampled, Sampling
 from harness.core.records import CaseResult, Measured, Warning
@@ -15,6 +16,7 @@ RESOLUTION = 0.1  # part of the fastest time that an empty call may take
 WEAK = "weak problem"  # how the note of a weak problem's verdict begins
 SPREAD = 0.5  # interquartile range over median, of the ratio to the reference: times differ with their inputs
 BASELINE = "the reference"
+RECOMPILED = re.compile(r"torch\._dynamo hit config\.(\w*recompile_limit) \((\d+)\)")  # in torch's log
 
 # {baseline} is what the submission was measured against; the rest are the warning's values.
 TEXTS = {
@@ -55,6 +57,8 @@ TEXTS = {
     "unvalidated": "task.yml's validation {version} was not run, because it takes the submission into its own process; "
     "EVAL=theirs runs it",
     "own_data": "trained on {folder} ({tokens:,} tokens, sha256 {sha256}): such a run is not ranked",
+    "uncompiled": "{process}: torch.compile stopped at {limit} compilations of a function, which ran uncompiled on "
+    "shapes that came later; torch._dynamo.config.{option} is that limit",
     "run": "{case}: {text}",
     "said": "{text}",  # by a report of schema 1, which kept the text alone
     "same_text": "A and B have the same text: any difference is noise of the harness and the machine",
@@ -125,6 +129,15 @@ CHECKS: tuple[Check, ...] = (resolution, unrest, published, unlike, weak)
 def warnings(results: Sequence[CaseResult], empty_us: Sequence[float]) -> tuple[Warning, ...]:
     """All warnings, in the order of CHECKS."""
     return tuple(found for check in CHECKS if (found := check(results, empty_us)) is not None)
+
+
+def of_logs(logs: Mapping[str, str]) -> tuple[Warning, ...]:
+    """A warning for each process that printed that torch.compile had given up on a function; `logs` are by process."""
+    return tuple(
+        Warning(code="uncompiled", values={"process": process, "option": found[1], "limit": int(found[2])})
+        for process, text in logs.items()
+        if (found := RECOMPILED.search(text))
+    )
 
 
 def of_sampling(sampling: Sampling | None) -> tuple[Warning, ...]:

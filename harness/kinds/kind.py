@@ -67,6 +67,7 @@ class Setting:
     nodes: int = 1  # that the ranks are spread over, in equal shares
     notes: tuple[Warning, ...] = ()  # for the report
     launches: int = 1  # of a ranked evaluation
+    is_brief: bool = False  # few samples, of the ranked clock alone
     fresh_caches: bool = False  # nothing that earlier evaluations compiled is seen: no file can know that it ran before
     import_s: float | None = None  # for ranks to import a submission, where that is less than usual
     idle_s: float | None = None  # after which a submission whose processes only sleep is given up
@@ -265,7 +266,8 @@ class SessionPool(Protocol):
 class Kind:
     """A kind of problem, by default one of shape files that name it. `checkers`: the rules that a shape file may name
     for it; a kind that no shape file may name has none. `takes_tools`: whether a vendor's profiler can be put around a
-    call of a submission. `is_pooled`: whether op.pool keeps zygotes between its evaluations."""
+    call of a submission. `is_pooled`: whether op.pool keeps zygotes between its evaluations, in which benchmarks take
+    the time that they are given."""
 
     session_type: ClassVar[type[Session]]
     checkers: tuple[str, ...] = ()

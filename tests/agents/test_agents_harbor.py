@@ -115,6 +115,26 @@ def test_a_set_of_kernelbench_files_is_written_with_its_files(tmp_path: Path) ->
     assert json.loads((tmp_path / "logs" / "result.json").read_text())["verdict"] == "rejected"
 
 
+def test_a_problem_of_a_set_that_cannot_be_evaluated_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    level = tmp_path / "level"
+    level.mkdir()
+    bad = level / "2_far.py"
+    bad.write_text("import not_at_all_here\n" + KERNELBENCH)
+    with pytest.raises(UsageError, match="can be evaluated"):
+        run(ExportOrder(problem=str(level), harbor=tmp_path / "none", device="cpu"), HERE)
+    (level / "1_add.py").write_text(KERNELBENCH)
+    run(ExportOrder(problem=str(level), harbor=tmp_path / "out", device="cpu"), HERE)
+    assert [one.name for one in (tmp_path / "out").iterdir()] == ["level-1_add"]
+    assert "left out: " in (told := capsys.readouterr().err)
+    assert "imports not_at_all_here" in told
+    with pytest.raises(UsageError, match="not_at_all_here"):  # by itself it is an error
+        run(ExportOrder(problem=str(bad), harbor=tmp_path / "alone", device="cpu"), HERE)
+    assert not (tmp_path / "none").exists()
+    assert not (tmp_path / "alone").exists()
+
+
 def test_a_folder_of_gpu_modes_is_no_task(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs more files"):
         written(tmp_path / "out", str(ROOT / "tests" / "folders" / "single" / "scale"))

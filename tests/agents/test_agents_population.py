@@ -68,10 +68,11 @@ def refuse(error: HarnessError, submission: Submission) -> Result:
 
 
 class Played:
-    """Hands that run nothing: `results` has what each candidate comes to; `told` what was asked."""
+    """Hands that run nothing: `results` has what each candidate comes to; `told` what was asked, `tested` who is
+    said to have passed the tests."""
 
     def __init__(self, **results: Result) -> None:
-        self.results, self.told = results, list[tuple[str, str]]()
+        self.results, self.told, self.tested = results, list[tuple[str, str]](), set[str]()
 
     def of(self, stage: Stage) -> contextlib.AbstractContextManager["Played"]:
         """Themselves, whatever the stage."""
@@ -80,11 +81,10 @@ class Played:
     def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
         for task in tasks:
             self.told.append((task.id, task.stage))
+            self.tested |= {task.id} if task.is_tested else set()
             result = self.results[task.id]
             if task.stage != "full" and result.ranked:
-                result = dataclasses.replace(
-                    result, ranked=False, reward=dataclasses.replace(result.reward, value=0.0), suite="quick"
-                )
+                result = dataclasses.replace(result, ranked=False, reward=dataclasses.replace(result.reward, value=0.0))
             yield dataclasses.replace(result, id=task.id)
 
 
@@ -138,6 +138,7 @@ def test_candidates_are_tested_before_any_is_timed_and_again_where_others_may_be
     found = list(judged(texts, hands.of, Cascade(stages=("test", "screen", "full")), Nowhere(), refuse))
     tested = [(name, "test") for name in "abcdef"]
     assert hands.told == [*tested, *((name, "screen") for name in "acdf"), ("a", "full")]
+    assert hands.tested == {"a"}  # and what passed is screened without its tests
     assert [one.id for one in found] == ["b", "e", "c", "d", "f", "a"]
 
 
@@ -349,16 +350,35 @@ def test_a_pool_judges_a_population(nothing_left: None, tmp_path: Path) -> None:
     assert {one.id for one in read_results([out])} == texts.keys()
 
 
-def test_the_stage_screen_has_the_suites_tests_and_the_quick_shapes() -> None:
-    made = setting(Asked(problem="rms_norm", suite="cpu", ranks=1, device="cpu"), HERE)
+@pytest.mark.parametrize(
+    ("problem", "shapes"),
+    [("rms_norm", "cpu"), ("llama", "quick")],
+    ids=["of calls", "of a model, which takes its time"],
+)
+def test_a_screening_has_the_suites_tests_and_takes_little_time(problem: str, shapes: str) -> None:
+    made = setting(Asked(problem=problem, suite="cpu", ranks=1, device="cpu"), HERE)
     found = screening_of(made)
     assert found is not None
     assert found.suite.tests == made.suite.tests
-    assert found.suite.benchmarks != made.suite.benchmarks
+    assert found.suite.benchmarks == made.problem.suite(shapes).benchmarks
     limits = [(one.suite.test_timeout_s, one.suite.ranked_timeout_s) for one in (found, made)]
     assert limits[0] == limits[1]  # a candidate that has to compile has as long as in an evaluation by itself
-    assert (found.suite.name, found.suite.benchmark_s) == ("quick", SCREEN_S)
+    assert (found.suite.benchmark_s, found.suite.drawn) == (SCREEN_S, 0)
     assert screening_of(found) is None
+
+
+def test_a_candidate_that_passed_its_tests_is_screened_without_them() -> None:
+    asked = Asked(problem="rms_norm", suite="quick", ranks=1, device="cpu", seconds=0.6, timeout_s=60.0)
+    with Judge(Terms(asked=asked), HERE) as judge:
+        one = candidates(a=RIGHT)[0].submission
+        found = {is_tested: judge.judge(one, "screen", is_tested) for is_tested in (True, False)}
+    tests, benchmarks = len(judge.setting.suite.tests), len(judge.setting.suite.benchmarks)
+    assert {is_tested: one.stages.correct.done for is_tested, one in found.items()} == {
+        True: benchmarks,
+        False: tests + benchmarks,
+    }
+    assert [one.verdict for one in found.values()] == ["pass", "pass"]
+    assert not any(one.ranked or one.speedup is None for one in found.values())
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from waiting import in_time
 from harness.core.errors import Exit
 from harness.core.records import Crashed, EvalReport, Passed, Raised, TimedOut, Wrong
 from harness.judging import verdict
+from harness.judging.warnings import text_of
 
 RIGHT = """\
 import torch.distributed as dist
@@ -209,3 +210,28 @@ def test_a_submission_that_is_right_only_at_first_is_wrong(
     report = evaluated(source, mode="leaderboard", timeout_s=60.0)
     assert [result.outcome.type for result in report.results[:3]] == ["passed", "passed", "wrong"]
     assert "a timed call" in report.results[2].outcome.message
+
+
+def test_a_function_that_torch_compiles_no_more_is_said(evaluated: Callable[..., EvalReport]) -> None:
+    """By torch's own message, behind the limit that the file sets."""
+    source = """\
+import torch
+from reference import ref_kernel
+
+torch._dynamo.config.recompile_limit = 1
+
+
+@torch.compile(backend="eager", dynamic=False)
+def changed(data):
+    return data + 0
+
+
+def custom_kernel(data):
+    changed(data[0])
+    return ref_kernel(data)
+"""
+    report = evaluated(source, problem="rms_norm", mode="benchmark")
+    assert verdict.status(report) == "pass"
+    (said,) = [text_of(one) for one in report.warnings if one.code == "uncompiled"]
+    assert said.startswith("candidate rank 0: torch.compile stopped at 1 compilations of a function")
+    assert "recompile_limit" in said

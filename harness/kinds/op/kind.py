@@ -207,7 +207,13 @@ class OpSession(Launching):
             peaks=self.peaks,
             machine_state=self.watch.state,
             gpu_sampling=sampling,
-            warnings=(*warnings.of_sampling(sampling), *_spread(self.plan), *slow, *report.warnings),
+            warnings=(
+                *warnings.of_sampling(sampling),
+                *warnings.of_logs(self.logs),
+                *_spread(self.plan),
+                *slow,
+                *report.warnings,
+            ),
         )
 
     @contextlib.contextmanager

@@ -5,6 +5,7 @@ import torch
 from task import input_t, output_t
 
 MODE = "max-autotune-no-cudagraphs"
+torch._dynamo.config.recompile_limit = 64  # shapes, beyond which it would run uncompiled
 
 
 @torch.compile(mode=MODE, dynamic=False)
