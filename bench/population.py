@@ -7,9 +7,10 @@
 `write` makes 200 candidates: 60 that are right in different ways, some of them slow on purpose, and 140 that are wrong,
 raise, crash, hang or are hostile. With `--part N` every Nth of each sort. `measure` judges all with `eval-many`, then
 about `--singles` of them, in proportion of each sort but at least one, by `eval` alone, and says whether verdicts are
-the same, how the ranks of the speedups correlate, and how many times as long single evaluations of all would take.
-Nothing is recorded. With `--out` the results are kept there, and the same command goes on where it ended: after
-`--limit` seconds, say, when `eval-many` is killed and no further single evaluation begins.
+the same, how the ranks of the speedups correlate (screened or measured on the whole suite), and how many times as long
+single evaluations of all would take. Nothing is recorded. With `--out` the results are kept there, and the same command
+goes on where it ended: after `--limit` seconds, say, when `eval-many` is killed and no further single evaluation
+begins.
 """
 
 import argparse
@@ -223,7 +224,7 @@ def results(out: Path) -> dict[str, Any]:
 def compare(
     chosen: Sequence[Mapping[str, str]], found: Mapping[str, Any], options: list[str], folder: Path, until: float
 ) -> list[tuple[float, str, tuple[float, float] | None]]:
-    """Of each: seconds alone, what differs, and the two speedups where either way ranked it."""
+    """Of each: seconds alone, what differs, and the two speedups where it passed either way."""
     compared = []
     for one in chosen:
         source, result = folder / "candidate.py", folder / f"{one['id']}.json"
@@ -239,7 +240,7 @@ def compare(
         same = alone["verdict"] == other["verdict"]
         text = "" if same else f"{one['id']}: {alone['verdict']} alone, {other['verdict']} among many"
         speedups = [each["figures"] and each["figures"]["speedup"]["value"] for each in (alone, other)]
-        pair = (speedups[0], speedups[1]) if alone["ranked"] and other["ranked"] else None
+        pair = (speedups[0], speedups[1]) if all(speedups) else None
         compared.append((alone_s, text, pair))
         print(f"  {one['id']:<14} {alone_s:6.1f} s alone  {alone['verdict']:<9} {speedups} {text}", flush=True)
     return compared

@@ -67,7 +67,7 @@ class Setting:
     nodes: int = 1  # that the ranks are spread over, in equal shares
     notes: tuple[Warning, ...] = ()  # for the report
     launches: int = 1  # of a ranked evaluation
-    is_brief: bool = False  # few samples, of the ranked clock alone
+    is_brief: bool = False  # few samples of the ranked clock and no other checked calls: to see how fast it may be
     fresh_caches: bool = False  # nothing that earlier evaluations compiled is seen: no file can know that it ran before
     import_s: float | None = None  # for ranks to import a submission, where that is less than usual
     idle_s: float | None = None  # after which a submission whose processes only sleep is given up

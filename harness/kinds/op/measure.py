@@ -48,7 +48,7 @@ class CaseMeasurement:
         """The case's samples. Raises SubmissionFailed or OpponentFailed if an output is wrong or something is
         impossible. What a busy machine may look like is looked at twice, and counts when it is seen twice: the second
         time with samples of its own. `again`: on the ranked clock alone, since an earlier launch has looked at the case
-        in full."""
+        in full, or a later evaluation will."""
         calls = self.calls
         samples = self._credible(calls.plan.clocks[:1] if again else calls.plan.clocks)
         memory = None

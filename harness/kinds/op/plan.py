@@ -26,7 +26,7 @@ IN_FLIGHT_BYTES = 32 << 30  # of a device: ten inputs of 0.5 GiB, with the copie
 # Of a shape, from which on an evaluation also times the reference beside itself: shorter ones are there to see whether
 # a submission works, and their times vary by more than it could tell.
 CONTROLLED_S = 1.0
-FEW_SAMPLES = 8  # at least in each of several launches, and in brief
+FEW_SAMPLES, BRIEF_SAMPLES = 8, 4  # at least: in each of several launches, and in brief
 MOST_KEPT_BYTES = 16 << 30  # of a device: so that ranks seldom give memory back, which the next call would feel
 
 
@@ -94,7 +94,7 @@ def make_plan(order: Order, cuda_is_cpu: bool = False, notes: tuple[Warning, ...
         order,
         budget=Budget(
             seconds=setting.suite.benchmark_s / launches,
-            min_samples=FEW_SAMPLES if launches > 1 or setting.is_brief else MIN_SAMPLES,
+            min_samples=BRIEF_SAMPLES if setting.is_brief else FEW_SAMPLES if launches > 1 else MIN_SAMPLES,
             burst=device != "cpu",
             block=block(device),
         ),
@@ -105,7 +105,7 @@ def make_plan(order: Order, cuda_is_cpu: bool = False, notes: tuple[Warning, ...
         # The same for the rank of either side: a process keeps for life what its cores are worth to its device.
         cores=host.near_cores(local_size) if spin else (),
         spin=spin,
-        clocks=(ON_NODES if is_apart else CLOCKS[device])[: 1 if setting.is_brief else None],
+        clocks=ON_NODES if is_apart else CLOCKS[device],
         cuda_is_cpu=cuda_is_cpu,
         notes=notes,
     )
