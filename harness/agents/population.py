@@ -88,18 +88,18 @@ def judged(
         elif one.id in journal.results:  # a kill may have come between it and its copies
             yield from settled(journal.results[one.id])
     left = [one for one in originals.values() if one.why is None and one.id not in journal.results]
-    tested: set[str] = set()
     for stage in (stage for stage in cascade.stages if stage in ("check", "test")):
-        failed: set[str] = set()
-        for done in _run(hands_of, stage, [one for one in left if one.id not in journal.screened]):
+        failed = set()
+        done_before = journal.tested.keys() | journal.screened.keys()
+        for done in _run(hands_of, stage, [one for one in left if one.id not in done_before]):
             if done.verdict != "pass" and not (stage == "test" and _may_be_others(done)):
                 failed.add(done.id)
                 yield from settled(done)
             elif stage == "test" and done.verdict == "pass":
-                tested.add(done.id)
+                journal.add_tested(done)
         left = [one for one in left if one.id not in failed]
     if "screen" in cascade.stages and cascade.keep < 1:
-        for done in _run(hands_of, "screen", [one for one in left if one.id not in journal.screened], tested):
+        for done in _run(hands_of, "screen", [one for one in left if one.id not in journal.screened], journal.tested):
             if done.verdict == "pass" and done.figures is not None:
                 journal.add_screened(done)
             else:

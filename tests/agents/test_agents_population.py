@@ -146,11 +146,12 @@ def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
     """Wherever it comes: after each line of the two files, and in the middle of one."""
     texts = {f"c{number}": RIGHT + f"x = {number}\n" for number in range(4)} | {"again": RIGHT + "x = 0 # y\n"}
     results = {name: passed(1 + number) for number, name in enumerate(texts)}
-    out, cascade, told = tmp_path / "out.jsonl", Cascade(keep=0.5, least=1), []
+    out, told = tmp_path / "out.jsonl", []
+    cascade = Cascade(keep=0.5, least=1, stages=("test", "screen", "full"))
     for stop in range(1, 8):
         hands = Played(**results)
         journal = Journal(out).__enter__()
-        kept = [dict(journal.results), dict(journal.screened)]
+        kept = [dict(journal.results), dict(journal.tested), dict(journal.screened)]
         steps = judged(candidates(**texts), hands.of, cascade, journal, refuse)
         try:
             next(steps)
@@ -158,7 +159,8 @@ def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
             journal.__exit__(None, None, None)
             break
         journal.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
-        assert not {name for name, stage in hands.told if stage == "screen"} & kept[1].keys(), stop
+        for stage, done in (("test", kept[1]), ("screen", kept[2])):
+            assert not {name for name, asked in hands.told if asked == stage} & done.keys(), stop
         assert not {name for name, _ in hands.told} & kept[0].keys(), stop
         told += hands.told
         with out.open("a") as file:
@@ -166,7 +168,7 @@ def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
     found = read_results([out])
     assert sorted(one.id for one in found) == sorted(texts)
     assert len(told) == len(set(told))
-    assert not out.with_name("out.jsonl.screened").exists()
+    assert [one.name for one in tmp_path.iterdir()] == ["out.jsonl"]
 
 
 def test_results_of_another_population_are_not_gone_on_with(tmp_path: Path) -> None:
@@ -179,6 +181,9 @@ def test_results_of_another_population_are_not_gone_on_with(tmp_path: Path) -> N
         sha256 = journal.results["a"].sha256
         unrun = refused(HarnessError("no machine"), RMS_NORM)
         journal.add(dataclasses.replace(unrun, id="b", sha256=sha256))
+        journal.check({"a": sha256}, meant)
+        failed = dataclasses.replace(result_of(failed_test(RAISED)), id="c", problem="rms_norm", device="cuda")
+        journal.add(failed)  # as what failed on CPU ranks is there among results of GPUs
         journal.check({"a": sha256}, meant)
         for other in ({"suite": "cpu"}, {"device": "cuda"}, {"ranks": 2}):
             with pytest.raises(UsageError, match="name another"):
