@@ -1,8 +1,8 @@
 """Judges one candidate after the other on ranks that are kept, and says what each comes to.
 
 A candidate's stages: `check`, on CPU ranks before any GPU; `test`, the suite's tests beside those of other candidates;
-`screen`, what is to show in little time how fast it is; `full`, all of the suite. `full` is what `eval` does, on kept
-ranks.
+`screen`, these tests and what shows in little time how fast it is; `time`, the latter alone, where it passed the tests;
+`full`, all of the suite. `full` is what `eval` does, on kept ranks.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from harness.kinds.settings import Asked, setting
 from harness.problems.skeleton import submission_text
 from harness.problems.submission import digest
 
-Stage = Literal["check", "test", "screen", "full"]
+Stage = Literal["check", "test", "screen", "time", "full"]
 QUICK = "quick"  # the suite of tiny shapes, which most problems have
 # How long a candidate's tests and its import may take: so many times what the reference's take, but not less than this.
 TIMES_REFERENCE, LEAST_S, IMPORT_S = 50.0, 10.0, 40.0
@@ -70,7 +70,7 @@ class Judge:
         )
         self._open = contextlib.ExitStack()
         self._pools: dict[Stage, SessionPool] = {}
-        self._settings: dict[tuple[Stage, bool], Setting] = {}
+        self._settings: dict[Stage, Setting] = {}
         self._limits_s: dict[Stage, float] = {}  # of tests, by the stage whose pool they run on
         self._controls = Controls()
 
@@ -91,11 +91,10 @@ class Judge:
         """Whether candidates run on processes that are kept, and have tests of their own."""
         return kind_of(self.setting).is_pooled and bool(self.setting.suite.tests)
 
-    def judge(self, submission: Submission, stage: Stage = "full", is_tested: bool = False) -> Result:
-        """The candidate's result in that stage; an error that is not its fault is a result too. `is_tested`: it
-        passed the tests, and is screened without them."""
+    def judge(self, submission: Submission, stage: Stage = "full") -> Result:
+        """The candidate's result in that stage; an error that is not its fault is a result too."""
         try:
-            return self.judge_or_raise(submission, stage, is_tested)
+            return self.judge_or_raise(submission, stage)
         except HarnessError as error:
             return refused(error, self.conditions, submission)
 
@@ -103,16 +102,16 @@ class Judge:
         """The result of a candidate that cannot be run."""
         return refused(error, replace(self.conditions, suite="", device="", ranks=0), submission)
 
-    def judge_or_raise(self, submission: Submission, stage: Stage = "full", is_tested: bool = False) -> Result:
+    def judge_or_raise(self, submission: Submission, stage: Stage = "full") -> Result:
         """The candidate's result. An error that is not its fault is raised after a second try."""
         try:
-            return self._judged(submission, stage, is_tested)
+            return self._judged(submission, stage)
         except (UsageError, BadFileError):
             raise
         except HarnessError:
             self.close()
         try:
-            return self._judged(submission, stage, is_tested)
+            return self._judged(submission, stage)
         except HarnessError:
             self.close()
             raise
@@ -121,15 +120,15 @@ class Judge:
         """Finds this machine's peaks and the time limits, if need be. Raises HarnessError where the reference fails."""
         self._setting("full")
 
-    def report(self, submission: Submission, stage: Stage = "full", is_tested: bool = False) -> EvalReport:
+    def report(self, submission: Submission, stage: Stage = "full") -> EvalReport:
         """The report of the candidate's evaluation. Raises HarnessError for what is not the submission's fault."""
         mode: Mode = "test" if stage in ("check", "test") else self.terms.mode
-        made, author = self._setting(stage, is_tested), self.terms.author or accounts.login()
+        made, author = self._setting(stage), self.terms.author or accounts.login()
         order = Order(setting=made, submission=submission, mode=mode, author=author)
         return evaluate(plan_of(order), self.progress, self._pool(stage, made), self._controls)
 
-    def _judged(self, submission: Submission, stage: Stage, is_tested: bool) -> Result:
-        report = self.report(submission, stage, is_tested)
+    def _judged(self, submission: Submission, stage: Stage) -> Result:
+        report = self.report(submission, stage)
         is_final = stage == "full" and self.terms.mode == "leaderboard"
         return result_of(report, self.terms.reward, self.terms.lower, is_final=is_final, board=self.board)
 
@@ -139,21 +138,21 @@ class Judge:
             self._pools[where] = self._open.enter_context(pool_of(made))
         return self._pools[where]
 
-    def _setting(self, stage: Stage, is_tested: bool = False) -> Setting:
-        if (stage, is_tested) not in self._settings:
+    def _setting(self, stage: Stage) -> Setting:
+        if stage not in self._settings:
             made = self.setting
             if stage == "check":
                 made = setting(replace(self.terms.asked, device="cpu", suite=None, cpu_suite=QUICK), self.checkout)
-            elif stage == "screen":
+            elif stage in ("screen", "time"):
                 made = self.screening or made
             if not self.terms.patient:
                 made = self._impatient(made, stage)
             if stage == "test":
                 made = replace(made, suite=replace(made.suite, test_timeout_s=min(made.suite.test_timeout_s, LEAST_S)))
-            elif stage == "screen" and is_tested:
+            elif stage == "time":
                 made = replace(made, suite=replace(made.suite, tests=()))
-            self._settings[stage, is_tested] = made
-        return self._settings[stage, is_tested]
+            self._settings[stage] = made
+        return self._settings[stage]
 
     def _impatient(self, made: Setting, stage: Stage) -> Setting:
         """The setting with limits by the reference's time. HarnessError where the reference fails."""

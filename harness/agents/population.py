@@ -1,14 +1,15 @@
 """A population judged in stages: what is unreadable or a copy is never run, what is wrong never timed for long.
 
 The order: parse; copies by normalised source; `check` on CPU ranks, if asked for; `test`, the suite's tests, of several
-candidates side by side; `screen`, the tests of those that have not passed them and the suite's shapes in little time;
-`full`, for the best part of those that pass (successive halving). With `keep` 1 every candidate that passes gets the
-full suite, and none is screened. Nothing is timed before all candidates were tested.
+candidates side by side; `time`, the suite's shapes in little time, or `screen`, with the tests before, for those that
+have not passed them; `full`, for the best part of those that pass (successive halving). With `keep` 1 every candidate
+that passes gets the full suite, and none is screened. Nothing is timed before all candidates were tested.
 """
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -27,12 +28,9 @@ BESIDE = re.compile("memory|CUDA|HIP|not on turn|do not stop")
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """`is_tested`: whether it passed the tests by themselves."""
-
     id: str
     stage: Stage
     submission: Submission
-    is_tested: bool = False
 
 
 class Hands(Protocol):
@@ -99,7 +97,10 @@ def judged(
                 journal.add_tested(done)
         left = [one for one in left if one.id not in failed]
     if "screen" in cascade.stages and cascade.keep < 1:
-        for done in _run(hands_of, "screen", [one for one in left if one.id not in journal.screened], journal.tested):
+        waiting = [one for one in left if one.id not in journal.screened]
+        tested = [one for one in waiting if one.id in journal.tested]
+        untested = [one for one in waiting if one.id not in journal.tested]
+        for done in itertools.chain(_run(hands_of, "time", tested), _run(hands_of, "screen", untested)):
             if done.verdict == "pass" and done.figures is not None:
                 journal.add_screened(done)
             else:
@@ -121,17 +122,11 @@ def survivors(screened: Sequence[Result], cascade: Cascade) -> set[str]:
 
 
 def _run(
-    hands_of: Callable[[Stage], AbstractContextManager[Hands]],
-    stage: Stage,
-    candidates: Sequence[Candidate],
-    tested: Container[str] = (),
+    hands_of: Callable[[Stage], AbstractContextManager[Hands]], stage: Stage, candidates: Sequence[Candidate]
 ) -> Iterator[Result]:
-    trials = [
-        Trial(id=one.id, stage=stage, submission=one.submission, is_tested=one.id in tested) for one in candidates
-    ]
-    if trials:
+    if candidates:
         with hands_of(stage) as hands:
-            yield from hands.run(trials)
+            yield from hands.run([Trial(id=one.id, stage=stage, submission=one.submission) for one in candidates])
 
 
 def _may_be_others(result: Result) -> bool:

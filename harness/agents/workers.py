@@ -37,7 +37,7 @@ class Here:
 
     def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
         for task in tasks:
-            yield replace(self.judge.judge(task.submission, task.stage, task.is_tested), id=task.id)
+            yield replace(self.judge.judge(task.submission, task.stage), id=task.id)
 
 
 @dataclass(eq=False)
@@ -155,7 +155,7 @@ def main() -> None:
     with Judge(decode(Terms, first["terms"]), Checkout(Path(first["root"]))) as judge:
         for line in sys.stdin.buffer:
             task = record_of(Trial, line)
-            result = judge.judge(task.submission, task.stage, task.is_tested)
+            result = judge.judge(task.submission, task.stage)
             out.write(line_of(replace(result, id=task.id)).encode())
             out.flush()
 

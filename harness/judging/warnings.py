@@ -57,8 +57,8 @@ TEXTS = {
     "unvalidated": "task.yml's validation {version} was not run, because it takes the submission into its own process; "
     "EVAL=theirs runs it",
     "own_data": "trained on {folder} ({tokens:,} tokens, sha256 {sha256}): such a run is not ranked",
-    "uncompiled": "{process}: torch.compile stopped at {limit} compilations of a function, which ran uncompiled on "
-    "shapes that came later; torch._dynamo.config.{option} is that limit",
+    "uncompiled": "{process}: torch.compile compiles a function {limit} times at most (torch._dynamo.config.{option}), "
+    "so that it ran uncompiled on shapes that came later",
     "run": "{case}: {text}",
     "said": "{text}",  # by a report of schema 1, which kept the text alone
     "same_text": "A and B have the same text: any difference is noise of the harness and the machine",

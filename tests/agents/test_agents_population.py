@@ -68,11 +68,10 @@ def refuse(error: HarnessError, submission: Submission) -> Result:
 
 
 class Played:
-    """Hands that run nothing: `results` has what each candidate comes to; `told` what was asked, `tested` who is
-    said to have passed the tests."""
+    """Hands that run nothing: `results` has what each candidate comes to; `told` what was asked."""
 
     def __init__(self, **results: Result) -> None:
-        self.results, self.told, self.tested = results, list[tuple[str, str]](), set[str]()
+        self.results, self.told = results, list[tuple[str, str]]()
 
     def of(self, stage: Stage) -> contextlib.AbstractContextManager["Played"]:
         """Themselves, whatever the stage."""
@@ -81,7 +80,6 @@ class Played:
     def run(self, tasks: Iterable[Trial]) -> Iterator[Result]:
         for task in tasks:
             self.told.append((task.id, task.stage))
-            self.tested |= {task.id} if task.is_tested else set()
             result = self.results[task.id]
             if task.stage != "full" and result.ranked:
                 result = dataclasses.replace(result, ranked=False, reward=dataclasses.replace(result.reward, value=0.0))
@@ -137,8 +135,8 @@ def test_candidates_are_tested_before_any_is_timed_and_again_where_others_may_be
     texts = candidates(a=RIGHT, **{name: f"{RAISES}x = {number}\n" for number, name in enumerate("bcdef")})
     found = list(judged(texts, hands.of, Cascade(stages=("test", "screen", "full")), Nowhere(), refuse))
     tested = [(name, "test") for name in "abcdef"]
-    assert hands.told == [*tested, *((name, "screen") for name in "acdf"), ("a", "full")]
-    assert hands.tested == {"a"}  # and what passed is screened without its tests
+    screened = [("a", "time"), *((name, "screen") for name in "cdf")]  # "a" without its tests, which it passed
+    assert hands.told == [*tested, *screened, ("a", "full")]
     assert [one.id for one in found] == ["b", "e", "c", "d", "f", "a"]
 
 
@@ -159,7 +157,7 @@ def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
             journal.__exit__(None, None, None)
             break
         journal.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
-        for stage, done in (("test", kept[1]), ("screen", kept[2])):
+        for stage, done in (("test", kept[1]), ("time", kept[2])):
             assert not {name for name, asked in hands.told if asked == stage} & done.keys(), stop
         assert not {name for name, _ in hands.told} & kept[0].keys(), stop
         told += hands.told
@@ -376,14 +374,11 @@ def test_a_candidate_that_passed_its_tests_is_screened_without_them() -> None:
     asked = Asked(problem="rms_norm", suite="quick", ranks=1, device="cpu", seconds=0.6, timeout_s=60.0)
     with Judge(Terms(asked=asked), HERE) as judge:
         one = candidates(a=RIGHT)[0].submission
-        found = {is_tested: judge.judge(one, "screen", is_tested) for is_tested in (True, False)}
+        found = [judge.judge(one, "time"), judge.judge(one, "screen")]
     tests, benchmarks = len(judge.setting.suite.tests), len(judge.setting.suite.benchmarks)
-    assert {is_tested: one.stages.correct.done for is_tested, one in found.items()} == {
-        True: benchmarks,
-        False: tests + benchmarks,
-    }
-    assert [one.verdict for one in found.values()] == ["pass", "pass"]
-    assert not any(one.ranked or one.speedup is None for one in found.values())
+    assert [one.stages.correct.done for one in found] == [benchmarks, tests + benchmarks]
+    assert [one.verdict for one in found] == ["pass", "pass"]
+    assert not any(one.ranked or one.speedup is None for one in found)
 
 
 @pytest.mark.slow

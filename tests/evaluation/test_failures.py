@@ -233,5 +233,5 @@ def custom_kernel(data):
     report = evaluated(source, problem="rms_norm", mode="benchmark")
     assert verdict.status(report) == "pass"
     (said,) = [text_of(one) for one in report.warnings if one.code == "uncompiled"]
-    assert said.startswith("candidate rank 0: torch.compile stopped at 1 compilations of a function")
+    assert said.startswith("candidate rank 0: torch.compile compiles a function 1 times at most (")
     assert "recompile_limit" in said
