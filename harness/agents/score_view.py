@@ -45,8 +45,8 @@ def notes(score: PopulationScore) -> list[str]:
         found.append("Intervals are over problems: one problem has none.")
     if left_out := sum(one.left_out for one in score.problems):
         found.append(
-            f"{count_text(left_out, 'candidate')} passed and was not ranked: left out when screened, say. They "
-            "count as not fast; `eval-many --keep 1` ranks every candidate that passes."
+            f"Not ranked, but passed: {count_text(left_out, 'candidate')}, left out when screened, say, and counted as "
+            "not fast; `eval-many --keep 1` ranks every candidate that passes."
         )
     words: dict[str, int] = {}
     for one in score.problems:
