@@ -11,8 +11,8 @@ BY_CHECK = {
     "cache": "compute every result anew: calls on an input that was seen before are faster",
     "roofline": "do all of the work in every call: it is faster than the machine's peak rates permit",
     "communication": "use the other ranks' data of this call: a rank finished before data that it needs was there",
-    "broke its judge": "return plain tensors of the right dtype, shape and device, and keep no device memory between "
-    "calls: evidence.message says what broke its judge",
+    "broke its judge": "return plain tensors of the right dtype, shape and device, and keep little device memory "
+    "between calls: evidence.message says what broke its judge",
     "training": "train on every sample, in order: what the run did does not fit its log",
     "convergence": "train by the rules: it reaches the quality in fewer samples than the data permits",
     "bound": "return a solution of this instance: its cost is below a proved lower bound",

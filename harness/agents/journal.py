@@ -6,6 +6,7 @@ cut off is removed.
 """
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,28 +19,55 @@ from harness.core.files import append, locked_alone
 from harness.core.json_file import line_of, lines_of
 
 
-class Journal:
-    """The lines of one population, a context. `results` is what is there, by id; `tested` and `screened` what passed
-    these stages."""
+class Lines(dict[str, Result]):
+    """Results by id, each a line of a file too, unless it has no path."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._fd: int | None = None
+
+    def open(self) -> None:
+        """Reads what is there. Raises OSError, and BadFileError for bad lines."""
+        assert self._path is not None
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self.update((one.id, one) for one in _read(self._fd, self._path))
+
+    def add(self, result: Result) -> None:
+        """The line is on the disk when this returns, or nothing of it when it raises HarnessError."""
+        if self._fd is not None:
+            what_next = "make room, and the same command goes on"
+            with os_error_as(HarnessError, f"{self._path}: cannot be written", what_next):
+                append(self._fd, line_of(result).encode())
+        self[result.id] = result
+
+    def close(self, remove: bool = False) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+        if remove and self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+class Journal:
+    """The lines of one population, a context; without a path, in memory alone. `results` are final; `tested` and
+    `screened` are of candidates that passed these stages."""
+
+    def __init__(self, path: Path | None) -> None:
         self.path = path
-        self.results: dict[str, Result] = {}
-        self.tested: dict[str, Result] = {}
-        self.screened: dict[str, Result] = {}
-        self._beside = [path.with_name(f"{path.name}.{stage}") for stage in ("test", "screen")]
-        self._files: list[int] = []
+        self.results, self.tested, self.screened = self._all = tuple(
+            Lines(path and path.with_name(path.name + end)) for end in ("", ".test", ".screen")
+        )
         self._lock = contextlib.ExitStack()
 
     def __enter__(self) -> "Journal":
         """Raises UsageError for files that cannot be written or locked, BadFileError for bad lines."""
+        if self.path is None:
+            return self
         try:
             self.path.touch()  # with the user's rights, which a lock file has not
             self._lock.enter_context(locked_alone(self.path))
-            every = (self.results, self.tested, self.screened)
-            for place, lines in zip((self.path, *self._beside), every, strict=True):
-                self._files.append(os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666))
-                lines.update((one.id, one) for one in _read(self._files[-1], place))
+            for lines in self._all:
+                lines.open()
         except BlockingIOError:
             raise UsageError(f"--out {self.path}: another process writes it; wait for it, or name another") from None
         except OSError as error:
@@ -51,61 +79,29 @@ class Journal:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._close()
-        if error is None:
-            for place in self._beside:  # complete
-                place.unlink(missing_ok=True)
-
-    def add(self, result: Result) -> None:
-        """Adds a result, which is final. Raises HarnessError where the disk is full."""
-        _append(self._files[0], self.path, result)
-        self.results[result.id] = result
-
-    def add_tested(self, result: Result) -> None:
-        _append(self._files[1], self._beside[0], result)
-        self.tested[result.id] = result
-
-    def add_screened(self, result: Result) -> None:
-        _append(self._files[2], self._beside[1], result)
-        self.screened[result.id] = result
+        self._close(is_complete=error is None)
 
     def check(self, sha256s: dict[str, str], meant: Conditions) -> None:
         """Raises UsageError where the lines are another population's: of other files under the same ids, judged on
         another suite or machine, or rewarded by another function."""
-        for one in (*self.results.values(), *self.tested.values(), *self.screened.values()):
+        for one in itertools.chain.from_iterable(lines.values() for lines in self._all):
             if sha256s.get(one.id, one.sha256) != one.sha256:
                 raise UsageError(f"{self.path}: '{one.id}' is there with another text; name another --out")
             if (one.reward.function, one.reward.lower) != (meant.function, meant.lower):
                 raise UsageError(f"{self.path}: its rewards are of other --reward or --lower; name another --out")
-            passed = one.verdict == "pass"  # what fails does so on CPU ranks before any GPU, say
-            is_elsewhere = passed and (one.device, one.ranks) != (meant.device, meant.ranks)
-            if one.problem != meant.problem or is_elsewhere:
+            has_failed_before = one.device == "cpu" != meant.device and one.verdict != "pass"  # and got to no GPU
+            if not one.device or has_failed_before:
+                continue
+            if (one.problem, one.device, one.ranks) != (meant.problem, meant.device, meant.ranks):
                 where = f"{one.problem} on {one.ranks} ranks of {one.device}"
                 raise UsageError(f"{self.path}: it has results of {where}; name another --out")
-            if passed and one.suite != meant.suite and (one.ranked or one.suite != QUICK):
+            if one.verdict == "pass" and one.suite != meant.suite and (one.ranked or one.suite != QUICK):
                 raise UsageError(f"{self.path}: it has results of suite {one.suite}; name another --out")
 
-    def _close(self) -> None:
-        for fd in self._files:
-            os.close(fd)
-        self._files.clear()
+    def _close(self, is_complete: bool = False) -> None:
+        for lines in self._all:
+            lines.close(remove=is_complete and lines is not self.results)
         self._lock.close()
-
-
-class Nowhere(Journal):
-    """Keeps what a journal does, in memory alone."""
-
-    def __init__(self) -> None:
-        self.results, self.tested, self.screened = {}, {}, {}
-
-    def add(self, result: Result) -> None:
-        self.results[result.id] = result
-
-    def add_tested(self, result: Result) -> None:
-        self.tested[result.id] = result
-
-    def add_screened(self, result: Result) -> None:
-        self.screened[result.id] = result
 
 
 def read_results(paths: Iterable[Path]) -> list[Result]:
@@ -118,12 +114,6 @@ def read_results(paths: Iterable[Path]) -> list[Result]:
             data = path.read_bytes()
         found += _results(data[: data.rfind(b"\n") + 1] or data, path)
     return found
-
-
-def _append(fd: int, path: Path, result: Result) -> None:
-    """The line is on the disk when this returns, or nothing of it when it raises HarnessError."""
-    with os_error_as(HarnessError, f"{path}: cannot be written", "make room, and the same command goes on"):
-        append(fd, line_of(result).encode())
 
 
 def _read(fd: int, path: Path) -> list[Result]:

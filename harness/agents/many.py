@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.agents.candidates import Candidate
-from harness.agents.journal import Journal, Nowhere
+from harness.agents.journal import Journal
 from harness.agents.judge import Judge, Stage
 from harness.agents.population import Cascade, Hands, judged
 from harness.agents.result import Result
@@ -53,7 +53,7 @@ def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Re
     cascade = part(how, Cascade, stages=tuple(stage for stage, is_asked in is_in.items() if is_asked))
     environs = environs_of(made.device, made.world_size, how.jobs)
     with contextlib.ExitStack() as stack:
-        journal = Nowhere() if how.out is None else stack.enter_context(Journal(how.out))
+        journal = stack.enter_context(Journal(how.out))
         digests = {one.id: one.submission.sha256 for one in candidates}
         journal.check(digests, judge.conditions)
         alone: Hands = Here(judge)

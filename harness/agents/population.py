@@ -77,7 +77,7 @@ def judged(
         ]
         for found in alike:
             if found.id not in journal.results:
-                journal.add(found)
+                journal.results.add(found)
                 yield found
 
     for one in originals.values():
@@ -94,7 +94,7 @@ def judged(
                 failed.add(done.id)
                 yield from settled(done)
             elif stage == "test" and done.verdict == "pass":
-                journal.add_tested(done)
+                journal.tested.add(done)
         left = [one for one in left if one.id not in failed]
     if "screen" in cascade.stages and cascade.keep < 1:
         waiting = [one for one in left if one.id not in journal.screened]
@@ -102,7 +102,7 @@ def judged(
         untested = [one for one in waiting if one.id not in journal.tested]
         for done in itertools.chain(_run(hands_of, "time", tested), _run(hands_of, "screen", untested)):
             if done.verdict == "pass" and done.figures is not None:
-                journal.add_screened(done)
+                journal.screened.add(done)
             else:
                 yield from settled(done)
         best = survivors([journal.screened[id_] for id_ in originals if id_ in journal.screened], cascade)

@@ -22,7 +22,7 @@ from harness.cli import options
 from harness.cli.declare import argument, option
 from harness.core.checkout import Checkout
 from harness.core.decode import part
-from harness.core.errors import Exit, HarnessError, UsageError
+from harness.core.errors import BadFileError, Exit, UsageError
 from harness.core.words import clean_line, count_text
 from harness.gpumode import task_folder
 from harness.kinds.registry import find, find_name, set_members
@@ -148,7 +148,7 @@ def write_harbor(order: ExportOrder, folder: Path, checkout: Checkout) -> Exit:
         try:
             one = find(name, checkout)
             one.check_runnable()
-        except HarnessError as error:  # what `eval` would say, too
+        except (UsageError, BadFileError) as error:  # what `eval` would say, too
             if not members:
                 raise
             print(f"left out: {clean_line(str(error))}", file=sys.stderr)

@@ -20,7 +20,7 @@ from waiting import until
 from harness import Pool, evaluate, stream
 from harness.agents import score_view
 from harness.agents.candidates import Candidate, of_text, read_all
-from harness.agents.journal import Journal, Nowhere, read_results
+from harness.agents.journal import Journal, read_results
 from harness.agents.judge import SCREEN_S, Judge, Stage, Terms, screening_of
 from harness.agents.made import refused, result_of
 from harness.agents.many import How
@@ -92,7 +92,7 @@ def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
     found = {
         one.id: one
         for one in judged(
-            candidates(a=RIGHT, b=copy, c=RAISES, d="def f(:"), hands.of, Cascade(keep=1), Nowhere(), refuse
+            candidates(a=RIGHT, b=copy, c=RAISES, d="def f(:"), hands.of, Cascade(keep=1), Journal(None), refuse
         )
     }
     assert hands.told == [("a", "full"), ("c", "full")]
@@ -107,7 +107,7 @@ def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
 def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
     texts = {f"c{number}": RIGHT + f"x = {number}\n" for number in range(6)}
     hands = Played(**{name: passed(1 + number) for number, name in enumerate(texts)})
-    found = list(judged(candidates(**texts), hands.of, Cascade(keep=0.5, least=1), Nowhere(), refuse))
+    found = list(judged(candidates(**texts), hands.of, Cascade(keep=0.5, least=1), Journal(None), refuse))
     assert [name for name, stage in hands.told if stage == "full"] == ["c3", "c4", "c5"]
     assert sorted(one.id for one in found if one.ranked) == ["c3", "c4", "c5"]
     left_out = [one for one in found if not one.ranked]
@@ -118,7 +118,7 @@ def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
 def test_cpu_ranks_come_first_where_that_is_asked_for() -> None:
     hands = Played(a=passed(), b=result_of(failed_test(RAISED)))
     cascade = Cascade(keep=1, stages=("check", "full"))
-    assert len(list(judged(candidates(a=RIGHT, b=RAISES), hands.of, cascade, Nowhere(), refuse))) == 2
+    assert len(list(judged(candidates(a=RIGHT, b=RAISES), hands.of, cascade, Journal(None), refuse))) == 2
     assert hands.told == [("a", "check"), ("b", "check"), ("a", "full")]
 
 
@@ -133,7 +133,7 @@ def test_candidates_are_tested_before_any_is_timed_and_again_where_others_may_be
     error = refused(HarnessError("busy"), RMS_NORM)
     hands = Played(a=passed(), f=error, **{name: result_of(failed_test(one)) for name, one in failures.items()})
     texts = candidates(a=RIGHT, **{name: f"{RAISES}x = {number}\n" for number, name in enumerate("bcdef")})
-    found = list(judged(texts, hands.of, Cascade(stages=("test", "screen", "full")), Nowhere(), refuse))
+    found = list(judged(texts, hands.of, Cascade(stages=("test", "screen", "full")), Journal(None), refuse))
     tested = [(name, "test") for name in "abcdef"]
     screened = [("a", "time"), *((name, "screen") for name in "cdf")]  # "a" without its tests, which it passed
     assert hands.told == [*tested, *screened, ("a", "full")]
@@ -173,15 +173,14 @@ def test_results_of_another_population_are_not_gone_on_with(tmp_path: Path) -> N
     out = tmp_path / "out.jsonl"
     meant = Conditions(problem="rms_norm", suite="quick", device="cpu", ranks=1)
     with Journal(out) as journal:
-        journal.add(dataclasses.replace(passed(), id="a", problem="rms_norm", device="cpu", ranks=1, suite="quick"))
+        journal.results.add(
+            dataclasses.replace(passed(), id="a", problem="rms_norm", device="cpu", ranks=1, suite="quick")
+        )
         with pytest.raises(UsageError, match="another text"):
             journal.check({"a": "0" * 64}, meant)
         sha256 = journal.results["a"].sha256
         unrun = refused(HarnessError("no machine"), RMS_NORM)
-        journal.add(dataclasses.replace(unrun, id="b", sha256=sha256))
-        journal.check({"a": sha256}, meant)
-        failed = dataclasses.replace(result_of(failed_test(RAISED)), id="c", problem="rms_norm", device="cuda")
-        journal.add(failed)  # as what failed on CPU ranks is there among results of GPUs
+        journal.results.add(dataclasses.replace(unrun, id="b", sha256=sha256))
         journal.check({"a": sha256}, meant)
         for other in ({"suite": "cpu"}, {"device": "cuda"}, {"ranks": 2}):
             with pytest.raises(UsageError, match="name another"):
@@ -196,6 +195,18 @@ def test_results_of_another_population_are_not_gone_on_with(tmp_path: Path) -> N
         Journal(tmp_path / "bad.jsonl").__enter__()
 
 
+def test_what_failed_on_cpu_ranks_is_among_results_of_gpus() -> None:
+    found = dataclasses.replace(result_of(failed_test(RAISED)), id="a", problem="rms_norm", device="cpu", ranks=1)
+    meant = Conditions(problem="rms_norm", suite="official", device="cuda", ranks=2)
+    journal = Journal(None)
+    journal.results.add(found)
+    journal.check({"a": found.sha256}, meant)
+    for other in (dataclasses.replace(found, device="rocm"), dataclasses.replace(found, verdict="pass")):
+        journal.results.add(other)
+        with pytest.raises(UsageError, match="name another"):
+            journal.check({"a": found.sha256}, meant)
+
+
 def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written of a line is taken back, so that the same command goes on once there is room."""
     out, one = tmp_path / "out.jsonl", dataclasses.replace(passed(), id="a")
@@ -207,16 +218,16 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.Monk
         return write(fd, data[: left.pop()])
 
     with Journal(out) as journal:
-        journal.add(one)
+        journal.results.add(one)
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", short)
             with pytest.raises(HarnessError, match="No space left on device; make room"):
-                journal.add(dataclasses.replace(one, id="b"))
+                journal.results.add(dataclasses.replace(one, id="b"))
         assert sorted(journal.results) == ["a"]
         left += [10**6, 100]
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", short)
-            journal.add(dataclasses.replace(one, id="b"))
+            journal.results.add(dataclasses.replace(one, id="b"))
     assert [found.id for found in read_results([out])] == ["a", "b"]
 
 
