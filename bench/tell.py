@@ -3,7 +3,7 @@
     python bench/tell.py record PROBLEM OUT.json [--percent 1] [--ranks N] [--launches 24] [--rounds 3] [--seconds S]
         launches of each of the three, in turn, on this machine, by an evaluation's own rule and code; the samples of
         all launches go to OUT.json. Goes on where it was interrupted
-    python bench/tell.py draw OUT.json ... [--launches 4] [--draws 1000] [--shift 1]
+    python bench/tell.py draw OUT.json ... [--launches 4] [--draws 1000] [--shift 1] [--known 0.2]
         evaluations of so many launches, drawn from those: how often they put the two files in the right order, how
         often they order a file and its copy, how often their intervals hold what all launches say, how wide they are;
         and the same of the evaluations as they were recorded, a round each
@@ -32,7 +32,7 @@ from harness.core.errors import HarnessError
 from harness.core.records import Measured, Submission
 from harness.core.stats import CaseLogs, LaunchNoise, OverLaunches, over_own_launches, ratios_of
 from harness.evaluation.evaluate import evaluate
-from harness.judging.figures import USUAL
+from harness.judging.figures import usual_of
 from harness.judging.verdict import measured_cases
 from harness.kinds import settings
 from harness.kinds.kind import Order
@@ -201,7 +201,7 @@ def draw(options: argparse.Namespace) -> None:
     if options.shift:
         more = math.log1p(options.shift / 100)
         files["slower"] = [[[log - more for log in case] for case in launch] for launch in files["copy"]]
-    usual = USUAL["cpu" if told["device"] == "cpu" else "gpu"]
+    usual = usual_of(told["device"], None if options.known is None else options.known / 100)
     truth = {name: statistics.fmean(map(value_of, launches)) for name, launches in files.items()}
     apart = truth["file"] - truth["slower"]
     rows: list[list[Cell]] = []
@@ -274,6 +274,9 @@ def main() -> None:
     drawing.add_argument("--draws", type=int, default=1000)
     drawing.add_argument(
         "--shift", type=float, help="percent by which the copy's calls are made longer, for the slower"
+    )
+    drawing.add_argument(
+        "--known", type=float, help="percent that launches differed by, by the board (default: as usual)"
     )
     add_data_argument(drawing)
     options = parser.parse_args()

@@ -29,7 +29,7 @@ class Versions:
 @dataclass(frozen=True, kw_only=True)
 class Earlier(Limited):
     """An earlier judgement of the same file, and why it is history. `ratio_error` is the standard error of log(ratio),
-    over that evaluation's `launches` or by its only one's samples."""
+    over that evaluation's `launches` or by its only one's samples; `launch_sd` as an entry's."""
 
     date: str
     run_id: str
@@ -43,6 +43,7 @@ class Earlier(Limited):
     machine: str | None = None
     code: str | None = None
     launches: Count = 1
+    launch_sd: FromZero | None = None
 
     @property
     def log_error(self) -> float | None:
@@ -163,12 +164,14 @@ class Entry(OfFile):
     measured, the fraction where no bound is known. `peaks` are those behind the bounds, `phases_s` how long each phase
     of the evaluation took. `cases`, `peaks` and `phases_s` are empty where an older harness recorded the entry, and so
     is `problem_version` null, which is what it was judged under. `holds`: held evaluations of this file in the past.
-    The interval of the ratio is over `launches`; that of a single one does not cover what launches differ by."""
+    The interval of the ratio is over `launches`; that of a single one does not cover what launches differ by, which is
+    `launch_sd`, the standard deviation of log(ratio) between them."""
 
     score: Score
     ratio: Positive | None
     ratio_ci: Interval95 | None
     launches: Count = 1
+    launch_sd: FromZero | None = None
     fraction: Positive | None
     fraction_ci: Interval95 | None = None
     date: str  # ISO 8601, UTC

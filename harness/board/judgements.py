@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,10 +31,10 @@ from harness.core.errors import BadFileError, HarnessError
 from harness.core.machine_records import Environment
 from harness.core.metrics import RANKED
 from harness.core.records import CaseResult, Estimate, EvalReport, Held, Measured, Score, Series, Submission
-from harness.core.stats import median, quartiles
+from harness.core.stats import median, quartiles, ratios_of, values_of
 from harness.judging.figures import least_of
 from harness.judging.scoring import SCORINGS
-from harness.judging.verdict import first_failure
+from harness.judging.verdict import first_failure, measured_cases
 from harness.problems.problem import Problem, Suite
 from harness.problems.same_code import same_code
 
@@ -122,11 +123,16 @@ def entry_of(report: EvalReport, version: str | None = None) -> Entry | None:
         **_pair("ratio", found.ratio),
         **_pair("fraction", found.fraction),
         launches=found.ratio.launches if found.ratio else 1,
+        launch_sd=_launch_sd(report) if found.ratio and found.ratio.launches > 1 else None,
         date=report.started_at,
         versions=part(environment, Versions),
         problem_version=version,
         cases=entry_cases(report),
     )
+
+
+def _launch_sd(report: EvalReport) -> float:
+    return statistics.stdev(values_of([ratios_of(measured.ranked) for _, measured in measured_cases(report)]))
 
 
 def _file_of(report: EvalReport, environment: Environment) -> dict[str, Any]:

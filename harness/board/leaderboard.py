@@ -38,7 +38,8 @@ from harness.core.yaml_file import read_yaml
 # history `machine`; of its history `ratio_error`. Its history has all judgements of the source that stands.
 # 5: of a settlement `looks`, `squares`, `confined`; of launch_noise `sha256`, `levels`. 6: of an entry, of what is held
 # and of their history `code`. 7: of an entry and of its history `launches`; of a settlement `both_judged`.
-SCHEMA = 7
+# 8: of an entry and of its history `launch_sd`.
+SCHEMA = 8
 FILE = "leaderboard.yaml"  # at the top of the checkout
 LOCK_NAME = ".leaderboard.lock"
 LOCK_WAIT_S = 30.0  # a writer holds the lock for milliseconds
@@ -57,7 +58,7 @@ HEADER = """\
 
 @dataclass(frozen=True, kw_only=True)
 class _File(Board):
-    schema: Literal[7]
+    schema: Literal[8]
 
 
 def load(path: Path) -> Board:

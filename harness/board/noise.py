@@ -1,7 +1,7 @@
 """What evaluations of one source differ by, as far as that is known before the board's own launches are looked at; and
 what is as dependent on the device.
 
-Knows defaults, and what `bench/launches.py` measured on a machine. The order of entries is board.places' to say.
+Knows defaults, what launches on the board differed by, and what `bench/launches.py` measured on a machine. The order of entries is board.places' to say.
 """
 
 import statistics
@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from harness.board.entries import Board, Earlier, Entry
+from harness.board.entries import Board, Earlier, Entry, Group
 from harness.core.stats import LaunchNoise, Noise, pooled
+from harness.judging.figures import usual_of
 
 SESSION = timedelta(hours=12)  # launches on one machine that are no further apart share what the machine was doing
 Judgement = Entry | Earlier
@@ -69,6 +70,16 @@ def known_noise(board: Board, problem: str, machine_class: str, device: str) -> 
         launch=pooled(noise.launch, launches * max(LEAST, most.sd) ** 2, launches),
         session=pooled(noise.session, sessions * level**2, sessions),
     )
+
+
+def launch_sd(board: Board, group: Group, device: str) -> float | None:
+    """What launches of one evaluation in the group differ by, in log(ratio): the median of what they differed by in
+    those on the board and of what is usual. A median, since a single busy hour must not widen every later interval.
+    None where no evaluation on the board had several launches."""
+    entries = [entry for entry in board.entries if entry.group == group]
+    found = [one.launch_sd for one in entries] + [past.launch_sd for entry in entries for past in entry.history]
+    known = [sd for sd in found if sd is not None]
+    return statistics.median([*known, usual_of(device).sd]) if known else None
 
 
 def sessions(judgements: Sequence[Judgement]) -> Iterator[list[Judgement]]:

@@ -418,6 +418,7 @@ class EvalReport:
     logs: dict[str, str] = field(default_factory=dict)  # the end of what each process printed, by a name for people
     checker: str = "strict"  # of kinds.checkers: who judged outputs, by which rule
     confined: bool = True  # False: the submission ran outside the sandbox
+    usual_sd: float | None = None  # what launches differed by on its board, in log(ratio); None: as of the device
     data: str = ""  # sha256 of the user's own data, if it ran on that; such a run is not ranked
 
     def printed(self, result: CaseResult, rank: int = 0) -> str:

@@ -16,9 +16,7 @@ LEADER = "leader"
 def leading(board: Board, setting: Setting, gpus: tuple[str, ...] | None = None) -> Entry:
     """The first of the board that an evaluation of `setting` on this machine is ranked on; `gpus` are the names of its
     GPUs (None: ask the driver). Raises UsageError where that board has no entry."""
-    problem, suite, ranks = setting.problem.name, setting.suite.name, setting.world_size
-    machine_class = class_here(setting.device, ranks, gpus)
-    group: Group = (problem, suite, machine_class, ranks)
+    problem, suite, machine_class, ranks = group = group_here(setting, gpus)
     if rows := places.ranking(board, group):
         return rows[0].entry
     others = [other for other in places.groups(board) if other[0] == problem]
@@ -27,6 +25,12 @@ def leading(board: Board, setting: Setting, gpus: tuple[str, ...] | None = None)
     raise UsageError(
         f"no entry of {problem} leads suite {suite} on {ranks} ranks of this machine ({machine_class}): {what}"
     )
+
+
+def group_here(setting: Setting, gpus: tuple[str, ...] | None = None) -> Group:
+    """What an evaluation of `setting` on this machine is ranked within; `gpus` as for class_here."""
+    machine_class = class_here(setting.device, setting.world_size, gpus)
+    return (setting.problem.name, setting.suite.name, machine_class, setting.world_size)
 
 
 def class_here(device: str, ranks: int, gpus: tuple[str, ...] | None = None) -> str:

@@ -1,16 +1,17 @@
 """One evaluation as a user asks for it: evaluated, then recorded in runs/ and on the board."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from harness.board import entries, judgements, leaderboard, places, runs
+from harness.board import entries, judgements, leaderboard, noise, places, runs
 from harness.board.entries import Board
 from harness.board.places import By, Place
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
 from harness.core.records import EvalReport
 from harness.evaluation.evaluate import evaluate
+from harness.evaluation.leader import group_here
 from harness.kinds.kind import Order, Progress
 from harness.kinds.registry import plan_of
 
@@ -42,7 +43,10 @@ def evaluated(
     version = judgements.problem_version(setting.problem, setting.suite, setting.device) if record else None
     if record:
         leaderboard.check_writable(checkout.leaderboard)
-    report = evaluate(plan_of(order), progress)
+    plan = plan_of(order)
+    if earlier is not None and plan.launches > 1:
+        plan = replace(plan, usual_sd=noise.launch_sd(earlier, group_here(setting), setting.device))
+    report = evaluate(plan, progress)
     place, entry = None, None
     try:
         if mode == "profile":

@@ -12,14 +12,20 @@ from harness.judging import verdict
 from harness.judging.scoring import SCORINGS
 
 POWER, ASKED = 0.8, 0.01  # of a resolution
-# What launches of one source in one evaluation usually differ by, in log(ratio): it counts as four launches more.
-# docs/statistics.md has where it comes from.
+# What launches of one source in one evaluation usually differ by, in log(ratio), where its board does not know better:
+# it counts as four launches more. docs/statistics.md has where it comes from.
 USUAL = {"cpu": LaunchNoise(sd=0.03, freedom=4), "gpu": LaunchNoise(sd=0.006, freedom=4)}
+
+
+def usual_of(device: str, sd: float | None = None) -> LaunchNoise:
+    """What launches on the device differ by, where it is known by `sd`."""
+    usual = USUAL["cpu" if device == "cpu" else "gpu"]
+    return usual if sd is None else replace(usual, sd=sd)
 
 
 def figured(report: EvalReport) -> EvalReport:
     """The report with the figures of every measured case, and of the whole where it has passed."""
-    usual = USUAL["cpu" if report.device == "cpu" else "gpu"]
+    usual = usual_of(report.device, report.usual_sd)
     results = tuple(
         replace(result, figures=case_figures(result.outcome, result.bound, usual))
         if isinstance(result.outcome, Measured)
@@ -50,7 +56,7 @@ def resolution(report: EvalReport) -> Resolution | None:
     found = report.figures.ratio if report.figures else None
     if found is None or found.ci is None or found.launches < 2:
         return None
-    freedom = found.launches - 1 + USUAL["cpu" if report.device == "cpu" else "gpu"].freedom
+    freedom = found.launches - 1 + usual_of(report.device).freedom
     half = math.log(found.ci[1] / found.ci[0]) / 2
     at, with_power = (stats.student_t(probability, freedom) for probability in ((1 + stats.CONFIDENCE) / 2, POWER))
     difference = math.sqrt(2) * half * (1 + with_power / at)

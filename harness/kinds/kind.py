@@ -117,6 +117,7 @@ class Plan(Setting):
     opponent: Submission | None = None
     data_sha256: str = ""  # of the user's own data, if it runs on that
     has_controls: bool = False  # whether the reference is also timed beside itself
+    usual_sd: float | None = None  # what launches differed by on its board, in log(ratio); None: as of the device
 
     @property
     def suite_name(self) -> str:

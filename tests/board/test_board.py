@@ -154,7 +154,7 @@ def test_the_file_reads_well(path: Path) -> None:
     again = {"sha256": "77" * 32, "run_id": "20260502T080000-def456", "problem_version": "0123456789abcdef"}
     leaderboard.record(path, entry(score_s=0.001, fraction=None, **again))
     assert path.read_text() == leaderboard.HEADER + (
-        """schema: 7
+        """schema: 8
 entries:
 - problem: gemm_rs
   suite: cpu
@@ -173,6 +173,7 @@ entries:
   ratio: 1.6
   ratio_ci: [1.5, 1.7]
   launches: 1
+  launch_sd: null
   fraction: null
   fraction_ci: null
   date: '2026-05-01T12:00:00+00:00'
@@ -187,7 +188,7 @@ entries:
   - {date: '2026-05-01T12:00:00+00:00', run_id: 20260501T120000-abc123, sha256: """
         + "5e" * 32
         + """, score: 0.00123457, ratio: 1.6, status: ranked, problem_version: null, why: evaluated again, """
-        """ratio_error: 0.0319, machine: null, code: null, launches: 1}
+        """ratio_error: 0.0319, machine: null, code: null, launches: 1, launch_sd: null}
   holds: []
 held: []
 settlements: []
@@ -267,10 +268,10 @@ def edited(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
         (lambda text: "- 1\n- 2\n", "$: expected a mapping, found a list"),
         (lambda text: "just words", "$: expected a mapping"),
         (
-            lambda text: text.replace("schema: 7", "schema: 8\nnovelty: 1"),
-            "newer harness (schema 8, this one reads up to 7); update the checkout",
+            lambda text: text.replace("schema: 8", "schema: 9\nnovelty: 1"),
+            "newer harness (schema 9, this one reads up to 8); update the checkout",
         ),
-        (lambda text: text.replace("schema: 7\n", ""), "the key 'schema' is missing"),
+        (lambda text: text.replace("schema: 8\n", ""), "the key 'schema' is missing"),
         (
             lambda text: text.replace("world_size: 8", "world_size: '8'"),
             "world_size: expected a whole number, found '8'",
@@ -828,7 +829,7 @@ def test_a_file_of_schema_1_is_read_as_it_is_and_written_in_todays(path: Path) -
     after = leaderboard.record(path, entry())
     assert after.entries[-1].history == ()
     assert before.entries == after.entries[:-1] == leaderboard.load(path).entries[:-1]
-    assert "schema: 7\n" in path.read_text()
+    assert "schema: 8\n" in path.read_text()
 
 
 def test_a_file_of_schema_2_is_read_with_the_figures_that_it_states(path: Path) -> None:
@@ -861,7 +862,7 @@ def test_a_file_of_schema_2_loses_nothing_when_it_is_written_again(path: Path) -
     path.write_text((FIXTURES / "leaderboard-2.yaml").read_text())
     before = leaderboard.load(path)
     after = leaderboard.record(path, entry())
-    assert "schema: 7\n" in path.read_text()
+    assert "schema: 8\n" in path.read_text()
     assert after == leaderboard.load(path) == replace(before, entries=after.entries)
     assert [one for one in after.entries if one.problem == "a2a"] == list(before.entries)
 
@@ -878,7 +879,7 @@ def test_a_file_of_schema_3_is_read_as_it_is_and_carried_over(path: Path, name: 
     assert {one.machine for one in before.entries} == {None}
     assert any(one.phases_s for one in before.entries) == (name != "leaderboard-3.yaml")
     leaderboard.record(path, entry(problem="zzz"))
-    assert "schema: 7\n" in path.read_text()
+    assert "schema: 8\n" in path.read_text()
     assert leaderboard.load(path).entries[:-1] == before.entries
 
 
@@ -896,7 +897,7 @@ def test_a_file_of_schema_4_is_read_with_its_settlement_which_cannot_be_continue
     assert [file.ratio for file in one.files] == [1.064, 1.0]
     assert [(noise.launches, noise.sd, noise.levels) for noise in before.launch_noise] == [(10, 0.0001, ())]
     leaderboard.record(path, entry(problem="zzz"))
-    assert "schema: 7\n" in path.read_text()
+    assert "schema: 8\n" in path.read_text()
     after = leaderboard.load(path)
     assert (after.entries[:-1], after.settlements, after.launch_noise) == (
         before.entries,

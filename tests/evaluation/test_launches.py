@@ -2,20 +2,27 @@
 
 import contextlib
 import gc
+import json
 import os
 import signal
+import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import submission_of
 from factories import timed
 
+from harness.board import leaderboard, report_json
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import HarnessError
 from harness.core.records import EvalReport, Measured, Raised
 from harness.evaluation.launches import joined
-from harness.kinds.kind import Order
+from harness.evaluation.recorded import evaluated as evaluated_and_recorded
+from harness.judging.figures import figured, usual_of
+from harness.kinds.kind import Order, Progress
 from harness.kinds.op.kind import OpSession
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
@@ -138,6 +145,25 @@ def test_what_is_no_time_of_a_call_is_measured_in_one_launch(problem: str, launc
     submission = read_submission(made.problem, None, CHECKOUT)
     plan = kind_of(made).plan(Order(setting=made, submission=submission, mode="leaderboard", author="tester"))
     assert (plan.launches, plan.has_controls) == (launches, problem == "a2a")
+
+
+def test_what_launches_differ_by_is_known_to_the_next_evaluation_of_the_board(tmp_path: Path) -> None:
+    made = setting(Asked(problem="rms_norm", suite="quick", device="cpu", launches=2, seconds=0.1), CHECKOUT)
+    suite = replace(made.suite, tests=made.suite.tests[:1], benchmarks=made.suite.benchmarks[:1], drawn=0)
+    order = Order(
+        setting=replace(made, suite=suite), submission=submission_of(HONEST), mode="leaderboard", author="ada"
+    )
+    first, second = (
+        evaluated_and_recorded(order, Checkout(tmp_path), record=True, progress=Progress()).report for _ in range(2)
+    )
+    [entry] = leaderboard.load(tmp_path / "leaderboard.yaml").entries
+    [earlier] = entry.history
+    assert (first.usual_sd, earlier.launch_sd is None, entry.launch_sd is None) == (None, False, False)
+    assert second.usual_sd == statistics.median([earlier.launch_sd or 0.0, usual_of("cpu").sd])
+    told = json.loads((tmp_path / "runs" / second.run_id / "report.json").read_text())
+    assert figured(report_json.from_json(told)).figures == second.figures, (
+        "who reads the report finds the same interval"
+    )
 
 
 def opened() -> list[str]:
