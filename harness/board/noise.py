@@ -1,7 +1,8 @@
 """What evaluations of one source differ by, as far as that is known before the board's own launches are looked at; and
 what is as dependent on the device.
 
-Knows defaults, what launches on the board differed by, and what `bench/launches.py` measured on a machine. The order of entries is board.places' to say.
+Knows defaults, what launches on the board differed by, and what `bench/launches.py` measured on a machine. The order of
+entries is board.places' to say.
 """
 
 import statistics

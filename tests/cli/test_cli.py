@@ -18,6 +18,7 @@ from conftest import COMMAND, heed_signals
 from places import SINGLE
 from waiting import until
 
+from harness.board.leaderboard import SCHEMA
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.processes import descendants
@@ -243,11 +244,12 @@ def test_a_corrupted_leaderboard_stops_an_evaluation_before_it_begins(harness: H
 
 
 def test_a_board_of_a_schema_to_come_stops_an_evaluation_before_it_begins(harness: Harness, checkout: Path) -> None:
-    (checkout / "leaderboard.yaml").write_text("schema: 8\nentries: []\n")
+    text = f"schema: {SCHEMA + 1}\nentries: []\n"
+    (checkout / "leaderboard.yaml").write_text(text)
     result = harness("eval", "a2a", "--suite", "quick", "--ranks", "2")
     assert result.returncode == Exit.BAD_FILE
-    assert "newer harness (schema 8, this one reads up to 7); update the checkout" in result.stderr
-    assert (checkout / "leaderboard.yaml").read_text() == "schema: 8\nentries: []\n"
+    assert f"newer harness (schema {SCHEMA + 1}, this one reads up to {SCHEMA}); update the checkout" in result.stderr
+    assert (checkout / "leaderboard.yaml").read_text() == text
     assert not (checkout / "runs").exists()
 
 
