@@ -34,7 +34,7 @@ def figure_rows(score: PopulationScore) -> list[tuple[str, str]]:
         *((f"pass@{point.at:g}", _percent(point.figure)) for point in score.pass_at),
         *((f"fast_{point.at:g}", _percent(point.figure)) for point in score.fast),
         ("SOL score", _plain(score.sol)),
-        ("best of n", _plain(score.best_of_n, "x")),
+        ("best of n, or the reference", _plain(score.best_of_n, "x")),
         ("mean reward", _plain(score.mean_reward)),
     ]
 
