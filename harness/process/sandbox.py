@@ -231,7 +231,8 @@ def _fork_first_process() -> None:
 def _hide(hidden: Path, sandbox: Sandbox) -> None:
     """In a checkout, other entries' sources, reports, the leaderboard and git's history are not there any more."""
     wanted = [ROOT / "harness", sandbox.folder, sandbox.cache, *sandbox.shown]
-    wanted += map(Path, (sys.prefix, sys.base_prefix, *sys.path))
+    packages = (sys.prefix, sys.base_prefix, *sys.path)
+    wanted += map(Path, (*packages, *map(os.path.realpath, packages)))  # a link from outside may lead in here
     found: list[Path] = []
     links: dict[Path, str] = {}
     while wanted:

@@ -161,25 +161,27 @@ def test_of_a_checkout_only_what_is_imported_is_there(tmp_path: Path, device: st
         "leaderboard.yaml",
         "site/installed.py",
         "lib/far.py",
+        "deep/from_outside.py",
     ):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text("x = 1")
     (checkout / "linked").symlink_to("lib")
+    (tmp_path / "outside").symlink_to(checkout / "deep")
     (checkout / "own").mkdir()
     code = (
         "import os, pathlib, sys\n"
         "from harness.process.sandbox import Sandbox\n"
         "root = pathlib.Path(sys.argv[1])\n"
-        "sys.path += [str(root / 'site'), str(root / 'linked')]\n"
+        "sys.path += [str(root / 'site'), str(root / 'linked'), str(root.parent / 'outside')]\n"
         "os.chdir(root)\n"
         "Sandbox(folder=root / 'own', cache=root / '.cache/a', device=sys.argv[2], hidden=(root,)).enter()\n"
-        "import far, installed\n"
+        "import far, from_outside, installed\n"
         "(root / 'own' / 'new').write_text('')\n"
         "print(*sorted(os.listdir('.')))\n"
     )
     command = [sys.executable, "-c", code, str(checkout), device]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == [".cache", "lib", "linked", "own", "site"]
+    assert ran.stdout.split() == [".cache", "deep", "lib", "linked", "own", "site"]
     assert (checkout / "own" / "new").exists()
     assert (checkout / "leaderboard.yaml").exists()
 
