@@ -8,7 +8,8 @@
 raise, crash, hang or are hostile. With `--part N` every Nth of each sort. `measure` judges all with `eval-many`, then
 about `--singles` of them, in proportion of each sort but at least one, by `eval` alone, and says whether verdicts are
 the same, how the ranks of the speedups correlate (screened or measured on the whole suite), and how many times as long
-single evaluations of all would take. Nothing is recorded. With `--out` the results are kept there, and the same command
+single evaluations of all would take; of `eval-many`, the least memory that it had in each eighth of its time, by itself
+and with the processes that it keeps. Nothing is recorded. With `--out` the results are kept there, and the same command
 goes on where it ended: after `--limit` seconds, say, when `eval-many` is killed and no further single evaluation
 begins.
 """
@@ -28,9 +29,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 ROOT = Path(__file__).resolve().parent.parent
+LOOK_S = 1.0  # between two looks at memory
 RIGHT = """\
 from typing import Any
 import torch
@@ -179,9 +183,12 @@ def measure(given: argparse.Namespace) -> None:
         found, many_s = results(out), json.loads(took.read_text()) if took.exists() else 0.0
         if len(found) < len(lines):
             began = time.monotonic()
-            harness("eval-many", "rms_norm", str(given.file), "--out", str(out), *more, *options, until=until)
+            seen = harness("eval-many", "rms_norm", str(given.file), "--out", str(out), *more, *options, until=until)
             found, many_s = results(out), many_s + time.monotonic() - began
             took.write_text(json.dumps(many_s))
+            if len(seen) >= 8:
+                for name, mibs in zip(("eval-many", "with all it keeps"), zip(*seen, strict=True), strict=True):
+                    print(f"least memory of {name}, by eighths of its time: {least(mibs)} MiB", flush=True)
         print(f"eval-many: {len(found)} of {len(lines)} candidates in {many_s:.0f} s", flush=True)
         if len(found) < len(lines):
             return
@@ -246,15 +253,33 @@ def compare(
     return compared
 
 
-def harness(*words: str, until: float = math.inf) -> None:
-    """Runs a verb; its exit code is the submission's. Kills it at that time."""
+def harness(*words: str, until: float = math.inf) -> list[tuple[float, float]]:
+    """Runs a verb; its exit code is the submission's. Kills it at that time. Returns what memory it had, see memory."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    limit_s = None if until == math.inf else max(0.0, until - time.monotonic())
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        subprocess.run(
-            [sys.executable, "-m", "harness", *words], env=environ, stdout=subprocess.DEVNULL, check=False,
-            timeout=limit_s,
-        )  # fmt: skip
+    command = [sys.executable, "-m", "harness", *words]
+    seen: list[tuple[float, float]] = []
+    with subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL) as process:
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(min(LOOK_S, max(0.0, until - time.monotonic())))
+                return seen
+            if time.monotonic() >= until:
+                process.kill()
+                return seen
+            with contextlib.suppress(psutil.Error):
+                seen.append(memory(psutil.Process(process.pid)))
+
+
+def memory(process: psutil.Process) -> tuple[float, float]:
+    """MiB of a process, and of it and all below it: what is shared counts in parts (PSS)."""
+    own, *others = (of.memory_full_info().pss / 2**20 for of in (process, *process.children(recursive=True)))
+    return own, own + sum(others)
+
+
+def least(seen: Sequence[float]) -> str:
+    """The least of each eighth."""
+    ends = [len(seen) * part // 8 for part in range(9)]
+    return " ".join(f"{min(seen[begin:end]):.0f}" for begin, end in itertools.pairwise(ends))
 
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
