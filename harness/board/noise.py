@@ -7,7 +7,7 @@ entries is board.places' to say.
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from harness.board.entries import Board, Earlier, Entry, Group
@@ -43,10 +43,10 @@ USUAL = {
     # On the device's clock: rms_norm's evaluations on three H100 machines read 5.38, 5.38 and 5.37, its launches on one
     # differ by 0.43 %; gemm_rs's on two pairs of H100s read 1.37 and 1.36 (2026-11-25). Few as they are, sessions are
     # taken to differ by 1 %, and so are single launches.
-    # Head to head: compare's default margin.
+    # Head to head: as launches beside the reference (judging.figures); another file in its place is launched as it is.
     "gpu": Usual(
         evaluations=Noise(launch=LaunchNoise(sd=0.01, freedom=4), session=LaunchNoise(sd=0.01, freedom=4)),
-        head_to_head=LaunchNoise(sd=0.02, freedom=4),
+        head_to_head=usual_of("cuda"),
         rounds=16,
     ),
 }
@@ -81,6 +81,13 @@ def launch_sd(board: Board, group: Group, device: str) -> float | None:
     found = [one.launch_sd for one in entries] + [past.launch_sd for entry in entries for past in entry.history]
     known = [sd for sd in found if sd is not None]
     return statistics.median([*known, usual_of(device).sd]) if known else None
+
+
+def head_to_head(board: Board, group: Group, device: str) -> LaunchNoise:
+    """What launches of two files of the group head to head differ by: as much as launches beside the reference, where
+    evaluations on the board show that, and otherwise as usual."""
+    found, known = usual(device).head_to_head, launch_sd(board, group, device)
+    return found if known is None else replace(found, sd=known)
 
 
 def sessions(judgements: Sequence[Judgement]) -> Iterator[list[Judgement]]:

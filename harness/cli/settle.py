@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from harness.board import leaderboard
-from harness.board.noise import USUAL, usual
+from harness.board.noise import USUAL, head_to_head, usual
 from harness.cli import options, result_files
 from harness.cli.declare import option
 from harness.core.checkout import Checkout
@@ -58,8 +58,8 @@ def run(order: SettleOrder, checkout: Checkout) -> Exit:
     console = new_console(stderr=True)
     for why in meeting.left_out:
         console.print(Text(clean_line(f"left out: {why}")), soft_wrap=True)
-    here, before = usual(meeting.setting.device), settle.known(board, meeting)
-    rounds = here.rounds if order.rounds is None else order.rounds + order.rounds % 2
+    device, before = meeting.setting.device, settle.known(board, meeting)
+    rounds = usual(device).rounds if order.rounds is None else order.rounds + order.rounds % 2
 
     @contextlib.contextmanager
     def shown(number: int, one: int, other: int) -> Iterator[Progress]:
@@ -69,7 +69,7 @@ def run(order: SettleOrder, checkout: Checkout) -> Exit:
             progress.note(clean_line(f"from round {number} of at most {rounds}{more}: {names}"))
             yield progress
 
-    found = settle.settled(before, rounds, here.head_to_head, Meetings(meeting, rounds, shown))
+    found = settle.settled(before, rounds, head_to_head(board, group, device), Meetings(meeting, rounds, shown))
     meeting = settle.without(meeting, found.dropped)
     for why in meeting.left_out[len(meeting.left_out) - len(found.dropped) :]:
         console.print(Text(clean_line(f"left out: {why}")), soft_wrap=True)

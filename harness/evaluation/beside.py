@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from harness.board import leaderboard, places, runs
 from harness.board.entries import Board, Entry, is_same_code, short_file
-from harness.board.noise import usual
+from harness.board.noise import head_to_head
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError
 from harness.core.records import Submission
@@ -81,7 +81,8 @@ def met(meeting: Contenders, board: Board, shown: Shown, checkout: Checkout, unt
         apart = abs(found.logs[1] - found.logs[0])
         return apart > found.half or (until is not None and apart + found.half < math.log1p(until))
 
-    found = settle.settled(before, rounds, usual(meeting.setting.device).head_to_head, meet, suffices)
+    noise = head_to_head(board, own.group, meeting.setting.device)
+    found = settle.settled(before, rounds, noise, meet, suffices)
     if found.ended is not None and not isinstance(found.ended, TimeIsUp):
         raise found.ended
     kept = leaderboard.change(checkout.leaderboard, lambda now: settle.applied(now, settle.settlement(meeting, found)))

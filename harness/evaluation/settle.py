@@ -36,7 +36,7 @@ from harness.core.checkout import Checkout
 from harness.core.decode import part
 from harness.core.errors import BadSubmissionError, HarnessError, UsageError
 from harness.core.records import Submission
-from harness.core.stats import CONFIDENCE, LaunchNoise, student_t, students_range
+from harness.core.stats import CONFIDENCE, LaunchNoise, student_t, students_range, with_usual
 from harness.core.words import make_text
 from harness.evaluation import verify
 from harness.evaluation.leader import class_here
@@ -169,8 +169,9 @@ def fit(tally: RoundsTally, usual: LaunchNoise, part: float = 1.0) -> Fit:
     assert rounds >= 2, "one round does not show what launches differ by"
     pairs = math.fsum((a - b) ** 2 for a, b in itertools.combinations(tally.logs, 2))
     left = max(0.0, tally.squares - rounds * pairs)  # below 0 by rounding
-    freedom = rounds * math.comb(count, 2) - (count - 1) + usual.freedom
-    error = math.sqrt(2 * (left + usual.freedom * usual.sd**2) / freedom / count / rounds)
+    seen = rounds * math.comb(count, 2) - (count - 1)
+    variance, freedom = with_usual(left / seen, seen, usual)
+    error = math.sqrt(2 * variance / count / rounds)
     return Fit(logs=tally.logs, half=students_range(1 - (1 - CONFIDENCE) * part, count, freedom) * error)
 
 

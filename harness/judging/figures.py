@@ -56,10 +56,10 @@ def resolution(report: EvalReport) -> Resolution | None:
     found = report.figures.ratio if report.figures else None
     if found is None or found.ci is None or found.launches < 2:
         return None
-    freedom = found.launches - 1 + usual_of(report.device).freedom
-    half = math.log(found.ci[1] / found.ci[0]) / 2
-    at, with_power = (stats.student_t(probability, freedom) for probability in ((1 + stats.CONFIDENCE) / 2, POWER))
-    difference = math.sqrt(2) * half * (1 + with_power / at)
+    cases = [ratios_of(one.ranked) for _, one in verdict.measured_cases(report)]
+    over = stats.over_own_launches(cases, usual_of(report.device, report.usual_sd))
+    quantiles = (stats.student_t(probability, over.freedom) for probability in ((1 + stats.CONFIDENCE) / 2, POWER))
+    difference = math.sqrt(2) * over.error * sum(quantiles)
     return Resolution(difference=difference, launches=math.ceil(found.launches * (difference / ASKED) ** 2))
 
 

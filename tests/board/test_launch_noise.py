@@ -13,7 +13,7 @@ from factories import GEMM_BENCHMARKS, entry, measured, report, results
 
 from harness.board import judgements
 from harness.board.entries import Board, MeasuredNoise
-from harness.board.noise import USUAL, known_noise, launch_sd
+from harness.board.noise import USUAL, head_to_head, known_noise, launch_sd
 from harness.core.checkout import ROOT
 from harness.core.records import Estimate, EvalReport, Measured, Passed
 from harness.judging.figures import figured, usual_of
@@ -110,6 +110,20 @@ def test_later_evaluations_of_the_group_count_with_the_median_of_what_earlier_on
     usual = usual_of("cuda").sd
     assert launch_sd(Board(entries=(quiet[0],)), one.group, "cuda") == pytest.approx((0.002 + usual) / 2)
     assert launch_sd(board, ("another", *one.group[1:]), "cuda") is None
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_head_to_head_counts_what_launches_beside_the_reference_differed_by(device: str) -> None:
+    one = entry(device=device)
+    assert (
+        head_to_head(Board(entries=(one,)), one.group, device)
+        == USUAL["gpu" if device == "cuda" else "cpu"].head_to_head
+    )
+    board = Board(
+        entries=tuple(replace(entry(author=str(number), device=device), launch_sd=0.002) for number in (1, 2))
+    )
+    found = head_to_head(board, one.group, device)
+    assert (found.sd, found.freedom) == (0.002, 4)
 
 
 def test_history_counts_too() -> None:

@@ -24,7 +24,7 @@ from harness.cli import main
 from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
 from harness.core.records import Estimate, Held
-from harness.core.stats import students_range
+from harness.core.stats import LaunchNoise, students_range
 from harness.evaluation import compare, settle
 from harness.evaluation.settle import Contenders, Dropped, Fit, Meeting, fit, looks, nothing, settled
 from harness.kinds.kind import OpponentFailed, Setting
@@ -269,9 +269,11 @@ def test_log_speeds_of_complete_rounds_are_the_least_squares_fit() -> None:
     wider = fit(nothing(3).plus(spread), QUIET.head_to_head)
     assert wider.logs == pytest.approx(true)
     residuals = 6 * 0.05**2  # of six launches; two degrees of freedom are the log-speeds'
-    usual = QUIET.head_to_head
-    error = math.sqrt(2 * (residuals + usual.freedom * usual.sd**2) / (6 - 2 + usual.freedom) / 3 / 2)
-    assert wider.half == pytest.approx(students_range(0.95, 3, 6 - 2 + usual.freedom) * error)
+    error = math.sqrt(2 * residuals / (6 - 2) / 3 / 2)
+    assert wider.half == pytest.approx(students_range(0.95, 3, 6 - 2) * error), "more than usual: they count alone"
+    usual = LaunchNoise(sd=0.1, freedom=4)
+    error = math.sqrt(2 * (residuals + 4 * 0.1**2) / (6 - 2 + 4) / 3 / 2)
+    assert fit(nothing(3).plus(spread), usual).half == pytest.approx(students_range(0.95, 3, 6 - 2 + 4) * error)
 
 
 def test_it_is_looked_at_after_4_8_16_rounds_and_the_last() -> None:
