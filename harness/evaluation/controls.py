@@ -71,9 +71,7 @@ def controlled(session: Session, results: Sequence[CaseResult], controls: Contro
     cases = [results[at].case for at in places]
     if controls is not None and controls.suffice(cases, beside):
         return list(results)
-    looked = list(range(len(cases)))
-    if controls is None and len(cases) > CASES:
-        looked = random.Random(session.plan.secret).sample(looked, CASES)
+    looked = looked_at(len(cases), session.plan.secret) if controls is None else list(range(len(cases)))
     found, logs = list(results), []
     for number in range(PAIRS):
         if number:
@@ -99,6 +97,11 @@ def controlled(session: Session, results: Sequence[CaseResult], controls: Contro
         "launches in turn"
     )
     return with_outcome(results, places[looked[0]], Held(check="reference", evidence=evidence))
+
+
+def looked_at(count: int, secret: int) -> list[int]:
+    """The numbers of the cases, of so many, in which the reference is timed beside itself."""
+    return random.Random(secret).sample(range(count), CASES) if count > CASES else list(range(count))
 
 
 def _slower(beside: Measured, alone: Measured) -> float:

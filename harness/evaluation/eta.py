@@ -1,105 +1,135 @@
-"""Estimates how long an evaluation will still take: from its plan, corrected by how long its cases have taken so far.
+"""Estimates how long an evaluation will still take: from its plan, corrected by how long its steps have taken so far.
 
-Knows the plan's phases, its cases and the seconds for which each benchmark is timed. Reads no clock and shows nothing.
-The time to start the ranks and to check a case is unknown beforehand: until a case is done, a typical value stands in.
+Receives the events of an evaluation and shows nothing. A step is the start of processes, or a case. A case takes the
+time for which it is measured, which the plan has, and more: inputs are made and outputs judged. How much more follows
+from the cases that are done, and from what the running one tells (`case_left`); before that, typical values stand in.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 
-from harness.kinds.kind import Plan
+from harness.evaluation.controls import looked_at
+from harness.kinds.kind import Plan, Progress
 
-START_S = {"cpu": 4.0, "gpu": 9.0}  # before the first case; docs/measurements.md, start, import and clock
-CHECK_S = {"cpu": 0.5, "gpu": 2.0}  # to check a case, before one was; docs/measurements.md, test over its cases
-END_S = {"cpu": 0.4, "gpu": 1.4}
-AGAIN_S = {"cpu": 0.6, "gpu": 2.7}  # to start another launch: rms_norm on an H100, 2026-11-25; 2 ranks take 3.3
-AGAIN_PART = 0.6  # of a benchmark's time in the first launch, what it takes in another one
+# Seconds to start, and to start another launch (rms_norm on an H100, 2026-11-25; 2 ranks take 3.3).
+START_S, AGAIN_S = {"cpu": 4.0, "gpu": 9.0}, {"cpu": 0.6, "gpu": 2.7}
+# Seconds to check a case (docs/measurements.md, test over its cases), and to end.
+CHECK_S, END_S = {"cpu": 0.5, "gpu": 2.0}, {"cpu": 0.4, "gpu": 1.4}
+CHECKS = 3  # times as long as a test a benchmark takes beside the time for which it is measured
+AGAIN_PART = {"cpu": 0.9, "gpu": 0.6}  # of a benchmark's time in the first launch, what it takes in another one
+DRAWN_PART = 0.25  # of a benchmark's time, for which a drawn shape is measured at most
+LATEST = 2  # cases, by which the next is estimated: the first one compiles, and sizes often grow
 OVERDUE = 2.0  # a case that takes this many times its estimate (and 1 s more) shows that the estimate is wrong
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eta:
-    """How long a plan is estimated to take. The phases of `cases` (how many) and `timed_s` (seconds a case is timed)
-    are in the order in which they run; the last one is repeated in each of `launches`, but for `once` of its cases."""
+class PlannedStep:
+    """Steps of a `name` take `timed_s` seconds, and about the same time more; or, if each is the repetition of the
+    case `of` that number, the same part of what that took."""
 
-    cases: dict[str, int]
-    timed_s: dict[str, float]
-    device: str
-    launches: int = 1
-    once: int = 0
+    name: str
+    timed_s: float = 0.0
+    of: int | None = None
 
-    def left_s(
-        self, phase: str, index: int, phase_s: float, case_s: float, took_s: Mapping[str, Sequence[float]]
-    ) -> float | None:
-        """About how many seconds are left; None if the running case has taken so long that the estimate is worthless.
 
-        Case `index` (from 0) of `phase` has been running for `case_s` seconds. In a phase without cases only `phase_s`
-        counts, the seconds since the evaluation began. `took_s` has the seconds of the finished cases by phase, from
-        which follows which launch runs.
-        """
-        launch = 1
-        if self.cases:
-            *_, (name, count) = self.cases.items()
-            again = len(took_s.get(name, ())) - count
-            launch += again >= 0 and 1 + again // self._repeated
-        again_s = self._again_s(took_s)
-        launches_s = max(0, self.launches - launch) * (AGAIN_S[self._kind] + self._repeated * again_s)
-        if launch > 1:
-            cases = self._repeated - index if phase in self.cases else self._repeated
-            return END_S[self._kind] + launches_s + max(0.0, cases * again_s - case_s)
-        left_s = self._first_s(phase, index, phase_s, case_s, took_s)
-        return None if left_s is None else left_s + launches_s
+START, LAUNCH = PlannedStep(name="start"), PlannedStep(name="launch")
+
+
+class Eta(Progress):
+    """The time left of the evaluation whose events this receives. `clock` tells seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._steps: list[PlannedStep] = []  # in their order; none before the plan is known
+        self._pair: list[PlannedStep] = []  # which follow where the reference was slower beside the submission
+        self._took_s: list[float] = []  # of the steps that are done; the next one runs
+        self._began_s = clock()  # the running step
+        self._told_s: float | None = None  # how long that takes in all, if it has told
+        self._is_new = False  # whether it is the first case of a phase, and that has not been told
+
+    def expect(self, plan: Plan) -> None:
+        self._phases = [phase.name for phase in plan.phases]
+        self._device = "cpu" if plan.device == "cpu" else "gpu"
+        steps, again = [START], []
+        for phase in plan.phases:
+            for case in phase.cases:
+                part = min(1 / plan.launches, DRAWN_PART if case.kind == "drawn" else 1)
+                if case.kind == "benchmark":
+                    again.append(PlannedStep(name="again", of=len(steps)))
+                steps.append(PlannedStep(name=phase.name, timed_s=part * phase.case_s))
+        control = [LAUNCH, *(again[at] for at in looked_at(len(again), plan.secret))] if plan.has_controls else []
+        self._steps = [*steps, *[LAUNCH, *again] * (plan.launches - 1), *control]
+        self._pair = [*[LAUNCH, *again] * plan.launches, *control] if control else []
+        self._took_s, self._began_s, self._told_s = [], self._clock(), None
+
+    def phase(self, name: str) -> None:
+        at = len(self._took_s)
+        if at + 1 == len(self._steps):
+            self._steps += self._pair
+        is_launch = self._steps[at + 1 : at + 2] == [LAUNCH] and self._steps[at] not in (START, LAUNCH)
+        self._is_new = bool(self._steps) and name in self._phases
+        if self._is_new or is_launch:
+            self._next()
+
+    def case(self, label: str, index: int, count: int) -> None:
+        if not self._is_new:
+            self._next()
+        self._is_new = False
+
+    def case_left(self, seconds: float) -> None:
+        self._told_s = self._clock() - self._began_s + seconds
+
+    def _next(self) -> None:
+        """The next step begins, if one is to come."""
+        if len(self._took_s) + 1 < len(self._steps):
+            now_s = self._clock()
+            self._took_s.append(now_s - self._began_s)
+            self._began_s, self._told_s = now_s, None
 
     @property
-    def _kind(self) -> str:
-        return "cpu" if self.device == "cpu" else "gpu"
+    def text(self) -> str:
+        """`about 20 s left`; "" if the plan is not known."""
+        if not self._steps:
+            return ""
+        left_s = self.left_s
+        return "longer than expected" if left_s is None else f"{eta_text(left_s)} left"
 
     @property
-    def _repeated(self) -> int:
-        return list(self.cases.values())[-1] - self.once if self.cases else 0
-
-    def _again_s(self, took_s: Mapping[str, Sequence[float]]) -> float:
-        """What a case takes in another launch than the first."""
-        if not self.cases:
-            return 0.0
-        *_, (name, count) = self.cases.items()
-        again = took_s.get(name, ())[count:]
-        return fmean(again) if again else AGAIN_PART * self._case_s(name, took_s)
-
-    def _first_s(
-        self, phase: str, index: int, phase_s: float, case_s: float, took_s: Mapping[str, Sequence[float]]
-    ) -> float | None:
-        """What is left of the first launch."""
-        kind = self._kind
-        phases = list(self.cases)
-        later = phases[phases.index(phase) + 1 :] if phase in self.cases else phases
-        left_s = END_S[kind] + sum(self.cases[one] * self._case_s(one, took_s) for one in later)
-        if phase not in self.cases:
-            return left_s + max(0.0, START_S[kind] - phase_s)
-        expected_s = self._case_s(phase, took_s)
-        if case_s > OVERDUE * expected_s + 1:
+    def left_s(self) -> float | None:
+        """About how many seconds are left; None if the running case has taken so long that this is not known."""
+        running, *later = self._steps[len(self._took_s) :]
+        took_s, expected_s = self._clock() - self._began_s, self._step_s(len(self._took_s))
+        if took_s > OVERDUE * expected_s + 1 and running not in (START, LAUNCH):
             return None
-        return left_s + max(0.0, expected_s - case_s) + (self.cases[phase] - index - 1) * expected_s
+        return max(0.0, expected_s - took_s) + sum(map(self._like, later)) + END_S[self._device]
 
-    def _case_s(self, phase: str, took_s: Mapping[str, Sequence[float]]) -> float:
-        """What a case of the phase takes: the mean of those that are done, or its budget and a check before."""
-        if took_s.get(phase):
-            return fmean(took_s[phase][: self.cases[phase]])
-        checks_s = [max(0.0, one - self.timed_s[other]) for other in self.cases for one in took_s.get(other, ())]
-        prior_s = CHECK_S[self._kind]
-        return self.timed_s[phase] + (fmean(checks_s) if checks_s else prior_s)
+    def _step_s(self, at: int) -> float:
+        """How long the step of that number took or, by what it tells or by others, takes."""
+        known_s = self._known_s
+        return known_s[at] if at < len(known_s) else self._like(self._steps[at])
 
+    @property
+    def _known_s(self) -> list[float]:
+        """How long the steps take that are done, and the running one if it has told."""
+        return self._took_s if self._told_s is None else [*self._took_s, self._told_s]
 
-def eta_of(plan: Plan) -> Eta:
-    """The estimate for that plan before anything has run."""
-    return Eta(
-        cases={phase.name: len(phase.cases) for phase in plan.phases},
-        timed_s={phase.name: phase.case_s / plan.launches for phase in plan.phases},
-        device=plan.device,
-        launches=plan.launches,
-        once=sum(case.kind == "drawn" for phase in plan.phases for case in phase.cases),
-    )
+    def _like(self, step: PlannedStep) -> float:
+        """How long such a step takes: by the latest of its name, or typically, before there is one."""
+        alike = [
+            (one, took_s) for one, took_s in zip(self._steps, self._known_s, strict=False) if one.name == step.name
+        ]
+        if step.of is not None:
+            first_s = sum(self._step_s(one.of) for one, _ in alike if one.of is not None)
+            part = sum(took_s for _, took_s in alike) / first_s if first_s else AGAIN_PART[self._device]
+            return part * self._step_s(step.of)
+        if alike:
+            return max(0.0, step.timed_s + fmean(took_s - one.timed_s for one, took_s in alike[-LATEST:]))
+        if step in (START, LAUNCH):
+            return (START_S if step == START else AGAIN_S)[self._device]
+        tests_s = [took_s for one, took_s in zip(self._steps, self._took_s, strict=False) if one.name == "test"]
+        return step.timed_s + (CHECKS * fmean(tests_s[-LATEST:]) if tests_s else CHECK_S[self._device])
 
 
 def eta_text(seconds: float) -> str:

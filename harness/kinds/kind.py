@@ -142,6 +142,9 @@ class Progress:
     def case(self, label: str, index: int, count: int) -> None:
         """The case `index` (from 0) of the phase's `count` begins."""
 
+    def case_left(self, seconds: float) -> None:
+        """The running case will take about so many seconds more."""
+
     def note(self, text: str) -> None:
         """A line for people, which stays."""
 

@@ -195,6 +195,13 @@ def enough(budget: Budget, series: Samples, elapsed_s: float) -> bool:
     return relative_error(*series.counted_us(), together) < budget.target_error
 
 
+def left_s(budget: Budget, series: Samples, elapsed_s: float, each_s: float) -> float:
+    """About how many seconds further samples will take if one takes `each_s` and the error stays too large."""
+    count = series.count(series.ranked)
+    longest_s = min(budget.seconds - elapsed_s, each_s * (budget.max_samples - count))
+    return max(0.0, longest_s, each_s * (budget.min_samples - count))
+
+
 def due(clocks: Sequence[Clock], number: int) -> Sequence[Clock]:
     """The clocks that are read in block `number` of a case. A clock that does not rank needs few samples: it is read in
     the first block, then in every sixteenth, which leaves the time to the ranked clock."""

@@ -16,7 +16,7 @@ from rich.text import Text
 from harness.core.events import CaseBegan, Event, PhaseBegan
 from harness.core.json_file import line_of
 from harness.core.words import clean, clean_line
-from harness.evaluation.eta import Eta, eta_of, eta_text
+from harness.evaluation.eta import Eta
 from harness.kinds.kind import Plan, Progress
 
 SPINNER = "|/-\\"
@@ -29,11 +29,8 @@ class ProgressLine(Progress):
 
     def __init__(self, console: Console, silent: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._console, self._silent, self._clock = console, silent, clock
-        self._began = self._expected = self._case_began = clock()
+        self._began, self._eta = clock(), Eta(clock)
         self._phase = self._case = self._label = ""
-        self._index = 0
-        self._took_s: dict[str, list[float]] = {}
-        self._eta: Eta | None = None
         self._live: Live | None = None
 
     def __enter__(self) -> "ProgressLine":
@@ -47,21 +44,24 @@ class ProgressLine(Progress):
             self._live.stop()
 
     def expect(self, plan: Plan) -> None:
-        self._eta, self._took_s = eta_of(plan), {}
-        self._expected, self._case = self._clock(), ""
+        self._eta.expect(plan)
+        self._case = ""
 
     def phase(self, name: str) -> None:
-        self._case_is_done()
-        self._phase, self._case, self._label, self._index = name, "", "", 0
-        left = self._left()
+        self._eta.phase(name)
+        self._phase, self._case, self._label = name, "", ""
+        left = self._eta.text
         self._line(f"[{self._clock() - self._began:5.1f} s] {name}{left and ', '}{left}")
 
     def case(self, label: str, index: int, count: int) -> None:
         case, label = f"{index + 1}/{count}", clean_line(label)
         if (case, label) != (self._case, self._label):
-            self._case_is_done()
-            self._case, self._label, self._index = case, label, index
+            self._eta.case(label, index, count)
+            self._case, self._label = case, label
             self._line(f"[{self._clock() - self._began:5.1f} s]   {case}  {label}")
+
+    def case_left(self, seconds: float) -> None:
+        self._eta.case_left(seconds)
 
     def note(self, text: str) -> None:
         if not self._silent:
@@ -69,25 +69,10 @@ class ProgressLine(Progress):
 
     def __rich__(self) -> RenderableType:
         now = self._clock()
-        left = self._left()
+        left = self._eta.text
         times = f"{left}, {now - self._began:.0f} s so far" if left else f"{now - self._began:.0f} s"
         text = "  ".join(filter(None, (f"{self._phase} {self._case}".rstrip(), times, self._label)))
         return Text(clean_line(f"{SPINNER[int(8 * now) % len(SPINNER)]} {text}"), no_wrap=True, overflow="crop")
-
-    def _case_is_done(self) -> None:
-        now = self._clock()
-        if self._case:
-            self._took_s.setdefault(self._phase, []).append(now - self._case_began)
-        self._case_began = now
-
-    def _left(self) -> str:
-        """`about 20 s left`; "" if the plan is not known."""
-        if self._eta is None:
-            return ""
-        now = self._clock()
-        times_s = (now - self._expected, now - self._case_began)
-        left_s = self._eta.left_s(self._phase, self._index, *times_s, self._took_s)
-        return "longer than expected" if left_s is None else f"{eta_text(left_s)} left"
 
     def _line(self, text: str) -> None:
         if self._live is None and not self._silent:
@@ -144,6 +129,10 @@ class Both(Progress):
     def case(self, label: str, index: int, count: int) -> None:
         for one in self._both:
             one.case(label, index, count)
+
+    def case_left(self, seconds: float) -> None:
+        for one in self._both:
+            one.case_left(seconds)
 
     def note(self, text: str) -> None:
         for one in self._both:

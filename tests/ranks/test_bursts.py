@@ -128,8 +128,9 @@ def test_a_ranks_bursts_run_on_one_core_and_its_other_calls_on_all(monkeypatch: 
         assert moves == wanted, kind
 
 
-def test_a_case_that_is_measured_twice_has_its_delays_and_counts_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ranks are the same, and have seen where the first measurement had them."""
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """Calls of two ranks that take no time, whose outputs are right; a sample is measured for a second."""
 
     def seed(*place: int | str) -> int:
         return int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=4).digest())
@@ -145,6 +146,13 @@ def test_a_case_that_is_measured_twice_has_its_delays_and_counts_elsewhere(monke
         monkeypatch.setattr(calls, name, lambda *_, found=found, **__: found)
     monkeypatch.setattr(calls, "verify", lambda *indices: [Verdicts(strict=RIGHT, gpumode=RIGHT) for _ in indices])
     monkeypatch.setattr(op_measure, "_budget", lambda *_: Budget(seconds=1))
+    return calls
+
+
+def test_a_case_that_is_measured_twice_has_its_delays_and_counts_elsewhere(
+    played: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ranks are the same, and have seen where the first measurement had them."""
 
     def fail() -> None:
         raise SubmissionFailed(Held(check="clock", evidence=""))
@@ -152,12 +160,33 @@ def test_a_case_that_is_measured_twice_has_its_delays_and_counts_elsewhere(monke
     probes: list[op_measure.Probe] = []
     monkeypatch.setattr(CaseMeasurement, "block", lambda *these: probes.append(these[4]) or fail())
     for _ in range(2):
-        measurement = CaseMeasurement(calls, case({}), None, contextlib.nullcontext)
-        outcome_of(measurement.samples, plan.clocks)
+        measurement = CaseMeasurement(played, case({}), None, contextlib.nullcontext)
+        outcome_of(measurement.samples, played.plan.clocks)
     first, second = ([(probe.due(at, 1), probe.place(8)) for at in range(400)] for probe in probes)
     assert [late for late, _ in first if late] != []
     assert first != second
     assert [probes[0].secret("counted", at) for at in range(9)] != [probes[1].secret("counted", at) for at in range(9)]
+
+
+def test_a_measurement_tells_what_is_left_of_it(played: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs and outputs that take long are counted, and the look for caches that follows the samples."""
+    now_s = 0.0
+    call = CallSample(start_ns=0, end_ns=1000, device_us=None, output=None)
+
+    def block(self: CaseMeasurement, budget: Budget, samples: clocks.Samples, *_: object) -> None:
+        nonlocal now_s
+        now_s += 4 * 10.0
+        samples.add("wall", [[call]] * 4, [[call]] * 4)
+
+    monkeypatch.setattr(CaseMeasurement, "block", block)
+    monkeypatch.setattr(op_measure, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(op_measure, "_budget", lambda *_: Budget(seconds=1, min_samples=8))
+    played.making_s, played.judging_s, played.checked_s = 2.0, 3.0, 20.0
+    played.shortened.add(played.at)
+    told: list[float] = []
+    CaseMeasurement(played, case({}), None, contextlib.nullcontext, told.append).samples(played.plan.clocks)
+    looks = op_measure.FEWER_INPUTS
+    assert told == pytest.approx([(8 + looks) * 10.0, (4 + looks) * 10.0, looks * 10.0], rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,15 @@ def test_measuring_goes_on_until_the_ratio_is_known_or_time_is_up() -> None:
     assert enough(budget, series([100.0, 150.0] * 6, [200.0] * 12), 0.0)
 
 
+def test_what_is_left_of_a_measurement_is_its_time_or_its_least_samples() -> None:
+    budget = Budget(seconds=2.0, min_samples=4, max_samples=12)
+    begun = series([100.0] * 3, [200.0] * 3)
+    assert clocks.left_s(budget, begun, 0.5, 0.25) == 1.5
+    assert clocks.left_s(budget, begun, 60.0, 20.0) == 20.0, "the minimum is always taken"
+    assert clocks.left_s(budget, begun, 0.5, 0.01) == pytest.approx(9 * 0.01)
+    assert clocks.left_s(budget, series([100.0] * 4, [200.0] * 4), 80.0, 20.0) == 0.0
+
+
 def test_drift_that_both_sides_share_does_not_count_as_error() -> None:
     """Half the speed after half the samples, for both: the ratio is known exactly."""
     slower = [1.0] * 5 + [2.0] * 5

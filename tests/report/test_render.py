@@ -485,7 +485,7 @@ def test_progress_says_about_how_long_it_will_take_where_it_knows_the_plan() -> 
     suite = problem.with_world_size(problem.suite("cpu"), 1)
     suite = replace(suite, tests=suite.tests[:5], benchmarks=suite.benchmarks[:5], drawn=0, benchmark_s=3.0)
     submission = Submission(path="x.py", name="x.py", source="", sha256="0" * 64)
-    plan = make_plan(ordered(problem, suite, submission, "leaderboard", "cpu", 1))
+    plan = replace(make_plan(ordered(problem, suite, submission, "leaderboard", "cpu", 1)), has_controls=False)
     now = 0.0
 
     def steps(console: Console) -> None:
@@ -506,7 +506,7 @@ def test_progress_says_about_how_long_it_will_take_where_it_knows_the_plan() -> 
 
     text = printed(steps)
     assert "[  0.0 s] start, about 25 s left\n" in text
-    assert "[  5.0 s] benchmark, about 20 s left\n" in text
+    assert "[  5.0 s] benchmark, about 30 s left\n" in text
     assert "benchmark 4/5  about 6 s left, 19 s so far  E 8\n" in text
     assert "benchmark 4/5  longer than expected, 29 s so far  E 8\n" in text
 

@@ -21,6 +21,7 @@ from harness.machine import hardware
 from harness.ranks import trace
 
 LEAST_SAMPLES = 8  # of a generation, which is long beside a kernel
+LONGER = 3  # times as long as a benchmark is measured a case takes: two lengths and the profiled generations
 PROFILED_STEPS = 4  # beyond the first token: traces of long generations are too large to read
 
 
@@ -109,7 +110,8 @@ class ModelKind(OpKind):
             if lacking := [name for name in ("batch", "prompt", "new") if name not in case.params]:
                 raise UsageError(f"{plan.problem.name}: {case.label} has no {lacking[0]}, which a model's cases need")
         budget = replace(plan.budget, min_samples=LEAST_SAMPLES, block=min(plan.budget.block, LEAST_SAMPLES // 2))
-        return replace(plan, clocks=plan.clocks[:1], budget=budget, has_controls=False)
+        phases = tuple(replace(phase, case_s=LONGER * phase.case_s) for phase in plan.phases)
+        return replace(plan, clocks=plan.clocks[:1], budget=budget, has_controls=False, phases=phases)
 
 
 def with_new(case: Case, new: int) -> Case:

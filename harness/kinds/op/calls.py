@@ -35,6 +35,7 @@ class Calls(Groups):
         self.links: LinkCounters | None = None  # of the GPUs that these calls run on, if they are several
         self.making_s = 0.0  # how long the inputs that were made last took
         self.judging_s = 0.0  # how long judging one of their outputs took, at most
+        self.checked_s = 0.0  # how long an input of the last check took: made, called on and judged
         self.shortened: set[int] = set()  # cases with fewer samples, since making or judging takes long
         self.inputs_timed = 0
         self._keys: list[int] = []  # of the inputs that were made last

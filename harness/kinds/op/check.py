@@ -1,6 +1,7 @@
 """Is a submission right in a case, and do its ranks communicate? Checked calls, and the probe: one rank is delayed, and
 no rank that needs its data may finish before."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -26,11 +27,13 @@ def check(calls: Calls, case: Case, probe_all: bool) -> Verdicts:
     fresh = wire.InputSpec(seed=calls.plan.seed("check", calls.at), hardened=True)
     turns: dict[Group, Turn] = {}
     found: dict[Group, list[Verdicts]] = {group: [] for group in groups}
+    began = time.monotonic()
     for spec in (wire.InputSpec(seed=case.seed, hardened=False), fresh):  # one by one, since they may be large
         calls.make(case, [spec])
         for group in groups:
             turns[group] = calls.turn(group, CallOrder(indices=[0]))
             found[group] += calls.verify(0, published=not spec.hardened)
+    calls.checked_s = (time.monotonic() - began) / 2
     failed = {group: failure for group in groups if (failure := _failure(found[group])) is not None}
     if calls.baseline in failed:
         raise calls.blamed(calls.baseline, case, failed[calls.baseline])

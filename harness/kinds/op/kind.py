@@ -152,20 +152,20 @@ class OpSession(Launching):
         return op_check.check(calls, case, probe_all=self.checked == 1)
 
     def measured_case(self, case: Case) -> Measured:
-        return self.sampled(case, again=self.plan.is_brief)
+        return self.sampled(case, self.plan.is_brief, self.progress.case_left)
 
     def measure_again(self, case: Case) -> Measured:
         """Samples of the ranked clock."""
         self.begin(case)
         self.goes_on("measure")
         with self.as_planned(), self.guarded():
-            return self.for_planned(self.sampled(case, again=True))
+            return self.for_planned(self.sampled(case, True, self.progress.case_left))
 
-    def sampled(self, case: Case, again: bool = False) -> Measured:
+    def sampled(self, case: Case, again: bool = False, tell: op_measure.Tell = op_measure.untold) -> Measured:
         """Measures the case; if the result exceeds the limit, measures the machine's peaks again and repeats it. It
         does no harm that the submission has run by then: it could only make peaks low, and the best ones count."""
 
-        measurement = op_measure.CaseMeasurement(self.calls, case, self.stepping, self.watch.timing)
+        measurement = op_measure.CaseMeasurement(self.calls, case, self.stepping, self.watch.timing, tell)
         try:
             return measurement.measured(self.least(case), self.peaks, again)
         except (SubmissionFailed, OpponentFailed) as failed:

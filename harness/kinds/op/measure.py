@@ -5,6 +5,7 @@ is believed to be faster than what the machine can do.
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -35,14 +36,27 @@ CACHE_INPUTS, FEWER_INPUTS = 5, 3  # that are called on twice, after a benchmark
 CACHE_LOOKS, CACHE_AGAIN = 3, 2  # further looks, if that one shows caching, and calls on an input after its first
 MEMORY_PAIRS = 3  # calls of either side: a peak does not vary as times do, and each call costs a fresh input
 Sampling = Callable[[], contextlib.AbstractContextManager[None]]
+Tell = Callable[[float], None]
+
+
+def untold(left_s: float) -> None:
+    """Tells nobody."""
 
 
 class CaseMeasurement:
     """The measurement of one case. `stepping` makes the calls that rank on GPUs. `sampling` is entered while calls are
-    timed."""
+    timed. `tell` is told about how many seconds the measurement will still take."""
 
-    def __init__(self, calls: Calls, case: Case, stepping: Stepping | None, sampling: Sampling) -> None:
-        self.calls, self.case, self.stepping, self.sampling = calls, case, stepping, sampling
+    def __init__(
+        self,
+        calls: Calls,
+        case: Case,
+        stepping: Stepping | None,
+        sampling: Sampling,
+        tell: Tell = untold,
+    ) -> None:
+        self.calls, self.case, self.stepping, self.sampling, self.tell = calls, case, stepping, sampling, tell
+        self.looks = True  # at more than the ranked clock: for caches, and at memory
 
     def measured(self, bound: Bound | None, peaks: Peaks | None, again: bool = False) -> Measured:
         """The case's samples. Raises SubmissionFailed or OpponentFailed if an output is wrong or something is
@@ -50,6 +64,7 @@ class CaseMeasurement:
         time with samples of its own. `again`: on the ranked clock alone, since an earlier launch has looked at the case
         in full, or a later evaluation will."""
         calls = self.calls
+        self.looks = not again
         samples = self._credible(calls.plan.clocks[:1] if again else calls.plan.clocks)
         memory = None
         if not again:
@@ -94,7 +109,8 @@ class CaseMeasurement:
             warm = {group: calls.turn(group, CallOrder(indices=[0], clock=clock)) for group in sides}
             judged = [(group, 0) for group in sides if group in calls.rivals]
             expect_right(calls, case, judged, "a call before the timed ones")
-        budget = _budget(calls, case, min(wall_us(turn.called[0]) for turn in warm.values()))
+        calls_us = [wall_us(turn.called[0]) for turn in warm.values()]
+        budget = _budget(calls, case, min(calls_us))
         in_pairs = budget.burst or not calls.has_files
         device = None
         if stepping is not None:
@@ -108,15 +124,21 @@ class CaseMeasurement:
         cost = plan.problem.cost(case) if plan.problem.cost_of else None
         least_bytes = (cost.link_bytes if cost.mean_link_bytes is None else cost.mean_link_bytes) if cost else 0
         traffic = TrafficCount(calls.links, least_bytes, is_trusted=plan.opponent is None)
-        number = 0
+        warm_s = calls.making_s + calls.judging_s + 1e-6 * sum(calls_us)
+        each_s = math.sqrt(warm_s * calls.checked_s)  # slower than the last input, faster than the first ones
+        number, took_s = 0, 0.0
         with self.sampling():
-            while not clocks.enough(budget, samples, time.monotonic() - began):
+            while not clocks.enough(budget, samples, took_s):
+                if number or self.looks:  # else an earlier launch tells more
+                    self.tell(clocks.left_s(budget, samples, took_s, each_s) + self._looks_s(each_s))
                 for clock in clocks.due(on, number):
                     if stepping is not None and clock == "device":
                         stepping.block(number, case, budget, samples, probe, traffic)
                     else:
                         self.block(budget, samples, clock, probe, traffic)
-                number += 1
+                number, took_s = number + 1, time.monotonic() - began
+                each_s = took_s / max(1, samples.count(samples.ranked))
+        self.tell(self._looks_s(each_s))
         samples.traffic = traffic.record()
         for group in calls.rivals:
             if doubt := traffic.doubt(group is calls.baseline):
@@ -174,7 +196,7 @@ class CaseMeasurement:
         probability of 0.045 at most, and a file that caches nothing is held in 17 of a million cases at most (46 with 3
         inputs in the first look)."""
         calls = self.calls
-        if not self.repeated(group, FEWER_INPUTS if calls.at in calls.shortened else CACHE_INPUTS, 1):
+        if not self.repeated(group, self._inputs, 1):
             return ""
         if calls.plan.opponent is None and self.repeated(calls.baseline):
             return ""
@@ -183,6 +205,16 @@ class CaseMeasurement:
             if not (doubt := self.repeated(group)):
                 break
         return doubt
+
+    @property
+    def _inputs(self) -> int:
+        """The number of inputs in the first look for caches."""
+        return FEWER_INPUTS if self.calls.at in self.calls.shortened else CACHE_INPUTS
+
+    def _looks_s(self, each_s: float) -> float:
+        """About how long it takes to look for caches and to measure memory, if a sample takes so many seconds."""
+        pairs = 0 if self.calls.has_files else MEMORY_PAIRS
+        return (len(self.calls.rivals) * self._inputs + pairs) * each_s if self.looks else 0.0
 
     def repeated(self, group: Group, inputs: int = CACHE_INPUTS, again: int = CACHE_AGAIN) -> str:
         """What calls on so many fresh inputs, and `again` more on each, say of caching. Each call has a copy of its
