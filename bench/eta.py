@@ -74,18 +74,11 @@ class Recording(Progress):
         return int(shown[1]) * (60 if shown[2] == "min" else 1) if shown else math.inf
 
 
-def evaluated(name: str, given: argparse.Namespace) -> tuple[str, Recording, float]:
+def evaluated(problem: str, given: argparse.Namespace) -> tuple[str, Recording, float]:
     """One evaluation: its problem and suite, its events and its seconds."""
     checkout = Checkout.here()
-    asked = Asked(
-        problem=name,
-        suite=given.suite,
-        device=given.device,
-        ranks=given.ranks,
-        seconds=given.seconds,
-        launches=given.launches,
-    )
-    made = setting(asked, checkout)
+    given_too = {name: getattr(given, name) for name in ("suite", "device", "ranks", "seconds", "launches")}
+    made = setting(Asked(problem=problem, **given_too), checkout)
     if isinstance(made.problem, BenchmarkProblem) and given.file is None:
         source = made.problem.start() + OTHER_CODE
         submission = Submission(path="own.py", name="own.py", source=source, sha256=digest(source, ()))
@@ -96,7 +89,7 @@ def evaluated(name: str, given: argparse.Namespace) -> tuple[str, Recording, flo
     report = evaluate(plan, recording)
     seconds = time.monotonic() - recording.began_s
     if failed := verdict.first_failure(report):
-        sys.exit(f"{name} failed: {verdict.message(failed.outcome)}")
+        sys.exit(f"{problem} failed: {verdict.message(failed.outcome)}")
     return f"{made.problem.name}, {made.suite.name}, {plan.launches} launches", recording, seconds
 
 
@@ -118,11 +111,11 @@ def main() -> None:
     ratios: list[float] = []
     for name in given.problems * given.times:
         what, recording, seconds = evaluated(name, given)
-        ratios += [recording.shown_s(part * seconds) / ((1 - part) * seconds) for part in PARTS]
+        ratios += [recording.shown_s(at * seconds) / ((1 - at) * seconds) for at in PARTS]
         rows.append([what, seconds, *ratios[-len(PARTS) :]])
     within = sum(1 / FACTOR <= ratio <= FACTOR for ratio in ratios)
     after = f"{within} of {len(ratios)} are within a factor {FACTOR} of the truth.\n"
-    columns = ["evaluation", "s", *(f"at {part:.0%}" for part in PARTS)]
+    columns = ["evaluation", "s", *(f"at {at:.0%}" for at in PARTS)]
     figures.table(columns, rows, "Time left as shown / true", after, decimals=2)
     figures.write(given.data)
 
