@@ -4,7 +4,7 @@ A call's time is what passes from the word that lets the devices go to the last 
 an empty call takes. The second word is set by the submission's own stream, so it may come too early; what was left out
 then passes later, before the output is copied, and is seen in what passes around the call. So that time counts while no
 more passes around the submission's calls than around the baseline's at about that time. Otherwise calls count all that
-passed, less what passes around the baseline's.
+passed, less what passes around the baseline's and what they might have hidden without being doubted.
 """
 
 import bisect
@@ -30,7 +30,8 @@ NEIGHBOURS = 5  # of them that a call is compared with
 class DeviceWitness:
     """The stepped calls of one case. `own` and `ref` are pairs on the same inputs; `idle` and `copies` are calls of the
     baseline's ranks that do nothing, and that copy a result. An opponent in the reference's place is not trusted with
-    these: `empty_us` is then from before anything was imported, and either side is held against the other."""
+    these: `empty_us` is then from before anything was imported, and either side is held against the other. What passes
+    around calls that are queued ahead is known by `copies` where the baseline's wait for their device."""
 
     is_trusted: bool
     empty_us: float
@@ -42,7 +43,8 @@ class DeviceWitness:
     @property
     def none_us(self) -> float:
         """The time of an empty call, in us."""
-        return statistics.median(one.call_us for one in self.idle) if self.is_trusted and self.idle else self.empty_us
+        is_known = self.is_trusted and len(self.idle) >= FEWEST_ALIKE
+        return statistics.median(one.call_us for one in self.idle) if is_known else self.empty_us
 
     def claims_us(self, calls: Sequence[Seen]) -> list[float]:
         """The calls' times, if their devices' words are believed."""
@@ -79,11 +81,11 @@ class DeviceWitness:
         claimed_us = statistics.median(claims_us)
         call_us = max(claimed_us, statistics.median(map(operator.add, claims_us, more_us)))
         within_us = [min(max(us, -call_us), call_us) for us in more_us]  # no single call stands for more than itself
-        among = others[: len(calls)]
-        others_more_us = [one.around_us - us for one, us in zip(among, self._beside_us(among, others), strict=True)]
+        alike = self._alike(calls, others)[: len(calls)]
+        others_more_us = [one.around_us - us for one, us in zip(alike, self._beside_us(alike, others), strict=True)]
         error_us = MEDIANS * math.hypot(error_of(within_us), error_of(others_more_us))
-        most_us = MOST_PART * call_us
-        slack_us = max(SLACK_US, SLACK_PART * call_us, min(ERRORS * error_us, most_us))
+        most_us, least_us = MOST_PART * call_us, max(SLACK_US, SLACK_PART * call_us)
+        slack_us = max(least_us, min(ERRORS * error_us, most_us))
         seen_us = [claim + more for claim, more in zip(claims_us, within_us, strict=True)]
         is_borne_out = (
             statistics.fmean(within_us) <= slack_us
@@ -93,7 +95,14 @@ class DeviceWitness:
         )
         if is_borne_out:
             return claims_us, False
-        return _positive(seen_us, call_us), ERRORS * error_us > most_us
+        # Less what is always allowed: an honest file may be doubted by chance, and whoever hides that much gains it.
+        return _positive([us - least_us for us in seen_us], call_us), ERRORS * error_us > most_us
+
+    def _alike(self, calls: Sequence[Seen], others: Sequence[Seen]) -> Sequence[Seen]:
+        """Calls of the baseline's ranks that are queued as these are: the copies where its own are not."""
+        ahead = statistics.median_low(one.is_ahead for one in calls)
+        own = [one for one in others if one.is_ahead == ahead]
+        return own if len(own) >= FEWEST_ALIKE else self.copies or others
 
     def _beside_us(self, calls: Sequence[Seen], others: Sequence[Seen]) -> list[float]:
         """What passes around the baseline's calls at the time of each of these, in us: the median of those nearest to

@@ -27,6 +27,7 @@ COME, CALL = 0, 1  # the group's
 KERNEL: tuple[wire.Work, ...] = ("call",)
 LOOK_NS = int(LOOK_S * 1e9)
 PATIENCE_S = 0.25  # for a host to queue a call; a cold one takes a millisecond
+BRIEF_PATIENCE_S = 0.03  # for one that has not queued such calls before
 SETTLE_NS = 40_000  # before a call is let go: a device that has waited for less sees a word 3 us later, else 8
 DRAIN_S, DRAIN_MORE, DRAIN_MORE_US = 2.0, 0.5, 100.0  # for a device to become idle; when it seems busy
 FIRST_OF_ALL = -20  # the niceness that Linux gives a core first
@@ -77,12 +78,14 @@ class Seen:
 @dataclass(frozen=True, kw_only=True)
 class StepOrder:
     """Stepped calls on these inputs (-1: none), one after the other; `work` and `ahead` are as in wire.StepCalls (no
-    work: the kernel each time). The outputs of the kernel are kept for judging if they are `judged`. A late rank is let
-    into call number `late.at` when it has been held."""
+    work: the kernel each time). A call is let go when its host has not queued it for `patience_s`. The outputs of the
+    kernel are kept for judging if they are `judged`. A late rank is let into call number `late.at` when it has been
+    held."""
 
     indices: Sequence[int]
     work: Sequence[wire.Work] = ()
     ahead: bool = True
+    patience_s: float = PATIENCE_S
     judged: bool = False
     late: Late | None = None
 
@@ -96,6 +99,7 @@ class _StepCall:
     epoch: int
     deadline: float
     ahead: bool
+    patience_s: float
     judged: bool
     late: Late | None
 
@@ -125,6 +129,7 @@ class Stepper:
                     epoch=epoch + wire.STEP_EPOCHS * at,
                     deadline=deadline,
                     ahead=ahead,
+                    patience_s=order.patience_s,
                     judged=order.judged and kind == "call",
                     late=order.late if order.late is not None and order.late.at == at else None,
                 )
@@ -157,7 +162,7 @@ class Stepper:
         # Variables: nothing may take time between the word that lets the call go and the first look for its end.
         group, epoch, deadline, ahead, late = call.group, call.epoch, call.deadline, call.ahead, call.late
         steps, ours = group.barrier.steps, self.trusted.barrier.steps
-        replies = self._queued(call, PATIENCE_S) if ahead else None
+        replies = self._queued(call, call.patience_s) if ahead else None
         is_ahead = replies is not None
         self._serve(call, [None] * len(group.members) if replies is None else replies, call.index)
         began_ns, _ = ours.let(WRITE, self.epoch)

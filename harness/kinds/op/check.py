@@ -43,7 +43,7 @@ def check(calls: Calls, case: Case, probe_all: bool) -> Verdicts:
     if calls.candidate in failed:
         raise SubmissionFailed(failed[calls.candidate], verdicts)
     try:
-        _probe(calls, case, {group: probe_s(turn) for group, turn in turns.items()}, probe_all)
+        _probe(calls, case, {group: probe_s(turn.seen_us) for group, turn in turns.items()}, probe_all)
     except SubmissionFailed as failure:
         raise SubmissionFailed(failure.outcome, verdicts) from None
     return verdicts
@@ -68,9 +68,9 @@ def dependents(plan: OpPlan, case: Case, late: int) -> set[int]:
     return {rank for rank in range(plan.world_size) if late in plan.problem.depends_on(case, rank)}
 
 
-def probe_s(turn: Turn) -> float:
+def probe_s(seen_us: float) -> float:
     """The seconds to delay a rank, from the observed time of such a call: ranks may claim too short a time."""
-    return min(max(1e-6 * PROBE_CALLS * turn.seen_us, PROBE_S[0]), PROBE_S[1])
+    return min(max(1e-6 * PROBE_CALLS * seen_us, PROBE_S[0]), PROBE_S[1])
 
 
 def first_wrong(calls: Calls, judged: Sequence[tuple[Group, int]], what: str) -> tuple[Group, Wrong] | None:

@@ -35,6 +35,7 @@ class Launching(Guarded):
         super().__init__(plan, progress)
         self.number = 1
         self.stepping: Stepping | None = None  # where the device's clock ranks
+        self.waited: set[tuple[wire.Role, int]] = set()  # as Stepping has it
         self.zygotes: Zygotes | None = None  # that a pool keeps
         self.place: Path | None = None  # a new folder to make, below the one that these zygotes remove at their end
 
@@ -47,7 +48,7 @@ class Launching(Guarded):
         self.calls = Calls(self.plan, self.ranks)
         self.calls.links = self.watch.links
         if self.plan.is_stepped:
-            self.stepping = Stepping(self.calls)
+            self.stepping = Stepping(self.calls, self.number, self.waited)
 
     def keep_logs(self) -> None:
         """Appends what the ranks have printed to the logs of earlier launches."""

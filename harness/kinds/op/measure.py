@@ -24,12 +24,11 @@ from harness.kinds.op.stepped import Stepping
 from harness.kinds.op.traffic import TrafficCount
 from harness.ranks import clocks, credibility, trace, wire
 from harness.ranks.group import CallOrder, Group
-from harness.ranks.witness import wall_us
+from harness.ranks.witness import Turn, wall_us
 
 SLOW_S = 1.0  # to make an input and to judge its output: half the samples have to do; such calls differ little
 FEWEST = 8  # samples, in two blocks, which an interval takes
 LONG_US = 30_000  # a call beside which what a host's cold caches cost, half a millisecond, is little
-HOST_CLOCK: tuple[Clock, ...] = ("wall",)
 OUTPUTS = 2  # that are judged for a sample on each clock: warm calls, and calls that look for caches, are judged too
 IDLE_EVERY = 2  # inputs of a block, on one of which ranks that are trusted with it also make an idle call, on CPUs
 CACHE_INPUTS, FEWER_INPUTS = 5, 3  # that are called on twice, after a benchmark was timed; where judging is slow
@@ -105,26 +104,27 @@ class CaseMeasurement:
         while calls.ahead > 0:
             calls.turn(calls.baseline, CallOrder(indices=[0]))
         sides = calls.both("warm-up", calls.at)
-        for clock in (on[1:] or HOST_CLOCK) if stepping else on:
+        warm: dict[Group, Turn] = {}
+        for clock in on[1:] if stepping else on:
             warm = {group: calls.turn(group, CallOrder(indices=[0], clock=clock)) for group in sides}
             judged = [(group, 0) for group in sides if group in calls.rivals]
             expect_right(calls, case, judged, "a call before the timed ones")
         calls_us = [wall_us(turn.called[0]) for turn in warm.values()]
-        budget = _budget(calls, case, min(calls_us))
-        in_pairs = budget.burst or not calls.has_files
-        device = None
+        seen_us = {group: turn.seen_us for group, turn in warm.items()}
         if stepping is not None:
-            device = stepping.witness()
-            stepping.warm_up(case)
+            seen_us = stepping.warm_up(case)
+        budget = _budget(calls, case, min(calls_us, default=0.0))
+        in_pairs = budget.burst or not calls.has_files
+        device = stepping.witness() if stepping else None
         samples = clocks.Samples(on, budget.block, in_pairs, plan.opponent is None, device)
         # From here on, since a warm-up may take seconds: collectives connect the ranks of a new group one to one.
         began = time.monotonic()
-        hold_s = {group: probe_s(turn) for group, turn in warm.items() if group in calls.rivals}
+        hold_s = {group: probe_s(us) for group, us in seen_us.items() if group in calls.rivals}
         probe = Probe(calls, case, hold_s, warm_up[0].seed)
         cost = plan.problem.cost(case) if plan.problem.cost_of else None
         least_bytes = (cost.link_bytes if cost.mean_link_bytes is None else cost.mean_link_bytes) if cost else 0
         traffic = TrafficCount(calls.links, least_bytes, is_trusted=plan.opponent is None)
-        warm_s = calls.making_s + calls.judging_s + 1e-6 * sum(calls_us)
+        warm_s = calls.making_s + calls.judging_s + 1e-6 * sum(calls_us or seen_us.values())
         each_s = math.sqrt(warm_s * calls.checked_s)  # slower than the last input, faster than the first ones
         number, took_s = 0, 0.0
         with self.sampling():
