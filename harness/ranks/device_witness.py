@@ -4,7 +4,7 @@ A call's time is what passes from the word that lets the devices go to the last 
 an empty call takes. The second word is set by the submission's own stream, so it may come too early; what was left out
 then passes later, before the output is copied, and is seen in what passes around the call. So that time counts while no
 more passes around the submission's calls than around the baseline's at about that time. Otherwise calls count all that
-passed, less what passes around the baseline's and what they might have hidden without being doubted.
+passed, less what passes around the baseline's and SLACK_US.
 """
 
 import bisect
@@ -84,8 +84,8 @@ class DeviceWitness:
         alike = self._alike(calls, others)[: len(calls)]
         others_more_us = [one.around_us - us for one, us in zip(alike, self._beside_us(alike, others), strict=True)]
         error_us = MEDIANS * math.hypot(error_of(within_us), error_of(others_more_us))
-        most_us, least_us = MOST_PART * call_us, max(SLACK_US, SLACK_PART * call_us)
-        slack_us = max(least_us, min(ERRORS * error_us, most_us))
+        most_us = MOST_PART * call_us
+        slack_us = max(SLACK_US, SLACK_PART * call_us, min(ERRORS * error_us, most_us))
         seen_us = [claim + more for claim, more in zip(claims_us, within_us, strict=True)]
         is_borne_out = (
             statistics.fmean(within_us) <= slack_us
@@ -95,8 +95,8 @@ class DeviceWitness:
         )
         if is_borne_out:
             return claims_us, False
-        # Less what is always allowed: an honest file may be doubted by chance, and whoever hides that much gains it.
-        return _positive([us - least_us for us in seen_us], call_us), ERRORS * error_us > most_us
+        # Less what is always allowed: honest calls of some us may be doubted by chance, and who hides that gains it.
+        return _positive([us - SLACK_US for us in seen_us], call_us), ERRORS * error_us > most_us
 
     def _alike(self, calls: Sequence[Seen], others: Sequence[Seen]) -> Sequence[Seen]:
         """Calls of the baseline's ranks that are queued as these are: the copies where its own are not."""
