@@ -432,7 +432,7 @@ class Turns(Stepping):
 
     def seen(self, group: str, order: StepOrder, deadline: float) -> list[Seen]:
         self.orders.append((group, order))
-        is_ahead = order.ahead and (group not in self.waiting or set(order.work) == {"nothing", "copy"})
+        is_ahead = order.ahead and (group not in self.waiting or set(order.work) in ({"nothing", "copy"}, {"nothing"}))
         return [made(90.0 + EMPTY_US, is_ahead=is_ahead) for _ in order.indices]
 
 
@@ -497,6 +497,7 @@ def test_who_waited_in_a_case_is_found_out_sooner_in_the_next_launch(monkeypatch
     second.waited |= first.waited
     took_us = second.warm_up(CASE)
     assert set(took_us) == {"baseline", "candidate"}
+    assert len(second.idle) == op_stepped.EMPTY_CALLS
     assert second.waits == {"baseline"}
     assert second.is_short
     patience_s = {group: order.patience_s for group, order in second.orders if order.ahead or group == "candidate"}

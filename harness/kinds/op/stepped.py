@@ -45,7 +45,7 @@ class Stepping:
         """Makes empty calls on the baseline's ranks. Returns by how much those after the first differ (us)."""
         count = EMPTY_CALLS + 1
         for group in self.calls.baselines("empty"):
-            empty = self.turn(group, StepOrder(indices=[-1] * count, work=["nothing"] * count))[1:]
+            empty = self.turn(group, StepOrder(indices=[-1] * count, work=count * NOTHING))[1:]
         self.empty_us = statistics.median(one.call_us for one in empty)
         return tuple(abs(one.call_us - self.empty_us) for one in empty)
 
@@ -87,7 +87,8 @@ class Stepping:
 
     def warm_up(self, case: Case) -> dict[Group, float]:
         """Two calls of either side, and all else that is made of them, with hosts that wait: nothing of it is loaded or
-        compiled in a call that is queued ahead. Returns how long the second call of each took as a whole (us)."""
+        compiled in a call that is queued ahead. In a launch's first case then empty calls: before anything was imported
+        they may have taken another time. Returns how long the second call of each took as a whole (us)."""
         calls = self.calls
         self.waits.clear()
         calls.make(case, calls.fresh(1), stepped=True)
@@ -102,6 +103,9 @@ class Stepping:
                 self.turn(group, StepOrder(indices=[0]))
             judged += [(group, 0)] * (2 + has_waited) * (group in calls.rivals)
         expect_right(calls, case, judged, "a call before the timed ones")
+        if not self.idle and calls.baseline not in calls.rivals:
+            empty = self.turn(calls.baseline, StepOrder(indices=[0] * EMPTY_CALLS, work=EMPTY_CALLS * NOTHING))
+            self.idle += [one for one in empty if one.is_ahead]
         self.is_short = min(one.call_us for one in warm.values()) < SHORT_US
         return {group: one.call_us + one.around_us for group, one in warm.items()}
 
