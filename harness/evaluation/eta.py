@@ -18,7 +18,7 @@ START_S, AGAIN_S = {"cpu": 4.0, "gpu": 9.0}, {"cpu": 0.6, "gpu": 2.7}
 # Seconds to check a case (docs/measurements.md, test over its cases), and to end.
 CHECK_S, END_S = {"cpu": 0.5, "gpu": 2.0}, {"cpu": 0.4, "gpu": 1.4}
 CHECKS = 3  # times as long as a test a benchmark takes beside the time for which it is measured
-AGAIN_PART = {"cpu": 0.9, "gpu": 0.6}  # of a benchmark's time in the first launch, what it takes in another one
+AGAIN_PART = {"cpu": 0.9, "gpu": 0.45}  # of a benchmark's time in the first launch, what it takes in another one
 DRAWN_PART = 0.25  # of a benchmark's time, for which a drawn shape is measured at most
 LATEST = 2  # cases, by which the next is estimated: the first one compiles, and sizes often grow
 OVERDUE = 2.0  # a case that takes this many times its estimate (and 1 s more) shows that the estimate is wrong
