@@ -3,7 +3,8 @@
     python3 bench/clock.py agree rms_norm gemm           the shipped files: ranked time of each shape over the events'
     python3 bench/clock.py agree rms_norm --busy 32      the same beside so many processes that never rest
     python3 bench/clock.py same rms_norm gemm_rs --times 5 --ranks 2     the reference against itself
-    python3 bench/clock.py phases rms_norm               what the parent sees of calls: medians and quartiles, in us
+    python3 bench/clock.py phases rms_norm               what the parent sees of calls: medians and quartiles, in us;
+                                                         and where an evaluation's seconds go
 
 The loop runs in a process of its own, one call at a time on fresh inputs, with flushed caches, behind a kernel that
 holds the device while the host submits the call; what two events without a call between them read is taken off.
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,12 +39,15 @@ from harness.judging import verdict
 from harness.kinds import staging
 from harness.kinds.kind import Order, Progress, Setting
 from harness.kinds.op.calls import Calls
+from harness.kinds.op.check import Probe
+from harness.kinds.op.measure import CaseMeasurement
 from harness.kinds.op.plan import make_plan
 from harness.kinds.op.stepped import Stepping
 from harness.kinds.registry import find
 from harness.kinds.settings import LAUNCHES
 from harness.machine import host
 from harness.machine.gpus import gpu_names
+from harness.machine.nvml import LinkCounters
 from harness.problems.submission import read_submission
 from harness.ranks import clocks
 from harness.ranks.device_witness import DeviceWitness
@@ -110,20 +115,13 @@ def same(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ...]
 
 
 def phases(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ...]]:
-    """What the parent saw of every kind of call of a shape."""
-    spent_s: dict[str, float] = {}
+    """What the parent saw of every kind of call of a shape. Prints where the evaluation's seconds went."""
+    spent = Spent()
     with contextlib.ExitStack() as watched:
-        for kind, name in (
-            (Calls, "make"),
-            (Calls, "judge"),
-            (Stepping, "turn"),
-            (Stepper, "calls"),
-            (Stepper, "drain"),
-        ):
-            watched.enter_context(mock.patch.object(kind, name, timed(getattr(kind, name), name, spent_s)))
+        for kind, name in ((kind, name) for kind, names in WATCHED for name in names.split()):
+            watched.enter_context(mock.patch.object(kind, name, spent.noting(getattr(kind, name), name)))
         report, seen = evaluated(problem, options, REFERENCE if options.reference else None)
-    told = ", ".join(f"{name} {seconds:.2f}" for name, seconds in spent_s.items())
-    print(f"{problem}: {report.phases_s} s; of it {told}", file=sys.stderr)
+    print(f"{problem}: {report.phases_s} s, of it", *spent.lines(), sep="\n", file=sys.stderr)
     print(f"{problem}: {report.figures.ratio if report.figures else verdict.first_failure(report)}", file=sys.stderr)
     for number, one in enumerate(seen):
         counted = one.counted_us()[0] != one.claims_us(one.own)
@@ -145,17 +143,44 @@ def phases(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ..
             yield problem, number, name, len(calls), sum(call.is_ahead for call in calls), *cells
 
 
-def timed(work: Callable[..., Any], name: str, spent_s: dict[str, float]) -> Callable[..., Any]:
-    """The function, which notes how long it takes."""
+WATCHED: tuple[tuple[type, str], ...] = (
+    (CaseMeasurement, "samples block repeated"),
+    (Calls, "make load turn verify"),
+    (Stepping, "warm_up block turn _drain"),
+    (Stepper, "calls _queued _serve _hold"),
+    (Probe, "first_silent"),
+    (LinkCounters, "read"),
+)
 
-    def noted(*arguments: Any, **named: Any) -> Any:
-        began = time.monotonic()
-        try:
-            return work(*arguments, **named)
-        finally:
-            spent_s[name] = spent_s.get(name, 0.0) + time.monotonic() - began
 
-    return noted
+class Spent:
+    """How long functions take, each by those that it is called in."""
+
+    def __init__(self) -> None:
+        self.within: list[str] = []
+        self.spent_s: dict[str, list[float]] = {}
+
+    def noting(self, work: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """The function, which notes how long it takes in the thread that evaluates."""
+        thread = threading.get_ident()
+
+        def noted(*arguments: Any, **named: Any) -> Any:
+            if threading.get_ident() != thread:
+                return work(*arguments, **named)
+            self.within.append(name)
+            began = time.monotonic()
+            try:
+                return work(*arguments, **named)
+            finally:
+                self.spent_s.setdefault(" > ".join(self.within), []).append(time.monotonic() - began)
+                self.within.pop()
+
+        return noted
+
+    def lines(self) -> list[str]:
+        """Those that took the tenth of a second or more."""
+        sums = ((place, len(each), sum(each)) for place, each in sorted(self.spent_s.items()))
+        return [f"{seconds:7.2f} s  {count:5} times  {place}" for place, count, seconds in sums if seconds >= 0.1]
 
 
 def quartile(values: Sequence[float], number: int) -> float:
