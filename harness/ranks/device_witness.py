@@ -7,7 +7,6 @@ more passes around the submission's calls than around the baseline's at about th
 passed, less what passes around the baseline's and SLACK_US.
 """
 
-import bisect
 import math
 import operator
 import statistics
@@ -81,7 +80,7 @@ class DeviceWitness:
         claimed_us = statistics.median(claims_us)
         call_us = max(claimed_us, statistics.median(map(operator.add, claims_us, more_us)))
         within_us = [min(max(us, -call_us), call_us) for us in more_us]  # no single call stands for more than itself
-        alike = self._alike(calls, others)[: len(calls)]
+        alike = self._alike(calls[0].is_ahead, others)
         others_more_us = [one.around_us - us for one, us in zip(alike, self._beside_us(alike, others), strict=True)]
         error_us = MEDIANS * math.hypot(error_of(within_us), error_of(others_more_us))
         most_us = MOST_PART * call_us
@@ -98,24 +97,21 @@ class DeviceWitness:
         # Less what is always allowed: honest calls of some us may be doubted by chance, and who hides that gains it.
         return _positive([us - SLACK_US for us in seen_us], call_us), ERRORS * error_us > most_us
 
-    def _alike(self, calls: Sequence[Seen], others: Sequence[Seen]) -> Sequence[Seen]:
-        """Calls of the baseline's ranks that are queued as these are: the copies where its own are not."""
-        ahead = statistics.median_low(one.is_ahead for one in calls)
+    def _alike(self, ahead: bool, others: Sequence[Seen]) -> Sequence[Seen]:
+        """Calls of the baseline's ranks that were queued ahead as well, or were not: the copies if its own are others,
+        since more passes around calls that wait."""
         own = [one for one in others if one.is_ahead == ahead]
         return own if len(own) >= FEWEST_ALIKE else self.copies or others
 
     def _beside_us(self, calls: Sequence[Seen], others: Sequence[Seen]) -> list[float]:
-        """What passes around the baseline's calls at the time of each of these, in us: the median of those nearest to
-        its place, since that drifts, among those that were queued ahead as well, or were not."""
-        places = {ahead: [at for at, one in enumerate(others) if one.is_ahead == ahead] for ahead in (True, False)}
-        any_us = statistics.median(one.around_us for one in self.copies or others)
+        """What passes around the baseline's calls at the time of each of these, in us, since that drifts: the median of
+        those nearest to its place."""
+        alike = {ahead: self._alike(ahead, others) for ahead in (True, False)}
         found = []
         for place, one in enumerate(calls):
-            alike = places[one.is_ahead]
-            first = min(bisect.bisect_left(alike, place) - NEIGHBOURS // 2, len(alike) - NEIGHBOURS)
-            nearest = alike[max(0, first) :][:NEIGHBOURS]
-            is_known = len(alike) >= FEWEST_ALIKE
-            found.append(statistics.median(others[at].around_us for at in nearest) if is_known else any_us)
+            pool = alike[one.is_ahead]
+            first = min(place * len(pool) // len(calls) - NEIGHBOURS // 2, len(pool) - NEIGHBOURS)
+            found.append(statistics.median(near.around_us for near in pool[max(0, first) :][:NEIGHBOURS]))
         return found
 
 

@@ -289,6 +289,9 @@ def test_what_passes_around_calls_may_drift() -> None:
         own, ref = ([noisy(us, 0, rng, 1, around_us=around)[0] for around in drift_us] for us in (180, 270))
         found = witness(own, ref)
         assert found.counted_us()[0] == found.claims_us(own)
+        copies = [made(13, around) for around in drift_us]
+        found = witness(own, noisy(2000, 0, rng, 14, around_us=1400, is_ahead=False), copies=copies)
+        assert found.counted_us()[0] == found.claims_us(own)
 
 
 def test_where_it_cannot_be_told_what_calls_count_more_are_made() -> None:
