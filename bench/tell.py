@@ -4,9 +4,9 @@
         launches of each of the three, in turn, on this machine, by an evaluation's own rule and code; the samples of
         all launches go to OUT.json. Goes on where it was interrupted
     python bench/tell.py draw OUT.json ... [--launches 4] [--draws 1000] [--shift 1] [--known 0.2]
-        evaluations of so many launches, drawn from those: how often they put the two files in the right order, how
-        often they order a file and its copy, how often their intervals hold what all launches say, how wide they are;
-        and the same of the evaluations as they were recorded, a round each
+        evaluations of so many launches, drawn from those (with replacement where they are fewer): how often they put
+        the two files in the right order, how often they order a file and its copy, how often their intervals hold what
+        all launches say, how wide they are; and the same of the evaluations as they were recorded, a round each
 
 More work is a wait behind the call. On CPU cores that is the part of the call's own time. On a GPU it is a kernel of so
 many cycles, calibrated in each launch before anything is timed, or of none where the share is less than such a kernel's
@@ -114,7 +114,8 @@ def _on_device(data):
 custom_kernel = _on_device if _torch.cuda.is_available() else _on_host
 """
 FILES = ("file", "copy", "slower")
-Recorded = dict[str, list[list[list[float]]]]  # by file: of each launch, of each case the logarithms
+Launch = list[list[float]]  # of each case the logarithms
+Recorded = dict[str, list[Launch]]  # by file
 
 
 def variants(base: Submission, percent: float) -> dict[str, Submission]:
@@ -166,12 +167,12 @@ def record(options: argparse.Namespace) -> None:
             Path(options.out).write_text(json.dumps(told | {"files": found}))
 
 
-def value_of(launch: list[list[float]]) -> float:
+def value_of(launch: Launch) -> float:
     """A launch's log(ratio)."""
     return statistics.fmean(map(statistics.median, launch))
 
 
-def evaluation(launches: list[list[list[float]]], usual: LaunchNoise) -> OverLaunches:
+def evaluation(launches: list[Launch], usual: LaunchNoise) -> OverLaunches:
     """What an evaluation of these launches says, by its own rule."""
     cases = [
         CaseLogs(
@@ -200,29 +201,36 @@ def draw(options: argparse.Namespace) -> None:
     files: Recorded = told["files"]
     if options.shift:
         more = math.log1p(options.shift / 100)
-        files["slower"] = [[[log - more for log in case] for case in launch] for launch in files["copy"]]
+        files["slower"] = [
+            [[log - more for log in case] for case in launch] for launch in files["copy"] or files["file"]
+        ]
+    files = {name: launches for name, launches in files.items() if launches}
     usual = usual_of(told["device"], None if options.known is None else options.known / 100)
     truth = {name: statistics.fmean(map(value_of, launches)) for name, launches in files.items()}
     apart = truth["file"] - truth["slower"]
     rows: list[list[Cell]] = []
-    for name in FILES:
-        values = list(map(value_of, files[name]))
+    for name, launches in files.items():
+        values = list(map(value_of, launches))
         rows.append([name, len(values), math.exp(truth[name]), 100 * statistics.stdev(values)])
     figures = Figures(f"What evaluations of {told['problem']} tell apart", "bench/tell.py")
     figures.table(["file", "launches", "speedup", "launches differ by %"], rows, decimals=4)
     chance, rows = random.Random(1), []
+
+    def drawn(launches: list[Launch], count: int) -> list[Launch]:
+        return chance.sample(launches, count) if count <= len(launches) else chance.choices(launches, k=count)
+
+    half = files["file"] + files.get("copy", [])
     for count in options.launches:
         ordered = wrong = equal = held = 0
         widths = []
         for _ in range(options.draws):
-            a, b = (evaluation(chance.sample(files[name], count), usual) for name in ("file", "slower"))
+            a, b = (evaluation(drawn(files[name], count), usual) for name in ("file", "slower"))
             ordered += is_ahead(a, b, 2)
             wrong += is_ahead(b, a, 2)
-            half = files["file"] + files["copy"]
-            mixed = chance.sample(half, 2 * count)
+            mixed = drawn(half, 2 * count)
             c, d = evaluation(mixed[:count], usual), evaluation(mixed[count:], usual)
             equal += is_ahead(c, d, 2) or is_ahead(d, c, 2)
-            own = evaluation(chance.sample(half, count), usual)
+            own = evaluation(drawn(half, count), usual)
             low, high = own.interval()
             held += low <= math.exp(statistics.fmean(map(value_of, half))) <= high
             widths.append(50 * math.log(high / low))
@@ -242,9 +250,10 @@ def _as_they_ran(files: Recorded, each: int, usual: LaunchNoise) -> list[Cell]:
         name: [evaluation(launches[at : at + each], usual) for at in range(0, len(launches) - each + 1, each)]
         for name, launches in files.items()
     }
-    truth = math.exp(statistics.fmean(map(value_of, files["file"] + files["copy"])))
-    apart, equal = (list(zip(ran["file"], ran[name], strict=False)) for name in ("slower", "copy"))
-    intervals = [one.interval() for one in ran["file"] + ran["copy"]]
+    copies = ran.get("copy", [])
+    truth = math.exp(statistics.fmean(map(value_of, files["file"] + files.get("copy", []))))
+    apart, equal = (list(zip(ran["file"], others, strict=False)) for others in (ran["slower"], copies))
+    intervals = [one.interval() for one in ran["file"] + copies]
     shares = (
         [is_ahead(a, b, 2) for a, b in apart],
         [is_ahead(b, a, 2) for a, b in apart],
