@@ -80,6 +80,38 @@ class NotSampled:
 Sampling = Sampled | NotSampled
 
 
+# Reasons for low clocks that come and go with what a GPU is given to do, or never.
+OWN_REASONS = ("idle", "display clock", "application clocks", "power cap")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuMoment:
+    """One GPU during the calls of one side: the median of its clock, its mean power, what held its clocks down."""
+
+    index: int
+    sm_mhz: float
+    temperature_c_max: int
+    power_w: float
+    throttled: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockState:
+    """The GPUs while either side made its calls on the same inputs, those that were sampled meanwhile; of which `pairs`
+    count."""
+
+    own: tuple[GpuMoment, ...]
+    baseline: tuple[GpuMoment, ...]
+    pairs: int = 0
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What held a GPU's clocks down in the calls of one side alone, by no doing of these."""
+        held = [{one.index: set(one.throttled) - {*OWN_REASONS} for one in side} for side in (self.own, self.baseline)]
+        both = [held[0][index] ^ held[1][index] for index in held[0] if index in held[1]]
+        return tuple(sorted(set().union(*both)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinkBytes:
     """Bytes over a GPU's NVLinks, without what the protocol adds."""

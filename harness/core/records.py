@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from harness.core.curve import Curve
 from harness.core.decode import DecodeError
 from harness.core.limits import Limit, Limited, Share, above_0
-from harness.core.machine_records import Environment, MachineState, Peaks, Sampling, Traffic
+from harness.core.machine_records import BlockState, Environment, MachineState, Peaks, Sampling, Traffic
 from harness.core.metrics import Clock as Clock
 from harness.core.metrics import Metric as Metric
 from harness.core.summary import Summary
@@ -171,7 +171,8 @@ class Measured(Limited):
     """Right in every call, and measured: the first series ranks. `bounded` names the series that the case's bound is a
     bound of; the first where it is empty. `rank_ends_us`: each rank's end after the first start (wall clock, medians).
     `curves`: one a run. `best`: the best value known from elsewhere. `bounds`: those of further series, by name.
-    `own_kernels`: the claimed part of its time in its own kernels; `kernels`: in each. `traffic`: between GPUs."""
+    `own_kernels`: the claimed part of its time in its own kernels; `kernels`: in each. `traffic`: between GPUs.
+    `blocks`: what the GPUs did in each block of the ranked series."""
 
     series: Annotated[tuple[Series, ...], Limit(bool, "expected at least one")]
     bounded: str = ""
@@ -182,6 +183,7 @@ class Measured(Limited):
     own_kernels: Share | None = None
     kernels: dict[str, float] = field(default_factory=dict)
     traffic: Traffic | None = None
+    blocks: tuple[BlockState, ...] = ()
     type: Literal["measured"] = "measured"
 
     @property

@@ -7,9 +7,12 @@ began. So the launch is the unit by which an evaluation knows its figure (core.s
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import TypeVar
 
 from harness.core.records import Case, CaseResult, Failure, Measured, NotRun, Outcome
 from harness.kinds.kind import Session, SubmissionFailed
+
+T = TypeVar("T")
 
 
 def launched(session: Session, results: Sequence[CaseResult]) -> list[CaseResult]:
@@ -58,7 +61,7 @@ def with_outcome(results: Sequence[CaseResult], at: int, outcome: Outcome) -> li
 
 
 def joined(launches: Sequence[Measured]) -> Measured:
-    """One record of a case in several launches: the ranked series has the samples of all, all else is the first's."""
+    """One record of a case in several launches: ranked series and blocks are of all, all else is the first's."""
     first = launches[0]
     ranked = [one.ranked for one in launches]
     claims = [one.own_claims or one.own for one in ranked] if any(one.own_claims for one in ranked) else []
@@ -69,8 +72,8 @@ def joined(launches: Sequence[Measured]) -> Measured:
         own_claims=_chained(claims),
         launches=tuple(len(one.own) for one in ranked),
     )
-    return replace(first, series=(series, *first.series[1:]))
+    return replace(first, series=(series, *first.series[1:]), blocks=_chained([one.blocks for one in launches]))
 
 
-def _chained(parts: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+def _chained(parts: Sequence[tuple[T, ...]]) -> tuple[T, ...]:
     return tuple(chain.from_iterable(parts))

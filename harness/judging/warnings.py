@@ -26,6 +26,7 @@ TEXTS = {
     "machine busy with other work?",
     "slow_judging": "judging outputs took {judging:.0f} s and making inputs {making:.0f} s, by the problem's own code: "
     "{count} benchmarks have half the usual samples, so that the run ends in time",
+    "changed": "in {count} blocks no call counts, of either side: a GPU was held down ({reasons}) in the calls of one",
     "published": "{count} cases pass the strict verdict and fail GPU MODE's published tolerance: {message}",
     "make": "in {count} cases the result passes check_implementation but differs in kind from ref_kernel's: {message}",
     "weak": "{text}; the strict verdict, on other inputs too, is the verdict",
@@ -123,7 +124,15 @@ def weak(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | 
     return Warning(code="weak", values={"text": found[0]}) if found else None
 
 
-CHECKS: tuple[Check, ...] = (resolution, unrest, published, unlike, weak)
+def changed(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
+    """Calls that do not count, since a GPU was another one for either side."""
+    measured = [one.outcome for one in results if isinstance(one.outcome, Measured)]
+    blocks = [block for one in measured for block in one.blocks if block.changes and not block.pairs]
+    reasons = ", ".join(dict.fromkeys(reason for block in blocks for reason in block.changes))
+    return Warning(code="changed", values={"count": len(blocks), "reasons": reasons}) if blocks else None
+
+
+CHECKS: tuple[Check, ...] = (resolution, unrest, changed, published, unlike, weak)
 
 
 def warnings(results: Sequence[CaseResult], empty_us: Sequence[float]) -> tuple[Warning, ...]:

@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from statistics import median
 from types import TracebackType
 from typing import Any
 
-from harness.core.machine_records import GpuTrack, NotSampled, Sampled, Sampling
+from harness.core.machine_records import GpuMoment, GpuTrack, NotSampled, Sampled, Sampling
 from harness.machine.nvml import CLOCK_SM, opened, throttle_reasons
 from harness.machine.readings import NOT_THROTTLING, Unread, attempt
 
@@ -21,6 +22,7 @@ INTERVAL_S = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class _Sample:
+    at_ns: int
     sm_mhz: int
     temperature_c: int
     power_w: float
@@ -102,10 +104,29 @@ class GpuSampler:
             sampled_s=self._sampled_s,
         )
 
+    def between(self, began_ns: int, ended_ns: int) -> tuple[GpuMoment, ...]:
+        """The GPUs in that time (CLOCK_MONOTONIC), which is not long ago; those that were sampled in it."""
+        with self._lock:
+            since = {
+                index: list(takewhile(lambda one: one.at_ns >= began_ns, reversed(found)))
+                for index, found in self._samples.items()
+            }
+        within = {index: [one for one in found if one.at_ns <= ended_ns] for index, found in sorted(since.items())}
+        return tuple(
+            GpuMoment(
+                index=index,
+                sm_mhz=float(median(sample.sm_mhz for sample in samples)),
+                temperature_c_max=max(sample.temperature_c for sample in samples),
+                power_w=sum(sample.power_w for sample in samples) / len(samples),
+                throttled=_reasons(samples),
+            )
+            for index, samples in within.items()
+            if samples
+        )
+
     def _track(self, index: int, samples: Sequence[_Sample]) -> GpuTrack:
         clocks = [sample.sm_mhz for sample in samples]
         powers = [sample.power_w for sample in samples]
-        reasons = dict.fromkeys(reason for sample in samples for reason in sample.throttled)
         return GpuTrack(
             index=index,
             sm_mhz_min=min(clocks),
@@ -114,7 +135,7 @@ class GpuSampler:
             temperature_c_max=max(sample.temperature_c for sample in samples),
             power_w_mean=sum(powers) / len(powers),
             power_w_max=max(powers),
-            throttled=tuple(reason for reason in reasons if reason not in NOT_THROTTLING),
+            throttled=_reasons(samples),
             energy_j=self._energy_mj[index] / 1e3 if index in self._energy_mj else None,
         )
 
@@ -136,6 +157,7 @@ class GpuSampler:
     def _read(self, handle: Any) -> _Sample:
         nvml = self._nvml
         return _Sample(
+            at_ns=time.monotonic_ns(),
             sm_mhz=int(nvml.nvmlDeviceGetClockInfo(handle, CLOCK_SM)),
             temperature_c=int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
             power_w=nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
@@ -148,3 +170,9 @@ class GpuSampler:
             for index, handle in self._handles.items()
         }
         return {index: count_mj for index, count_mj in found.items() if not isinstance(count_mj, Unread)}
+
+
+def _reasons(samples: Sequence[_Sample]) -> tuple[str, ...]:
+    """What held the clocks of a busy GPU down, in the order of these samples."""
+    reasons = dict.fromkeys(reason for sample in samples for reason in sample.throttled)
+    return tuple(reason for reason in reasons if reason not in NOT_THROTTLING)

@@ -7,9 +7,9 @@ same inputs. Decisions rest on the logarithm of their ratio, in which drift canc
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from harness.core.machine_records import Traffic
+from harness.core.machine_records import BlockState, Traffic
 from harness.core.metrics import CLOCKS, HOST
 from harness.core.records import Clock, Measured, Series
 from harness.ranks.device_witness import DeviceWitness, is_sharp
@@ -21,6 +21,7 @@ WARM_CALLS = 3  # that a burst begins with: how long a host's times fell on the 
 MIN_SAMPLES = 16  # of a case in one launch
 UNSURE_TIMES = 4  # as long as else a case may be measured while it is not clear what its calls count
 MOST_BLUNT = 3  # pairs that are left out for one that is kept
+UNSEEN = BlockState(own=(), baseline=())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,7 @@ class Samples:
         self.own_ranks_us: list[list[float]] = []  # device clock
         self.ref_ranks_us: list[list[float]] = []
         self.blunt = 0  # pairs of stepped calls that were left out
+        self.blocks: list[BlockState] = []  # of stepped calls
         self.traffic: Traffic | None = None  # between GPUs, in calls among these
 
     def count(self, clock: Clock) -> int:
@@ -97,23 +99,27 @@ class Samples:
             for kept, calls in ((self.own_ranks_us, called), (self.ref_ranks_us, ref_called)):
                 kept += [[call.device_us or 0.0 for call in ranks] for ranks in calls]
 
-    def add_stepped(self, own: Sequence[Seen], ref: Sequence[Seen]) -> None:
-        """Stepped calls of the submission and of the reference on the same inputs. Pairs in which the parent was
-        elsewhere when a call began or ended are left out, unless there are too many of them."""
+    def add_stepped(self, own: Sequence[Seen], ref: Sequence[Seen], state: BlockState = UNSEEN) -> None:
+        """Stepped calls of the submission and of the reference on the same inputs. Pairs are left out, unless there are
+        too many of them, in which the parent was elsewhere when a call began or ended, or between whose sides a GPU
+        began or ceased to be held down."""
         assert self.device is not None
+        before = len(self.device.own)
         for pair in zip(own, ref, strict=True):
-            is_kept = all(map(is_sharp, pair)) or self.blunt >= MOST_BLUNT * (1 + len(self.device.own))
+            is_like = all(map(is_sharp, pair)) and not state.changes
+            is_kept = is_like or self.blunt >= MOST_BLUNT * (1 + len(self.device.own))
             self.blunt += not is_kept
             if is_kept:
                 self.device.own.append(pair[0])
                 self.device.ref.append(pair[1])
+        self.blocks.append(replace(state, pairs=len(self.device.own) - before))
         own, ref = self.device.own, self.device.ref
         self.own_us["device"], self.ref_us["device"] = map(self.device.claims_us, (own, ref))
 
     def restart(self) -> None:
         """Forgets the stepped calls: those to come are made in another way."""
         assert self.device is not None
-        self.device.own, self.device.ref = [], []
+        self.device.own, self.device.ref, self.blocks = [], [], []
         self.own_us["device"], self.ref_us["device"] = [], []
 
     def saw(self, clock: Clock, turn: Turn, is_baseline: bool) -> None:
@@ -163,7 +169,10 @@ class Samples:
             series.append(Series(metric=HOST, own=own_host, baseline=ref_host, block=self.block))
         bounded = "device" if "device" in self.own_us else "wall"
         ends_us = _by_rank(self.ends_us)
-        return Measured(series=tuple(series), bounded=bounded, rank_ends_us=ends_us, traffic=self.traffic)
+        blocks = tuple(one for one in self.blocks if one.own or one.baseline)
+        return Measured(
+            series=tuple(series), bounded=bounded, rank_ends_us=ends_us, traffic=self.traffic, blocks=blocks
+        )
 
 
 def _by_rank(calls: Sequence[Sequence[float]]) -> tuple[float, ...]:

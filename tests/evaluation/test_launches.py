@@ -18,6 +18,7 @@ from factories import timed
 from harness.board import leaderboard, report_json
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import HarnessError
+from harness.core.machine_records import BlockState
 from harness.core.records import EvalReport, Measured, Raised
 from harness.evaluation.launches import joined
 from harness.evaluation.recorded import evaluated as evaluated_and_recorded
@@ -130,7 +131,11 @@ def test_zygotes_that_do_not_answer_between_two_launches_end_the_evaluation(
 
 
 def test_the_samples_of_launches_lie_one_behind_the_other() -> None:
-    launches = [timed(samples=count, block=4) for count in (8, 12)]
+    launches = [
+        replace(timed(samples=count, block=4), blocks=(BlockState(own=(), baseline=(), pairs=count),))
+        for count in (8, 12)
+    ]
+    assert [block.pairs for block in joined(launches).blocks] == [8, 12]
     found = joined(launches).ranked
     assert found.launches == (8, 12)
     assert found.own == launches[0].ranked.own + launches[1].ranked.own

@@ -639,6 +639,24 @@ def test_the_sampler_keeps_clocks_and_throttling_of_the_timed_blocks() -> None:
     assert nvml.initialised == 0
 
 
+def test_the_sampler_tells_what_a_gpu_did_in_a_time() -> None:
+    nvml = FakeNvml(2).set("EventReasons", 0x41, gpu=1)
+    with GpuSampler(interval_s=0.001, nvml=nvml) as sampler:
+        began_ns = time.monotonic_ns()
+        assert sampler.between(0, began_ns) == ()
+        sampler.start()
+        wait_for_samples(sampler)
+        between_ns = time.monotonic_ns()
+        nvml.set("EventReasons", 0x1, gpu=1).set("ClockInfo", {1: 1200, 2: 3201})
+        until(lambda: any(gpu.sm_mhz == 1200 for gpu in sampler.between(between_ns, time.monotonic_ns())))
+        first = sampler.between(began_ns, between_ns)
+        assert [(gpu.index, gpu.sm_mhz, gpu.throttled) for gpu in first] == [
+            (0, 1980.0, ()),
+            (1, 1980.0, ("hardware thermal slowdown",)),
+        ]
+        assert sampler.between(time.monotonic_ns() + 10**9, 2 * time.monotonic_ns()) == ()
+
+
 def test_nothing_is_sampled_between_blocks() -> None:
     """stop() waits for the sample under way."""
     with GpuSampler(interval_s=0.001, nvml=FakeNvml(1)) as sampler:

@@ -18,6 +18,7 @@ import torch
 from factories import outcome_of
 
 from harness.core.decode import DecodeError
+from harness.core.machine_records import BlockState, GpuMoment
 from harness.core.records import Case, Wrong
 from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op import stepped as op_stepped
@@ -378,6 +379,31 @@ def test_pairs_in_which_the_parent_was_elsewhere_are_left_out_unless_nearly_all_
     assert 8 <= samples.count("device") <= 14
 
 
+def gpus(*throttled: str, index: int = 0) -> tuple[GpuMoment, ...]:
+    return (GpuMoment(index=index, sm_mhz=1755.0, temperature_c_max=80, power_w=600.0, throttled=throttled),)
+
+
+def test_pairs_between_which_a_gpu_was_held_down_are_left_out_unless_nearly_all_are() -> None:
+    """A power cap is the calls' own doing, and what is not known has not changed."""
+    samples = Samples(("device", "wall"), 4, True, True, witness([], []))
+    heat = BlockState(own=gpus("power cap", "hardware thermal slowdown"), baseline=gpus())
+    calls = [made(100.0)] * 4
+    for state in (
+        BlockState(own=gpus("power cap"), baseline=gpus()),
+        heat,
+        BlockState(own=gpus("power brake"), baseline=gpus("power brake")),
+        BlockState(own=gpus("power brake"), baseline=gpus(index=1)),
+    ):
+        samples.add_stepped(calls, calls, state)
+    assert samples.count("device") == 12
+    assert [block.pairs for block in samples.blocks] == [4, 0, 4, 4]
+    assert heat.changes == ("hardware thermal slowdown",)
+    samples.restart()
+    for _ in range(20):
+        samples.add_stepped(calls, calls, heat)
+    assert 12 <= samples.count("device") <= 24
+
+
 def test_the_record_ranks_the_device_and_shows_the_hosts() -> None:
     samples = Samples(("device", "wall"), 4, True, True, witness([], []))
     samples.add_stepped([made(108.0, host_us=150.0)] * 8, [made(208.0)] * 8)
@@ -418,6 +444,7 @@ class Turns(Stepping):
             trusted=None,
             deadline=0.0,
             made=[SimpleNamespace(inputs=[])],
+            gpus=None,
             plan=SimpleNamespace(opponent=None),
             phase=SimpleNamespace(spent_on=contextlib.nullcontext),
             both=lambda *place: groups,

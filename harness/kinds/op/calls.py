@@ -11,6 +11,7 @@ from harness.core.records import Case, Clock, Params, Verdict, Verdicts
 from harness.kinds.op.groups import JUDGING, MAKING, Groups
 from harness.kinds.op.plan import OpPlan
 from harness.machine.nvml import LinkCounters
+from harness.machine.sampler import GpuSampler
 from harness.ranks import clocks, wire
 from harness.ranks.group import CallOrder, Group, close
 from harness.ranks.launch import Ranks
@@ -33,6 +34,7 @@ class Calls(Groups):
         self.made: list[wire.InputsMade] = []
         self.params: Params | None = None  # of the case whose inputs were made last
         self.links: LinkCounters | None = None  # of the GPUs that these calls run on, if they are several
+        self.gpus: GpuSampler | None = None
         self.making_s = 0.0  # how long the inputs that were made last took
         self.judging_s = 0.0  # how long judging one of their outputs took, at most
         self.checked_s = 0.0  # how long an input of the last check took: made, called on and judged

@@ -46,7 +46,7 @@ class Launching(Guarded):
     def start(self, zygotes: Zygotes | None) -> None:
         self.ranks = self.launched.enter_context(Ranks(self.launch, zygotes))
         self.calls = Calls(self.plan, self.ranks)
-        self.calls.links = self.watch.links
+        self.calls.links, self.calls.gpus = self.watch.links, self.watch.sampler
         if self.plan.is_stepped:
             self.stepping = Stepping(self.calls, self.number, self.waited)
 
@@ -87,7 +87,8 @@ class Launching(Guarded):
             own_ranks=ranked.baseline_ranks,
             baseline_ranks=ranked.own_ranks,
         )
-        return replace(measured, series=(ranked, *measured.series[1:]))
+        blocks = tuple(replace(one, own=one.baseline, baseline=one.own) for one in measured.blocks)
+        return replace(measured, series=(ranked, *measured.series[1:]), blocks=blocks)
 
     def again(self, is_control: bool = False) -> None:
         """Fresh processes in fresh folders. Groups change the order of starts and imports; files that meet, roles."""
