@@ -105,24 +105,15 @@ class GpuSampler:
         )
 
     def between(self, began_ns: int, ended_ns: int) -> tuple[GpuMoment, ...]:
-        """The GPUs in that time (CLOCK_MONOTONIC), which is not long ago; those that were sampled in it."""
-        with self._lock:
-            since = {
-                index: list(takewhile(lambda one: one.at_ns >= began_ns, reversed(found)))
-                for index, found in self._samples.items()
-            }
-        within = {index: [one for one in found if one.at_ns <= ended_ns] for index, found in sorted(since.items())}
-        return tuple(
-            GpuMoment(
-                index=index,
-                sm_mhz=float(median(sample.sm_mhz for sample in samples)),
-                temperature_c_max=max(sample.temperature_c for sample in samples),
-                power_w=sum(sample.power_w for sample in samples) / len(samples),
-                throttled=_reasons(samples),
-            )
-            for index, samples in within.items()
-            if samples
-        )
+        """The GPUs in that time (CLOCK_MONOTONIC), which is not long ago; those that were sampled in it. Does not wait
+        for a round of samples that is under way: what is copied here is copied in one step, and only grows."""
+        found = []
+        for index, samples in sorted(self._samples.items()):
+            since = takewhile(lambda one: one.at_ns >= began_ns, reversed(list(samples)))
+            within = [one for one in since if one.at_ns <= ended_ns]
+            if within:
+                found.append(_moment(index, within))
+        return tuple(found)
 
     def _track(self, index: int, samples: Sequence[_Sample]) -> GpuTrack:
         clocks = [sample.sm_mhz for sample in samples]
@@ -170,6 +161,16 @@ class GpuSampler:
             for index, handle in self._handles.items()
         }
         return {index: count_mj for index, count_mj in found.items() if not isinstance(count_mj, Unread)}
+
+
+def _moment(index: int, samples: Sequence[_Sample]) -> GpuMoment:
+    return GpuMoment(
+        index=index,
+        sm_mhz=float(median(sample.sm_mhz for sample in samples)),
+        temperature_c_max=max(sample.temperature_c for sample in samples),
+        power_w=sum(sample.power_w for sample in samples) / len(samples),
+        throttled=_reasons(samples),
+    )
 
 
 def _reasons(samples: Sequence[_Sample]) -> tuple[str, ...]:
