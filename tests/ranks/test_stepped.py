@@ -64,14 +64,14 @@ class Played:
     def __init__(self, engines: Sequence[threading.Lock], behave: str = "honest", work_s: float = CALLS_S[0]) -> None:
         self.barrier = Barrier(make_barrier(WORLD_SIZE), WORLD_SIZE, spin=False)
         self.members = [SimpleNamespace(rank=rank, inbox=[]) for rank in range(WORLD_SIZE)]
-        self.processes = SimpleNamespace(poll=lambda seconds: time.sleep(min(seconds, 0.001)))
+        self.processes = SimpleNamespace(poll=lambda seconds: time.sleep(min(seconds, 0.001)), wait_frozen=lambda: None)
         self.watch = SimpleNamespace(
             check_all=lambda deadline, waiting: None,
             wait=lambda seconds, deadline, waiting: time.sleep(seconds),
             waiting=contextlib.nullcontext,
             waited_s=0.0,
         )
-        self.engines, self.behave, self.work_s = engines, behave, work_s
+        self.engines, self.behave, self.work_s, self.role = engines, behave, work_s, behave
         self.epoch, self.early, self.excess_bytes = 0, (), 0
         self.order: list[str] = []  # what the first device did
         self.told_s = [0.0] * WORLD_SIZE  # when each host was let go last, of those that wait
@@ -123,7 +123,7 @@ class Played:
     def _host(self, rank: int, command: wire.StepCalls) -> None:
         for at, work in enumerate(command.work):
             epoch = command.epoch + wire.STEP_EPOCHS * at
-            if not command.ahead or self.behave == "waits":
+            if not command.ahead or (self.behave == "waits" and work == "call"):
                 self._queue(rank, COME, epoch, "come", 0.0)
                 if not command.ahead:
                     self.barrier.key(rank, epoch)
@@ -515,6 +515,39 @@ def test_a_baseline_that_waits_makes_calls_without_a_kernel_in_a_turn_of_their_o
     assert samples.count("device") == 7, "and two blocks had no room"
     assert samples.device is not None
     assert (len(stepping.idle), len(samples.device.copies)) == (4, 7)
+
+
+@pytest.mark.parametrize("behave", ["honest", "waits"])
+def test_blocks_are_made_by_played_devices(behave: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first block of a baseline that waits is made again; there are as many copies as calls of it then."""
+    monkeypatch.setattr(op_stepped, "first_wrong", lambda *_: None)
+    monkeypatch.setattr(op_stepped, "expect_right", lambda *_: None)
+    waits = behave == "waits"
+    monkeypatch.setattr(op_stepped, "PATIENCE_S", 0.5 if waits else 20.0)
+    monkeypatch.setattr(op_stepped, "EMPTY_CALLS", 4)
+    monkeypatch.setattr("harness.ranks.clocks.is_sharp", lambda one: True)  # here the parent often is elsewhere
+    engines = [threading.Lock() for _ in range(WORLD_SIZE)]
+    trusted, baseline, candidate = Played(engines), Played(engines, behave, 0.01), Played(engines, work_s=0.01)
+    turns = Turns()
+    vars(turns.calls).update(
+        baseline=baseline,
+        candidate=candidate,
+        rivals=(candidate,),
+        both=lambda *place: (baseline, candidate),
+        deadline=time.monotonic() + 60,
+        is_judged=lambda group: group is candidate,
+        made=[SimpleNamespace(inputs=range(7))],
+    )
+    turns.stepper = Stepper(trusted)  # type: ignore[arg-type]
+    assert min(turns.warm_up(CASE).values()) >= 10_000
+    samples = Samples(("device", "wall"), 7, True, True, witness([], []))
+    for number in range(2):
+        assert block_of(turns, number, samples) is None
+    assert samples.device is not None
+    assert turns.waits == ({baseline} if waits else set())
+    assert samples.count("device") == (7 if waits else 14)
+    assert len(samples.device.copies) == (7 if waits else 4)
+    assert len(turns.idle) == 4 + (4 if waits else 2 * 4)
 
 
 def test_who_waited_in_a_case_is_found_out_sooner_in_the_next_launch(monkeypatch: pytest.MonkeyPatch) -> None:
