@@ -222,3 +222,10 @@ def test_what_a_bench_takes_from_the_harness_is_there(file: Path) -> None:
             for name in (one.name for one in node.names):
                 if not hasattr(module, name):
                     importlib.import_module(f"{node.module}.{name}")
+
+
+@pytest.mark.xdist_group("groups")
+def test_tests_of_a_group_are_sent_to_one_process(request: pytest.FixtureRequest) -> None:
+    """pytest-xdist knows a group by the end of a test's id, and says nothing where pytest does not let it add one."""
+    if getattr(request.config.option, "loadgroup", False):
+        assert request.node.nodeid.endswith("@groups")
