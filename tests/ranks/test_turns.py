@@ -190,6 +190,12 @@ def test_what_an_interrupt_may_have_charged_is_told_of_when_it_comes_again(
         frozen.thaw()
     assert frozen.ran == "used 0.6 ms of CPU time"
     frozen = Freezer()
+    for turn in range(100):  # in one turn of 25
+        frozen.freeze()
+        clock_ns[0] += 200_000 if turn % 25 == 24 else 0
+        frozen.thaw()
+    assert (frozen.ran, len(frozen.used_ns)) == ("", 4)
+    frozen = Freezer()
     frozen.freeze()
     clock_ns[0] += 40_000_000  # no interrupt takes as long
     frozen.thaw()
