@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.board.entries import Entry, Versions
-from harness.core.machine_records import Environment, Peaks
+from harness.core.machine_records import Environment, GpuTrack, Peaks
 from harness.core.metrics import CLOCKS
 from harness.core.records import (
     Bound,
@@ -110,6 +110,21 @@ def timed(time_us: float = 1000.0, ref_us: float = 2000.0, samples: int = 12, bl
     own = tuple(round(time_us * a * b, 3) for a, b in zip(drift, jitter, strict=True))
     baseline = tuple(round(ref_us * a / b, 3) for a, b in zip(ref_drift, jitter, strict=True))
     return measured(own, baseline, block)
+
+
+def track(*throttled: str, index: int = 0) -> GpuTrack:
+    """A GPU, and what held it down."""
+    return GpuTrack(
+        index=index,
+        sm_mhz_min=1755,
+        sm_mhz_median=1755.0,
+        sm_mhz_max=1755,
+        temperature_c_max=80,
+        power_w_mean=600.0,
+        power_w_max=600.0,
+        throttled=throttled,
+        energy_j=None,
+    )
 
 
 def measured(own: Sequence[float], baseline: Sequence[float], block: int = 4) -> Measured:

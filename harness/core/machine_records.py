@@ -78,30 +78,16 @@ class NotSampled:
 
 
 Sampling = Sampled | NotSampled
-
-
-# Reasons for low clocks that come and go with what a GPU is given to do, or never.
-OWN_REASONS = ("idle", "display clock", "application clocks", "power cap")
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuMoment:
-    """One GPU during the calls of one side: the median of its clock, its mean power, what held its clocks down."""
-
-    index: int
-    sm_mhz: float
-    temperature_c_max: int
-    power_w: float
-    throttled: tuple[str, ...]
+OWN_REASONS = ("application clocks", "power cap")  # that depend on what a GPU is given to do, or never change
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockState:
-    """The GPUs while either side made its calls on the same inputs, those that were sampled meanwhile; of which `pairs`
-    count."""
+    """The GPUs while either side made its calls on the same inputs, those that were sampled meanwhile; `pairs` of these
+    calls count."""
 
-    own: tuple[GpuMoment, ...]
-    baseline: tuple[GpuMoment, ...]
+    own: tuple[GpuTrack, ...]
+    baseline: tuple[GpuTrack, ...]
     pairs: int = 0
 
     @property

@@ -13,7 +13,7 @@ from statistics import median
 from types import TracebackType
 from typing import Any
 
-from harness.core.machine_records import GpuMoment, GpuTrack, NotSampled, Sampled, Sampling
+from harness.core.machine_records import GpuTrack, NotSampled, Sampled, Sampling
 from harness.machine.nvml import CLOCK_SM, opened, throttle_reasons
 from harness.machine.readings import NOT_THROTTLING, Unread, attempt
 
@@ -99,12 +99,12 @@ class GpuSampler:
         if not samples:
             return NotSampled(why=self._why)
         return Sampled(
-            gpus=tuple(self._track(index, found) for index, found in sorted(samples.items())),
+            gpus=tuple(_track(index, found, self._energy_mj.get(index)) for index, found in sorted(samples.items())),
             samples=max(len(found) for found in samples.values()),
             sampled_s=self._sampled_s,
         )
 
-    def between(self, began_ns: int, ended_ns: int) -> tuple[GpuMoment, ...]:
+    def between(self, began_ns: int, ended_ns: int) -> tuple[GpuTrack, ...]:
         """The GPUs in that time (CLOCK_MONOTONIC), which is not long ago; those that were sampled in it. Does not wait
         for a round of samples that is under way: what is copied here is copied in one step, and only grows."""
         found = []
@@ -112,23 +112,8 @@ class GpuSampler:
             since = takewhile(lambda one: one.at_ns >= began_ns, reversed(list(samples)))
             within = [one for one in since if one.at_ns <= ended_ns]
             if within:
-                found.append(_moment(index, within))
+                found.append(_track(index, within))
         return tuple(found)
-
-    def _track(self, index: int, samples: Sequence[_Sample]) -> GpuTrack:
-        clocks = [sample.sm_mhz for sample in samples]
-        powers = [sample.power_w for sample in samples]
-        return GpuTrack(
-            index=index,
-            sm_mhz_min=min(clocks),
-            sm_mhz_median=float(median(clocks)),
-            sm_mhz_max=max(clocks),
-            temperature_c_max=max(sample.temperature_c for sample in samples),
-            power_w_mean=sum(powers) / len(powers),
-            power_w_max=max(powers),
-            throttled=_reasons(samples),
-            energy_j=self._energy_mj[index] / 1e3 if index in self._energy_mj else None,
-        )
 
     def _run(self) -> None:
         while True:
@@ -163,17 +148,18 @@ class GpuSampler:
         return {index: count_mj for index, count_mj in found.items() if not isinstance(count_mj, Unread)}
 
 
-def _moment(index: int, samples: Sequence[_Sample]) -> GpuMoment:
-    return GpuMoment(
-        index=index,
-        sm_mhz=float(median(sample.sm_mhz for sample in samples)),
-        temperature_c_max=max(sample.temperature_c for sample in samples),
-        power_w=sum(sample.power_w for sample in samples) / len(samples),
-        throttled=_reasons(samples),
-    )
-
-
-def _reasons(samples: Sequence[_Sample]) -> tuple[str, ...]:
-    """What held the clocks of a busy GPU down, in the order of these samples."""
+def _track(index: int, samples: Sequence[_Sample], energy_mj: int | None = None) -> GpuTrack:
+    clocks = [sample.sm_mhz for sample in samples]
+    powers = [sample.power_w for sample in samples]
     reasons = dict.fromkeys(reason for sample in samples for reason in sample.throttled)
-    return tuple(reason for reason in reasons if reason not in NOT_THROTTLING)
+    return GpuTrack(
+        index=index,
+        sm_mhz_min=min(clocks),
+        sm_mhz_median=float(median(clocks)),
+        sm_mhz_max=max(clocks),
+        temperature_c_max=max(sample.temperature_c for sample in samples),
+        power_w_mean=sum(powers) / len(powers),
+        power_w_max=max(powers),
+        throttled=tuple(reason for reason in reasons if reason not in NOT_THROTTLING),
+        energy_j=None if energy_mj is None else energy_mj / 1e3,
+    )

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from factories import case, timed
+from factories import case, timed, track
 
-from harness.core.machine_records import BlockState, GpuMoment
+from harness.core.machine_records import BlockState
 from harness.core.records import CaseResult, Measured, Verdict, Verdicts
 from harness.judging import warnings
 
@@ -34,10 +34,7 @@ def test_a_restless_machine_is_said() -> None:
 
 
 def test_blocks_in_which_a_gpu_was_held_down_for_one_side_are_said_where_they_do_not_count() -> None:
-    hot, cool = (
-        (GpuMoment(index=0, sm_mhz=1980.0, temperature_c_max=88, power_w=600.0, throttled=reasons),)
-        for reasons in (("hardware thermal slowdown",), ())
-    )
+    hot, cool = (track("hardware thermal slowdown"),), (track(),)
     blocks = tuple(BlockState(own=hot, baseline=cool, pairs=pairs) for pairs in (0, 0, 7))
     (warning,) = warnings.warnings([result(replace(timed(), blocks=blocks)), result(timed())], [1.0])
     said = "in 2 blocks no call counts, of either side: a GPU was held down (hardware thermal slowdown) in"

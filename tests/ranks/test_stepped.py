@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 import torch
-from factories import outcome_of
+from factories import outcome_of, track
 
 from harness.core.decode import DecodeError
-from harness.core.machine_records import BlockState, GpuMoment
+from harness.core.machine_records import BlockState
 from harness.core.records import Case, Wrong
 from harness.kinds.kind import SubmissionFailed
 from harness.kinds.op import stepped as op_stepped
@@ -61,7 +61,9 @@ def with_longer_calls(test: Callable[[float], None]) -> Callable[[], None]:
 class Played:
     """A group whose devices are threads with a queue each, and whose hosts queue on them what they are told."""
 
-    def __init__(self, engines: Sequence[threading.Lock], behave: str = "honest", work_s: float = CALLS_S[0]) -> None:
+    def __init__(
+        self, engines: Sequence[threading.Lock], behave: str = "honest", work_s: float = CALLS_S[0], role: str = ""
+    ) -> None:
         self.barrier = Barrier(make_barrier(WORLD_SIZE), WORLD_SIZE, spin=False)
         self.members = [SimpleNamespace(rank=rank, inbox=[]) for rank in range(WORLD_SIZE)]
         self.processes = SimpleNamespace(poll=lambda seconds: time.sleep(min(seconds, 0.001)), wait_frozen=lambda: None)
@@ -71,7 +73,7 @@ class Played:
             waiting=contextlib.nullcontext,
             waited_s=0.0,
         )
-        self.engines, self.behave, self.work_s, self.role = engines, behave, work_s, behave
+        self.engines, self.behave, self.work_s, self.role = engines, behave, work_s, role
         self.epoch, self.early, self.excess_bytes = 0, (), 0
         self.order: list[str] = []  # what the first device did
         self.told_s = [0.0] * WORLD_SIZE  # when each host was let go last, of those that wait
@@ -379,20 +381,16 @@ def test_pairs_in_which_the_parent_was_elsewhere_are_left_out_unless_nearly_all_
     assert 8 <= samples.count("device") <= 14
 
 
-def gpus(*throttled: str, index: int = 0) -> tuple[GpuMoment, ...]:
-    return (GpuMoment(index=index, sm_mhz=1755.0, temperature_c_max=80, power_w=600.0, throttled=throttled),)
-
-
 def test_pairs_between_which_a_gpu_was_held_down_are_left_out_unless_nearly_all_are() -> None:
     """A power cap is the calls' own doing, and what is not known has not changed."""
     samples = Samples(("device", "wall"), 4, True, True, witness([], []))
-    heat = BlockState(own=gpus("power cap", "hardware thermal slowdown"), baseline=gpus())
+    heat = BlockState(own=(track("power cap", "hardware thermal slowdown"),), baseline=(track(),))
     calls = [made(100.0)] * 4
     for state in (
-        BlockState(own=gpus("power cap"), baseline=gpus()),
+        BlockState(own=(track("power cap"),), baseline=(track(),)),
         heat,
-        BlockState(own=gpus("power brake"), baseline=gpus("power brake")),
-        BlockState(own=gpus("power brake"), baseline=gpus(index=1)),
+        BlockState(own=(track("power brake"),), baseline=(track("power brake"),)),
+        BlockState(own=(track("power brake"),), baseline=(track(index=1),)),
     ):
         samples.add_stepped(calls, calls, state)
     assert samples.count("device") == 12
@@ -527,7 +525,8 @@ def test_blocks_are_made_by_played_devices(behave: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(op_stepped, "EMPTY_CALLS", 4)
     monkeypatch.setattr("harness.ranks.clocks.is_sharp", lambda one: True)  # here the parent often is elsewhere
     engines = [threading.Lock() for _ in range(WORLD_SIZE)]
-    trusted, baseline, candidate = Played(engines), Played(engines, behave, 0.01), Played(engines, work_s=0.01)
+    trusted, baseline = Played(engines), Played(engines, behave, 0.01, "baseline")
+    candidate = Played(engines, work_s=0.01, role="candidate")
     turns = Turns()
     vars(turns.calls).update(
         baseline=baseline,

@@ -34,7 +34,7 @@ class Calls(Groups):
         self.made: list[wire.InputsMade] = []
         self.params: Params | None = None  # of the case whose inputs were made last
         self.links: LinkCounters | None = None  # of the GPUs that these calls run on, if they are several
-        self.gpus: GpuSampler | None = None
+        self.gpus: GpuSampler | None = None  # samples them while calls are timed
         self.making_s = 0.0  # how long the inputs that were made last took
         self.judging_s = 0.0  # how long judging one of their outputs took, at most
         self.checked_s = 0.0  # how long an input of the last check took: made, called on and judged

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from harness.core.errors import HarnessError
-from harness.core.machine_records import BlockState, GpuMoment
+from harness.core.machine_records import BlockState, GpuTrack
 from harness.core.records import Case, Failure
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.check import Probe, expect_right, first_wrong
@@ -162,7 +162,7 @@ class Stepping:
             own, baseline = sides[False], sides[True]
             samples.add_stepped(own, baseline, BlockState(own=self._gpus_in(own), baseline=self._gpus_in(baseline)))
 
-    def _gpus_in(self, calls: Sequence[Seen]) -> tuple[GpuMoment, ...]:
+    def _gpus_in(self, calls: Sequence[Seen]) -> tuple[GpuTrack, ...]:
         return self.calls.gpus.between(calls[0].began_ns, calls[-1].ended_ns) if self.calls.gpus else ()
 
     def _timed(self, group: Group, count: int, witness: DeviceWitness | None) -> list[Seen]:
