@@ -78,6 +78,7 @@ ATTACKS = (
     "skip_the_flush",
     "early_in_its_step",
     "early_before_its_input",
+    "early_before_it_is_let_go",
     "late_in_its_step",
     "late_in_half_of_its_steps",
     "hog_the_device",

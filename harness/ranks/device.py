@@ -181,6 +181,7 @@ class GpuDevice(Device):
         self.free_bytes = torch.cuda.mem_get_info(self.id)[0]  # of the device, when last looked at
         self.ended = torch.zeros(1, dtype=torch.int32, device=self.id)
         self.ended.fill_(0)  # whose kernel is loaded now, since loading one waits for the device
+        self.gate = None if driver.HIP else driver.Gate()
         self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def save_memory(self) -> None:
@@ -254,14 +255,17 @@ class GpuDevice(Device):
         150 us, before the parent starts its clock."""
         stream = torch.cuda.current_stream(self.id).cuda_stream
         self._step(stream, 0, lambda: self.ended.fill_(epoch % 2), epoch)
-        return self._step(stream, 1, call, epoch)
+        return self._step(stream, 1, call, epoch, is_alone=True)
 
     def between(self, step: int, work: Callable[[], None], epoch: int) -> None:
-        self._step(torch.cuda.current_stream(self.id).cuda_stream, step, work, epoch)
+        self._step(torch.cuda.current_stream(self.id).cuda_stream, step, work, epoch, is_alone=step == 0)
 
-    def _step(self, stream: int, step: int, work: Callable[[], T], epoch: int) -> T:
+    def _step(self, stream: int, step: int, work: Callable[[], T], epoch: int, is_alone: bool = False) -> T:
+        """Queues the work between the step's words. `is_alone`: no other process has anything that could run before it,
+        so that a kernel may wait for the first word, which sees it sooner."""
         steps = self.barrier.steps
-        driver.stream_wait(stream, self.barrier_pointer + steps.let_at(step, self.rank), epoch)
+        wait = self.gate.wait if self.gate and is_alone else driver.stream_wait
+        wait(stream, self.barrier_pointer + steps.let_at(step, self.rank), epoch)
         result = work()
         driver.stream_write(stream, self.barrier_pointer + steps.done_at(step, self.rank), epoch)
         return result

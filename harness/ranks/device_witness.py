@@ -94,8 +94,9 @@ class DeviceWitness:
         )
         if is_borne_out:
             return claims_us, False
+        is_unsure = statistics.fmean(within_us) - ERRORS * error_us <= max(SLACK_US, SLACK_PART * call_us)
         # Less what is always allowed: honest calls of some us may be doubted by chance, and who hides that gains it.
-        return _positive([us - SLACK_US for us in seen_us], call_us), ERRORS * error_us > most_us
+        return _positive([us - SLACK_US for us in seen_us], call_us), is_unsure and ERRORS * error_us > most_us
 
     def _alike(self, ahead: bool, others: Sequence[Seen]) -> Sequence[Seen]:
         """Calls of the baseline's ranks that were queued ahead as well, or were not: the copies if its own are others,

@@ -1,9 +1,9 @@
 """The few calls of the CUDA driver, or of HIP, that torch does not offer, by ctypes: memory that two processes share,
-host memory that a device reads and writes, words by which a stream waits and tells, and the reset of persisting L2
-lines.
+host memory that a device reads and writes, words by which a stream waits and tells, a kernel that waits for such a
+word, and the reset of persisting L2 lines.
 
 CUDA's driver API and HIP have these under other names with the same arguments (HIP: hip_runtime_api.h), except that
-HIP has no persisting L2 and waits for words otherwise. The HIP side has not run on an AMD machine.
+HIP has no persisting L2, waits for words otherwise, and has no such kernel here. The HIP side has not run on an AMD machine.
 """
 
 import ctypes
@@ -25,12 +25,36 @@ NAMES = {  # what for: CUDA's name, HIP's name
     "address_range": ("cuMemGetAddressRange_v2", "hipMemGetAddressRange"),
     "stream_wait": ("cuStreamWaitValue32_v2", "hipStreamWaitValue32"),
     "stream_write": ("cuStreamWriteValue32_v2", "hipStreamWriteValue32"),
+    "load": ("cuModuleLoadData", "hipModuleLoadData"),
+    "function": ("cuModuleGetFunction", "hipModuleGetFunction"),
+    "launch": ("cuLaunchKernel", "hipModuleLaunchKernel"),
 }
 PORTABLE_AND_MAPPED = 0x3
 LAZY_PEER_ACCESS = 0x1  # of ipc_open
 HANDLE_BYTES = 64
 OUT_OF_MEMORY = 2  # of CUresult and of hipError_t
 UNTIL_AT_LEAST, PLAIN_WRITE = 0, 0  # flags of stream_wait and stream_write
+# One thread that ends once a word has come to a value or passed it, as stream_wait has it. The driver compiles it.
+GATE = b"""
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry gate(.param .u64 word, .param .u32 value)
+{
+    .reg .u64 %at;
+    .reg .u32 %wanted, %seen;
+    .reg .s32 %left;
+    .reg .pred %early;
+    ld.param.u64 %at, [word];
+    ld.param.u32 %wanted, [value];
+again:
+    ld.acquire.sys.global.u32 %seen, [%at];
+    sub.s32 %left, %seen, %wanted;
+    setp.lt.s32 %early, %left, 0;
+    @%early bra again;
+    ret;
+}
+"""
 
 
 class Handle(ctypes.Structure):
@@ -120,6 +144,23 @@ def stream_write(stream: int, address: int, value: int) -> None:
     """When all that was queued on the stream is done, the device sets the 32-bit word at `address` to `value`."""
     numbers = ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value)
     _call("stream_write", *numbers, ctypes.c_uint(PLAIN_WRITE))
+
+
+class Gate:
+    """The kernel of GATE, loaded on this process's device."""
+
+    def __init__(self) -> None:
+        self.function, module = ctypes.c_void_p(), ctypes.c_void_p()
+        _call("load", ctypes.byref(module), GATE)
+        _call("function", ctypes.byref(self.function), module, b"gate")
+
+    def wait(self, stream: int, address: int, value: int) -> None:
+        """As stream_wait, but within 0.5 us of the word, after 3 us: a stream's own wait ends 1 to 9 us after it. While
+        a device runs this kernel it runs no other process's."""
+        word, wanted = ctypes.c_uint64(address), ctypes.c_uint32(value)
+        arguments = (ctypes.c_void_p * 2)(*(ctypes.cast(ctypes.byref(one), ctypes.c_void_p) for one in (word, wanted)))
+        one_thread = [ctypes.c_uint(1)] * 6
+        _call("launch", self.function, *one_thread, ctypes.c_uint(0), ctypes.c_void_p(stream), arguments, None)
 
 
 def synchronize() -> None:

@@ -28,7 +28,6 @@ KERNEL: tuple[wire.Work, ...] = ("call",)
 LOOK_NS = int(LOOK_S * 1e9)
 PATIENCE_S = 0.25  # for a host to queue a call; a cold one takes a millisecond
 BRIEF_PATIENCE_S = 0.03  # for one that has not queued such calls before
-SETTLE_NS = 40_000  # before a call is let go: a device that has waited for less sees a word 3 us later, else 8
 DRAIN_S, DRAIN_MORE, DRAIN_MORE_US = 2.0, 0.5, 100.0  # for a device to become idle; when it seems busy
 FIRST_OF_ALL = -20  # the niceness that Linux gives a core first
 
@@ -169,9 +168,6 @@ class Stepper:
         _done(self.trusted, WRITE, self.epoch, deadline)
         steps.let(COME, epoch)
         _done(group, COME, epoch, deadline)
-        settled_ns = time.monotonic_ns() + SETTLE_NS
-        while time.monotonic_ns() < settled_ns:
-            pass
         others = None if late is None else [rank.rank for rank in group.members if rank.rank != late.rank]
         let_ns, let_gap_ns = steps.let(CALL, epoch, others)
         if not ahead:
