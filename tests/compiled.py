@@ -31,7 +31,9 @@ UNITS = {"sm_80": 108, "sm_90": 132, "sm_100": 148, "sm_120": 188, "gfx942": 304
 # Of a multiprocessor: KiB of shared memory for programs, and warps (CUDA C++ Programming Guide, compute capabilities).
 SHARED_KIB = {"sm_80": 163, "sm_90": 227, "sm_100": 227, "sm_120": 99}
 WARPS = {"sm_80": 64, "sm_90": 64, "sm_100": 64, "sm_120": 48}
-CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+CUOBJDUMP, PTXAS = (
+    Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name for name in ("cuobjdump", "ptxas")
+)
 
 
 def chip_of(submission: Any, chip: str) -> Any:

@@ -3,7 +3,8 @@ host memory that a device reads and writes, words by which a stream waits and te
 word, and the reset of persisting L2 lines.
 
 CUDA's driver API and HIP have these under other names with the same arguments (HIP: hip_runtime_api.h), except that
-HIP has no persisting L2, waits for words otherwise, and has no such kernel here. The HIP side has not run on an AMD machine.
+HIP has no persisting L2, waits for words otherwise, and has no such kernel here. The HIP side has not run on an AMD
+machine.
 """
 
 import ctypes

@@ -1,4 +1,5 @@
-"""The kernel that lines devices up, without a GPU: compiled for NVIDIA and AMD, and interpreted in real processes.
+"""The kernels by which devices wait, without a GPU: compiled for NVIDIA and AMD, and interpreted in real processes; and
+the one before a stepped call on a GPU.
 
 `python tests/ranks/test_device_barrier.py meet` plays ranks, see kernel_ranks.
 """
@@ -7,13 +8,17 @@ import ctypes
 import mmap
 import random
 import re
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from compiled import compiling_for
+import torch
+from compiled import PTXAS, TARGETS, compiling_for
 from kernel_ranks import played_by, started
 
+from harness.ranks import driver
 from harness.ranks.barrier import DEVICE_HELD, Barrier, make_barrier
 from harness.ranks.device import HOLDING_THREADS, holding_options
 
@@ -52,6 +57,32 @@ def test_two_programs_fit_a_unit_without_spilling(chip: str) -> None:
     else:
         (spilled,) = re.findall(r"\.vgpr_spill_count: *(\d+)", text)
         assert int(spilled) == 0
+
+
+@pytest.mark.parametrize("chip", [name for name in TARGETS if name.startswith("sm_")])
+def test_the_kernel_before_a_call_is_compiled_for_every_nvidia_gpu(chip: str, tmp_path: Path) -> None:
+    (tmp_path / "gate.ptx").write_bytes(driver.GATE)
+    command = [PTXAS, "-v", f"-arch={chip}", tmp_path / "gate.ptx", "-o", tmp_path / "gate.cubin"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert "0 bytes spill stores" in told
+
+
+@pytest.mark.gpu
+def test_work_behind_the_kernel_begins_when_the_word_has_come_to_the_value_or_passed_it() -> None:
+    page = mmap.mmap(-1, mmap.PAGESIZE)
+    words = memoryview(page).cast("I")
+    address = driver.register_host(ctypes.addressof(ctypes.c_int32.from_buffer(page)), len(page))
+    stream = torch.cuda.current_stream().cuda_stream
+    gate = driver.Gate()
+    for value, before, after in ((5, 4, 5), (5, 0, 9), (3, 2**32 - 2, 4)):
+        words[0], words[1] = before, 0
+        gate.wait(stream, address, value)
+        driver.stream_write(stream, address + 4, 7)
+        time.sleep(0.05)
+        assert words[1] == 0
+        words[0] = after
+        torch.cuda.synchronize()
+        assert words[1] == 7
 
 
 def test_nobody_leaves_before_all_have_come() -> None:
