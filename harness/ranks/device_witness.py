@@ -4,7 +4,7 @@ A call's time is what passes from the word that lets the devices go to the last 
 an empty call takes. The second word is set by the submission's own stream, so it may come too early; what was left out
 then passes later, before the output is copied, and is seen in what passes around the call. So that time counts while no
 more passes around the submission's calls than around the baseline's at about that time. Otherwise calls count all that
-passed, less what passes around the baseline's and SLACK_US.
+passed, less what passes around the baseline's and what is always allowed.
 """
 
 import math
@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from harness.ranks.stepped import Seen
 from harness.ranks.witness import error_of, log_ratio
 
-SLACK_US, SLACK_PART = 1.0, 0.02  # by which more may pass around calls, whichever is more;
-ERRORS, MOST_PART = 3.0, 0.1  # also so many standard errors, but at most this part of a call
+# By how much more may pass around calls: SLACK_US, or so many standard errors if these are more, but at most that part
+# of a call; and always SLACK_PART.
+SLACK_US, ERRORS, MOST_PART, SLACK_PART = 1.0, 3.0, 0.1, 0.02
 MEDIANS = 1.25  # the standard error of a median, in that of a mean
 GAP_US, GAP_PART = 4.0, 0.01  # by which a stamp may be wrong, in us or as a part of the call
 LEAST_PART = 0.1  # of an empty call, that every call counts
@@ -84,7 +85,8 @@ class DeviceWitness:
         others_more_us = [one.around_us - us for one, us in zip(alike, self._beside_us(alike, others), strict=True)]
         error_us = MEDIANS * math.hypot(error_of(within_us), error_of(others_more_us))
         most_us = MOST_PART * call_us
-        slack_us = max(SLACK_US, SLACK_PART * call_us, min(ERRORS * error_us, most_us))
+        least_us = min(SLACK_US, most_us)
+        slack_us = max(SLACK_PART * call_us, least_us, min(ERRORS * error_us, most_us))
         seen_us = [claim + more for claim, more in zip(claims_us, within_us, strict=True)]
         is_borne_out = (
             statistics.fmean(within_us) <= slack_us
@@ -94,9 +96,9 @@ class DeviceWitness:
         )
         if is_borne_out:
             return claims_us, False
-        is_unsure = statistics.fmean(within_us) - ERRORS * error_us <= max(SLACK_US, SLACK_PART * call_us)
+        is_clear = statistics.fmean(within_us) - ERRORS * error_us > slack_us
         # Less what is always allowed: honest calls of some us may be doubted by chance, and who hides that gains it.
-        return _positive([us - SLACK_US for us in seen_us], call_us), is_unsure and ERRORS * error_us > most_us
+        return _positive([us - least_us for us in seen_us], call_us), ERRORS * error_us > most_us and not is_clear
 
     def _alike(self, ahead: bool, others: Sequence[Seen]) -> Sequence[Seen]:
         """Calls of the baseline's ranks that were queued ahead as well, or were not: the copies if its own are others,

@@ -1,6 +1,7 @@
-"""Says that its device is done before its work begins.
+"""Says that its device is done before its work begins, twenty calls of the reference: what takes a few us would not
+be seen.
 
-expect: no gain|held clock|wrong: host's clock|a timed call
+expect: no gain|held clock|held communication|wrong: host's clock|a timed call|was kept out of a call
 devices: gpu
 problem: gemm_rs
 mode: benchmark
@@ -30,4 +31,4 @@ device._step = hasty
 
 
 def custom_kernel(data):
-    return ref_kernel(data)
+    return [ref_kernel(data) for _ in range(20)][-1]

@@ -69,6 +69,7 @@ def test_the_kernel_before_a_call_is_compiled_for_every_nvidia_gpu(chip: str, tm
 
 @pytest.mark.gpu
 def test_work_behind_the_kernel_begins_when_the_word_has_come_to_the_value_or_passed_it() -> None:
+    torch.zeros(1, device="cuda")  # makes the context
     page = mmap.mmap(-1, mmap.PAGESIZE)
     words = memoryview(page).cast("I")
     address = driver.register_host(ctypes.addressof(ctypes.c_int32.from_buffer(page)), len(page))

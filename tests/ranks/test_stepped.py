@@ -311,6 +311,9 @@ def test_where_it_cannot_be_told_what_calls_count_more_are_made() -> None:
     samples.restart()
     samples.add_stepped(noisy(100, 50, rng, 14), noisy(100, 0, rng, 14))
     assert not samples.device.is_unsure, "this is clear: they hide work"
+    samples.restart()
+    samples.add_stepped(noisy(10, 5, rng, 60), noisy(10, 0, rng, 60))
+    assert not samples.device.is_unsure, "so is this, though by three standard errors it is known to a fifth of a call"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -341,24 +344,28 @@ def test_a_baseline_that_waits_for_its_host_does_not_hide_the_submissions_work()
 
 
 def test_a_short_call_is_known_beside_a_baseline_that_waits_for_its_host() -> None:
-    """Drawn as two H200s had it: what passes around calls varies by 4 to 6 us, around those that wait by 130."""
-    shown_us, claims_count = [], 0
-    for seed in range(200):
-        rng = random.Random(seed)
-        own = [made(EMPTY_US + 15 + rng.gauss(0, 2.5), 404 + rng.gauss(0, 4.2)) for _ in range(28)]
-        ref = [made(1500 + rng.gauss(0, 130), 1400 + rng.gauss(0, 130), is_ahead=False) for _ in range(28)]
-        copies = [made(EMPTY_US + 2, 404 + rng.gauss(0, 6)) for _ in range(28)]
-        found = witness(own, ref, copies=copies)
-        shown_us.append(statistics.median(found.counted_us()[0]))
-        claims_count += found.counted_us()[0] == found.claims_us(own)
-    assert statistics.fmean(shown_us) == pytest.approx(15, rel=0.03)
-    assert statistics.stdev(shown_us) < 1.3
-    assert claims_count > 140
+    """Drawn as two H200s had it: what passes around calls varies by 2 to 3 us, around those that wait by 150, and up to
+    3 us more may pass around an honest call than around copies."""
+    for more_us, counted_us in ((0, 8.0), (3, 10.2)):
+        shown_us, claims_count = [], 0
+        for seed in range(100):
+            rng = random.Random(seed)
+            own = [made(EMPTY_US + 8 + rng.gauss(0, 0.8), 361 + more_us + rng.gauss(0, 2.7)) for _ in range(28)]
+            ref = [made(1500 + rng.gauss(0, 200), 1400 + rng.gauss(0, 150), is_ahead=False) for _ in range(28)]
+            copies = [made(EMPTY_US + 2, 361 + rng.gauss(0, 2.2)) for _ in range(28)]
+            found = witness(own, ref, copies=copies)
+            shown_us.append(statistics.median(found.counted_us()[0]))
+            claims_count += found.counted_us()[0] == found.claims_us(own)
+        assert statistics.fmean(shown_us) == pytest.approx(counted_us, rel=0.04)
+        assert statistics.stdev(shown_us) < 1
+        assert (claims_count > 60) == (more_us == 0)
 
 
 def test_who_is_doubted_may_hide_what_is_always_allowed() -> None:
     found = witness([made(EMPTY_US + 60, 740)] * 8, [made(EMPTY_US + 200)] * 8)
     assert found.counted_us()[0] == [pytest.approx(60 + 40 - 1)] * 8
+    found = witness([made(EMPTY_US + 1, 705)] * 8, [made(EMPTY_US + 6)] * 8)
+    assert found.counted_us()[0] == [pytest.approx(6 - 0.6)] * 8, "of a short call a tenth"
 
 
 def test_an_opponent_that_hides_work_gains_nothing_and_takes_nothing() -> None:
