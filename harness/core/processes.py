@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import psutil
 
@@ -34,10 +33,15 @@ def state(pid: int) -> str:
     return (stat(pid) or [""])[0]
 
 
-def stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat (proc(5)) from the state on; none where the process is gone."""
+def stat(pid: int, thread: int | str = "") -> list[str]:
+    """The fields of the process's or the thread's stat (proc(5)) from the state on; none where it is gone. Read without
+    Python's files, which take four times as long: all processes of a machine are read whenever a turn changes."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        fd = os.open(f"/proc/{pid}/task/{thread}/stat" if thread else f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, 4096).rpartition(b")")[2].decode().split()
+        finally:
+            os.close(fd)
     except OSError:
         return []
 

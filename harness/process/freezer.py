@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from harness.core.processes import descendants
+from harness.core.processes import descendants, stat
 from harness.process.sandbox import FIRST_PID
 
 FREEZE_S, LOOK_S = 5.0, 0.0003  # for all processes to stop, or to end what they have begun to; between two looks
@@ -56,11 +56,12 @@ class Freezer:
     def freeze(self) -> int:
         """Stops them all. Processes that wake each other are stopped again; returns how many still run after
         FREEZE_S. Of those that are stopped already it notes what ran, as `thaw` does."""
-        self._compare()
+        below = self._compare()
         began = time.monotonic()
         while True:
-            signal_all(signal.SIGSTOP)
-            states = {pid: states_of(pid) for pid in _below()}
+            signal_all(signal.SIGSTOP, below)
+            below = _below()
+            states = {pid: states_of(pid) for pid in below}
             passed_s = time.monotonic() - began
             awaited = RUNS + (WAITS if passed_s < WAIT_S + self.patience_s else "")
             running = [pid for pid, each in states.items() if any(state in awaited for state in each)]
@@ -78,39 +79,42 @@ class Freezer:
 
     def thaw(self) -> None:
         """Compares the processes' CPU clocks with those at their stop, and continues them."""
-        self._compare()
+        below = self._compare()
         self.is_frozen = False
-        signal_all(signal.SIGCONT)
+        signal_all(signal.SIGCONT, below)
 
-    def _compare(self) -> None:
-        """Notes what ran since they were stopped, if they are."""
+    def _compare(self) -> list[int]:
+        """Notes what ran since they were stopped, if they are. Returns the processes that there are."""
+        below = _below()
         if not self.is_frozen or self.ran:
-            return
+            return below
         self.freezes += 1
         now_ns = _clocks_ns(self.clocks_ns)
         used_ns = sum(clock_ns - self.clocks_ns[pid] for pid, clock_ns in now_ns.items())
         did = "used {:.1f} ms of CPU time" if used_ns > SLACK_NS else ""
         if len(now_ns) < len(self.clocks_ns):
             did = "ended a process"
-        elif last_started() != self.last or (not self.last and set(_below()) - self.below):
+        elif last_started() != self.last or (not self.last and set(below) - self.below):
             did = "started a process"
         if did:
             self.used_ns.append(used_ns)
         if did and (used_ns > CHARGED_NS or len(self.used_ns) >= max(REPEATS, PART * self.freezes)):
             self.ran = did.format(sum(self.used_ns) / 1e6)
+        return below
 
 
-def signal_all(number: int) -> None:
+def signal_all(number: int, below: Iterable[int]) -> None:
     if os.getpid() == FIRST_PID:  # all of the namespace but this one, at once: none is missed while it forks
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, number)
         return
-    for pid in _below():
+    for pid in below:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
 def _below() -> list[int]:
+    """The processes below this one. Without a PID namespace, all of the machine's are read for it."""
     if os.getpid() == FIRST_PID:
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != FIRST_PID]
     return descendants(os.getpid())
@@ -118,12 +122,12 @@ def _below() -> list[int]:
 
 def states_of(pid: int) -> str:
     """The states of a process's threads; empty where it is gone."""
-    first = _stat(f"/proc/{pid}/stat")
+    first = stat(pid)
     if not first or _state(first) in RUNS or first[THREADS_AT] == "1":
         return _state(first)
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         threads = os.listdir(f"/proc/{pid}/task")
-        return "".join(_state(_stat(f"/proc/{pid}/task/{thread}/stat")) for thread in threads)
+        return "".join(_state(stat(pid, thread)) for thread in threads)
     return ""
 
 
@@ -132,18 +136,6 @@ def _state(words: list[str]) -> str:
     if not words or words[0] in ENDED:
         return words[0] if words else ""
     return "R" if int(words[FLAGS_AT]) & PF_EXITING else words[0]
-
-
-def _stat(path: str) -> list[str]:
-    """The words of proc(5)'s stat from the state on. Read without Python's files, which take twice as long."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(fd, 4096).rpartition(b")")[2].decode().split()
-        finally:
-            os.close(fd)
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 def _clocks_ns(pids: Iterable[int]) -> dict[int, int]:

@@ -150,7 +150,7 @@ def test_a_process_is_stopped_when_all_of_its_threads_are(started: Callable[...,
 def test_a_process_that_ends_is_waited_for(state: str, flags: int, counts_as: str, monkeypatch: Any) -> None:
     """Freeing its memory takes the machine's time, and it does not stop any more."""
     words = [state, *["0"] * (freezer.FLAGS_AT - 1), str(flags), *["0"] * 10, "1", "0"]
-    monkeypatch.setattr(freezer, "_stat", lambda path: words)
+    monkeypatch.setattr(freezer, "stat", lambda pid, thread="": words)
     assert freezer.states_of(7) == counts_as
 
 
