@@ -161,6 +161,7 @@ class GpuDevice(Device):
         self.rank, self.world_size = rank, world_size
         self.barrier = barrier
         self.barrier_pointer = 0
+        self.gate: driver.Gate | None = None
         self.scratch = torch.empty(0)
 
     def prepare(self) -> None:
@@ -181,7 +182,8 @@ class GpuDevice(Device):
         self.free_bytes = torch.cuda.mem_get_info(self.id)[0]  # of the device, when last looked at
         self.ended = torch.zeros(1, dtype=torch.int32, device=self.id)
         self.ended.fill_(0)  # whose kernel is loaded now, since loading one waits for the device
-        self.gate = None if driver.HIP else driver.Gate()
+        with contextlib.suppress(driver.DriverError):  # AMD, or older than Volta: streams wait by themselves there
+            self.gate = driver.Gate()
         self.start, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def save_memory(self) -> None:
