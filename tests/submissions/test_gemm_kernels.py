@@ -101,6 +101,21 @@ def test_shapes_whose_rows_no_block_divides_have_the_tables_blocks(
             assert set(re.findall(r"\bst\.global[.\w]*", kernel.assembly)) >= {"st.global.v4.b32"}, row
 
 
+def test_a_tile_waits_for_the_flags_of_all_of_its_rows() -> None:
+    """Of ag_gemm, for any number of rows a rank; and a flag tells of rows of one rank."""
+    with imported("ag_gemm") as submission:
+        rows = [row for row in submission.TABLE if row.kernel == "plain"]
+        for row, ranks, m in itertools.product(rows, (2, 8), range(1, 300)):
+            plan = submission.make_plan(row, chip_of(submission, "sm_90"), ranks, m * ranks, 256, 256, True)
+            block, flag, flags = (plan.constants[name] for name in ("BLOCK_M", "FLAG_M", "FLAGS_M"))
+            assert plan.constants["MIXED"] == (m < block)
+            assert m % flag == 0
+            starts = range(0, m * ranks, block) if m < block else [*range(0, m - block, block), m - block]
+            ends = [min(start + block, m * ranks) for start in starts]
+            most = max((end - 1) // flag - start // flag + 1 for start, end in zip(starts, ends, strict=True))
+            assert most <= flags, (row, m)
+
+
 @pytest.mark.parametrize(("chip", "like"), [("sm_100", "sm_90"), ("gfx950", "gfx942")])
 def test_a_chip_without_rows_has_room_for_its_makers(submission: ModuleType, chip: str, like: str) -> None:
     rows = [row for row in submission.TABLE if row.chip == like and row.kernel == "plain"]
@@ -306,7 +321,7 @@ def shapes(rank: int, world_size: int) -> None:
             ((8 * w, 40, 136, True), {"flag_k": 32, "block_k": 16, "split": 4}),
             # Rows of tiles moved back; flags of 8 rows, and of 10 and 14, of which a tile needs parts.
             ((40 * w, 40, 72, True), {"flag_k": 16, "send_m": 8, "flag_m": 16}),
-            ((20 * w, 40, 72, False), {"flag_k": 16, "split": 2, "block_m": 16}),
+            ((40 * w, 40, 72, False), {"flag_k": 16, "split": 2, "block_m": 16}),
             ((28 * w, 40, 72, True), {"flag_k": 16, "send_m": 8, "flag_m": 16, "block_m": 64, "send_rows": 64}),
         ]
     for seed, (shape, row) in enumerate(cases):
