@@ -41,16 +41,17 @@ def place(
     """Row and column where a tile begins. The rank's own rows come first, then those of the others as they arrive: row
     of tiles after row of tiles, one rank after the other in each."""
     tiles_n = gl.cdiv(n, BLOCK_N)
-    tiles_m = m // BLOCK_M
+    tiles_m = gl.cdiv(m, BLOCK_M)
     own_tiles = tiles_m * tiles_n
     if tile < own_tiles:
         tile_m, tile_n = in_groups(tile, tiles_m, tiles_n, GROUP)
-        row = rank * m + tile_m * BLOCK_M
+        source = rank
     else:
         arrival, tile_n = in_groups(tile - own_tiles, tiles_m * (WORLD - 1), tiles_n, GROUP)
         # The rank before this one has sent to it first.
         source = (rank + WORLD - 1 - arrival % (WORLD - 1)) % WORLD
-        row = source * m + arrival // (WORLD - 1) * BLOCK_M
+        tile_m = arrival // (WORLD - 1)
+    row = source * m + gl.minimum(tile_m * BLOCK_M, m - BLOCK_M)  # see common.gemm.first_row
     return row, tile_n * BLOCK_N
 
 
@@ -108,7 +109,7 @@ def load_tiles(
     steps = gl.cdiv(K, BLOCK_K)
     # The weights of the first stages are requested before the descriptors of rows are made and before rows arrive.
     begun = 0
-    tiles = gl.cdiv(m * WORLD, BLOCK_M) * gl.cdiv(n, BLOCK_N)
+    tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, BLOCK_N)
     first = gl.minimum(gl.program_id(0), tiles - 1)  # there may be more programs than tiles
     _, column = place(first, m, n, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
     if gl.program_id(0) < tiles:
@@ -176,7 +177,8 @@ def multiply_tiles(
     places = gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))
     slot = 0
     turn = 0
-    for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * gl.cdiv(n, BLOCK_N), gl.num_programs(0)):
+    tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, BLOCK_N)
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, column = place(tile, m, n, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
         acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
         if HAS_BIAS:  # first: it would take more registers last

@@ -6,6 +6,7 @@ from common.gemm import (
     as_bf16,
     bf16_at,
     bias_row,
+    first_row,
     joined,
     prefetch_rows,
     product,
@@ -47,9 +48,11 @@ def send(
         flag_m, flag_k = swizzled(piece, flags_m, FLAGS_K, send_group)
         columns = flag_k * FLAG_K + tl.arange(0, FLAG_K)
         mask = tl.broadcast_to((columns < K)[None, :], (SEND_M, FLAG_K))
-        for part in range(FLAG_M // SEND_M):
-            rows = flag_m * FLAG_M + part * SEND_M + tl.arange(0, SEND_M)
-            inside = rows[:, None] * K + columns[None, :]
+        for part in range(tl.cdiv(FLAG_M, SEND_M)):
+            within = part * SEND_M + tl.arange(0, SEND_M)
+            if FLAG_M % SEND_M:
+                mask = (within < FLAG_M)[:, None] & (columns < K)[None, :]
+            inside = (flag_m * FLAG_M + within)[:, None] * K + columns[None, :]
             values = tl.load(a_ptr + inside, mask=mask)
             if part == 0 and sent >= 0:
                 signal(flag_pointers(blocks + flags, sent), epoch, told, AMD)
@@ -125,8 +128,9 @@ def ag_gemm_kernel(
     BLOCK_K: tl.constexpr,
     SPLIT: tl.constexpr,  # programs that share a tile's depth
     GROUP: tl.constexpr,
-    FLAG_M: tl.constexpr,  # rows and columns of what one flag says the arrival of; at most a tile's, and one rank's
+    FLAG_M: tl.constexpr,  # rows and columns of what one flag says the arrival of; at most a tile's, divides a rank's
     FLAG_K: tl.constexpr,
+    FLAGS_M: tl.constexpr,  # flags below each other that say all of a tile's, rounded up to a power of two
     FLAGS_K: tl.constexpr,  # flags of a row, and that rounded up to a power of two
     FLAGS_K2: tl.constexpr,
     SEND_M: tl.constexpr,  # rows sent at once
@@ -165,7 +169,7 @@ def ag_gemm_kernel(
     ends = (work_ptr, out_desc, bias_ptr, n)
     tiles_n = tl.cdiv(n, BLOCK_N)
     steps = tl.cdiv(K, BLOCK_K)
-    own_tiles_m = 0 if MIXED else m // BLOCK_M
+    own_tiles_m = 0 if MIXED else tl.cdiv(m, BLOCK_M)
     # From here on a tile is one program's share of it.
     own_tiles = own_tiles_m * tiles_n * SPLIT
     # Senders come lead rounds later; from then on all programs take tiles in turn.
@@ -180,7 +184,7 @@ def ag_gemm_kernel(
         a_desc = tl.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [BLOCK_M, BLOCK_K])
         while tile < own_tiles:
             tile_m, tile_n = swizzled(tile // SPLIT, own_tiles_m, tiles_n, GROUP)
-            row = tile_m * BLOCK_M
+            row = first_row(tile_m, m, BLOCK_M)
             column = tile_n * BLOCK_N
             first, last = share_of(tile % SPLIT, steps, SPLIT)
             acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -190,7 +194,7 @@ def ag_gemm_kernel(
 
     # ... then those of the others as they arrive: block of rows after block of rows, one rank after the other in each.
     all_desc = tl.make_tensor_descriptor(bf16_at(own_block, gathered), [M, K], [K, 1], [BLOCK_M, BLOCK_K])
-    tiles_m = tl.cdiv(M, BLOCK_M) - own_tiles_m
+    tiles_m = tl.cdiv(M, BLOCK_M) if MIXED else (WORLD - 1) * own_tiles_m
     while tile - own_tiles < tiles_m * tiles_n * SPLIT:
         arrival, tile_n = swizzled((tile - own_tiles) // SPLIT, tiles_m, tiles_n, GROUP)
         column = tile_n * BLOCK_N
@@ -201,13 +205,13 @@ def ag_gemm_kernel(
             row = arrival * BLOCK_M
         else:
             source = (rank + 1 + arrival % (WORLD - 1)) % WORLD
-            row = source * m + arrival // (WORLD - 1) * BLOCK_M
-        rows = row // FLAG_M + tl.arange(0, BLOCK_M // FLAG_M)[:, None]
-        places = tl.broadcast_to(tl.arange(0, FLAGS_K2)[None, :], (BLOCK_M // FLAG_M, FLAGS_K2))
+            row = source * m + first_row(arrival // (WORLD - 1), m, BLOCK_M)
+        rows = row // FLAG_M + tl.arange(0, FLAGS_M)[:, None]
+        places = tl.broadcast_to(tl.arange(0, FLAGS_K2)[None, :], (FLAGS_M, FLAGS_K2))
         last_flag = FLAGS_K
         if SPLIT > 1:
             last_flag = min(FLAGS_K, tl.cdiv(end * BLOCK_K, FLAG_K))
-        needed = (places < last_flag) & (rows < M // FLAG_M)
+        needed = (places < last_flag) & (rows < tl.cdiv(min(row + BLOCK_M, M), FLAG_M))
         index = rows * FLAGS_K + places
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         arrived = first * BLOCK_K // FLAG_K

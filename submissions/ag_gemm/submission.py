@@ -10,9 +10,11 @@ multiply the columns that have arrived while the rest is on its way. As many row
 column by column, so that all of its tiles have something to do, and the last end soon after the links do.
 Where a tile holds the rows of several ranks (few rows) there is nothing of one's own to begin with; its programs ask
 the L2 for their part of the weights while they wait. Where tiles are fewer than multiprocessors, several programs may
-share a tile's depth; the last of them adds up all sums in float32 (the table's `split`).
+share a tile's depth; the last of them adds up all sums in float32 (the table's `split`). A rank may have any number of
+rows: where tiles do not divide them, the last tile is moved back so that it ends with them.
 
-On Hopper also by a kernel with explicit warps, for loads, products and sends (hopper.py).
+On Hopper also by a kernel with explicit warps, for loads, products and sends (hopper.py), where a rank has at least 128
+rows and these are a multiple of 16.
 
 Where products are the largest, a copy engine sends the rows, to one rank after the other, and the library multiplies
 them: those of one rank after the other's, each product behind a wait of its stream for a flag. The tuning table says
@@ -63,7 +65,7 @@ from common.gemm import multiply, shared, workspace
 from common.heap import Heap, Turn, open_heap
 from common.launch import INTERPRETED, Launcher, make_ahead, new_output
 from common.space import SHARED_BYTES
-from common.tuning import Chip, chip_of, dividing, nearest
+from common.tuning import Chip, chip_of, nearest, rows_of_tile
 from hopper import warps_kernel
 from kernel import ag_gemm_kernel
 from task import input_t, output_t
@@ -131,24 +133,27 @@ def plan_of(device: torch.device, world_size: int, rows: int, columns: int, dept
 
 
 def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, depth: int, bias: bool) -> Plan | None:
-    """The plan with the blocks of `row`. None for shapes that the kernel cannot do: it needs ranks' rows in powers of
-    two, vectors of 16 bytes, and a power of two of ranks."""
-    m = rows // world_size
-    block_m = dividing(row.block_m, m)
-    if block_m < 16 or depth % 8 or columns % 8 or world_size & world_size - 1:
+    """The plan with the blocks of `row`. None where no kernel can do the shape: all need vectors of 16 bytes (depth and
+    columns in multiples of 8) and a power of two of ranks."""
+    if depth % 8 or columns % 8 or world_size & world_size - 1:
         return None
+    m = rows // world_size
+    block_m = rows_of_tile(row.block_m, m)
     if row.kernel == "warps":
         if by_warps(row, chip, block_m, m):
             return plan_by_warps(row, chip, world_size, (m, columns, depth), block_m, bias)
         row = row._replace(kernel="plain")
-    flag_m, flags_k = min(row.flag_m, block_m, m), -(-depth // row.flag_k)
+    flag_m = rows_of_flag(row, min(row.flag_m, block_m, m), m)
+    flags_m, flags_k = -(-block_m // flag_m) + (block_m % flag_m > 0), -(-depth // row.flag_k)
     programs = chip.multiprocessors * row.per_sm
-    tiles = -(-rows // block_m) * -(-columns // row.block_n)
+    mixed = m < block_m
+    tiles_m = -(-rows // block_m) if mixed else world_size * -(-m // block_m)
+    tiles = tiles_m * -(-columns // row.block_n)
     split, work = shared(row.split, tiles, block_m, row.block_n)
     constants = {
         "WORLD": world_size,
         "HAS_BIAS": bias,
-        "MIXED": m < block_m,
+        "MIXED": mixed,
         "BLOCK_M": block_m,
         "BLOCK_N": row.block_n,
         "BLOCK_K": row.block_k,
@@ -156,9 +161,10 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "GROUP": row.group,
         "FLAG_M": flag_m,
         "FLAG_K": row.flag_k,
+        "FLAGS_M": triton.next_power_of_2(min(flags_m, rows // flag_m)),
         "FLAGS_K": flags_k,
         "FLAGS_K2": triton.next_power_of_2(flags_k),
-        "SEND_M": min(row.send_m, flag_m),
+        "SEND_M": min(row.send_m, triton.next_power_of_2(flag_m)),
         "DIES": chip.dies,
         "BULK": chip.name.startswith("sm_"),
         "AMD": chip.name.startswith("gfx"),
@@ -173,17 +179,26 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     return Plan(*made, sending, constants, options)
 
 
+def rows_of_flag(row: Row, most: int, m: int) -> int:
+    """How many rows a flag tells of, at most `most`: a divisor of m, as all flags tell of as many rows of one rank. A
+    power of two, so that tiles begin with a flag's rows, unless even what is sent at once is more than that."""
+    even = min(m & -m, most)
+    return even if even >= row.send_m else next(rows for rows in range(most, 0, -1) if m % rows == 0)
+
+
 def by_warps(row: Row, chip: Chip, block_m: int, m: int) -> bool:
     """Whether the kernel with explicit warps can have these blocks: two warpgroups' rows, all of one rank, and chunks
-    of whole steps of the product."""
-    return chip.name == "sm_90" and block_m == WARPS_ROWS <= m and row.flag_k % row.block_k == 0
+    of at least 16 rows and of whole steps of the product."""
+    return chip.name == "sm_90" and block_m == WARPS_ROWS <= m and m % 16 == 0 and row.flag_k % row.block_k == 0
 
 
 def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, int], block_m: int, bias: bool) -> Plan:
     """The plan of the kernel with explicit warps."""
     m, columns, depth = sizes
-    send_m, flags_k = min(row.send_m, m), -(-depth // row.flag_k)
-    ring, chunk = row.stages * (block_m + row.block_n) * row.block_k * 2, send_m * row.flag_k * 2
+    send_m = min(row.send_m, m & -m)  # so that tiles begin with a chunk; of fewer rows it has more columns
+    send_k = row.flag_k * row.send_m // send_m
+    flags_k = -(-depth // send_k)
+    ring, chunk = row.stages * (block_m + row.block_n) * row.block_k * 2, send_m * send_k * 2
     room = SHARED_BYTES - OVERHEAD_BYTES - ring - block_m * row.block_n * 2
     rows, programs = m * world_size, chip.multiprocessors
     constants = {
@@ -195,7 +210,7 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
         "STAGES": row.stages,
         "GROUP": row.group,
         "SEND_M": send_m,
-        "SEND_K": row.flag_k,
+        "SEND_K": send_k,
         "FLAGS_K": flags_k,
         "FLAGS_K2": triton.next_power_of_2(flags_k),
         "SEND_GROUP": max(1, min(row.send_rows, m) // send_m),

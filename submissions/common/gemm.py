@@ -86,6 +86,14 @@ def swizzled(index, tiles_m, tiles_n, GROUP: tl.constexpr):
 
 
 @triton.jit
+def first_row(tile_m, m, BLOCK_M: tl.constexpr):
+    """Where a row of tiles begins among a rank's m >= BLOCK_M rows. The last one is moved back so that it ends with
+    them. The rows that it shares with the one before are computed twice, with the same bits: it does not matter which
+    of the two stores them last, nor whether they are read between both."""
+    return min(tile_m * BLOCK_M, m - BLOCK_M)
+
+
+@triton.jit
 def bf16_at(block, offset):
     """A pointer to the bf16 that lie `offset` bytes, a multiple of 16, behind the address of a block of the heap."""
     return tl.multiple_of(tl.cast(block + offset, tl.pointer_type(tl.bfloat16)), 16)

@@ -86,6 +86,12 @@ def nearest(table: Sequence[F], chip: str, shape: tuple[int, ...]) -> F:
     return min(rows_for(table, chip), key=distance)
 
 
+def rows_of_tile(block: int, rows: int) -> int:
+    """The rows of a tile, where a rank has `rows` and the table says `block`, a power of two from 16 on. That is the
+    block, or half of it where one rank's rows do not fill the block but those of two ranks do not fit in it."""
+    return block // 2 if max(rows, 16) < block < 2 * rows else block
+
+
 def dividing(block: int, size: int) -> int:
     """The largest power of two, at most `block`, that divides `size` or is a multiple of it. 0 where none of at least
     16 does."""

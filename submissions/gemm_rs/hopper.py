@@ -49,7 +49,7 @@ def place(
     go column by column within GROUP rows of tiles: the tiles that are multiplied at the same time share operands."""
     m = M // WORLD
     tiles_n = gl.cdiv(N, BLOCK_N)
-    tiles_m = m // BLOCK_M
+    tiles_m = gl.cdiv(m, BLOCK_M)
     remote = (WORLD - 1) * tiles_m * tiles_n
     own = tile >= remote
     inside = gl.where(own, tile - remote, tile // (WORLD - 1))
@@ -59,7 +59,8 @@ def place(
     behind = inside % (GROUP * tiles_n)
     tile_m = first + behind % rows
     tile_n = behind // rows
-    return owner * m + tile_m * BLOCK_M, tile_n * BLOCK_N, tile_m * tiles_n + tile_n, own
+    row = owner * m + gl.minimum(tile_m * BLOCK_M, m - BLOCK_M)  # see common.gemm.first_row
+    return row, tile_n * BLOCK_N, tile_m * tiles_n + tile_n, own
 
 
 @gluon.jit
@@ -83,7 +84,7 @@ def load_tiles(
     steps = gl.cdiv(K, BLOCK_K)
     # The weights of the first stages are requested before the descriptor of rows is made, which takes time.
     begun = 0
-    tiles = gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N)
+    tiles = WORLD * gl.cdiv(M // WORLD, BLOCK_M) * gl.cdiv(N, BLOCK_N)
     first = gl.minimum(gl.program_id(0), tiles - 1)  # there may be more programs than tiles
     _, column, _, _ = place(first, M, N, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
     if gl.program_id(0) < tiles:
@@ -137,7 +138,8 @@ def multiply_tiles(
     slot = 0
     turn = 0
     handed = 0  # the turn of the memory that is sent from
-    for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N), gl.num_programs(0)):
+    tiles = WORLD * gl.cdiv(M // WORLD, BLOCK_M) * gl.cdiv(N, BLOCK_N)
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         _, column, _, own = place(tile, M, N, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
         acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
         if HAS_BIAS:  # first: it would take more registers last
@@ -202,7 +204,7 @@ def send_tiles(
     PARTS: gl.constexpr = BLOCK_N // COLUMNS  # blocks of columns, which lie one behind the other
     m = M // WORLD
     tiles_n = gl.cdiv(N, BLOCK_N)
-    owned = gl.maximum(m // BLOCK_M, 1) * tiles_n  # tiles with rows of one rank
+    owned = gl.cdiv(m, BLOCK_M) * tiles_n  # tiles with rows of one rank
     layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, COLUMNS], gl.bfloat16)
     parts_s = bulk_view(out_s, gl.bfloat16, [GROUPS * PARTS, HALF, COLUMNS], layout)
     own_block = gl.load(blocks_ptr + rank)
@@ -224,7 +226,7 @@ def send_tiles(
     turn = 0
     sent = rank * 0 - 1  # the row and number of a tile that is not flagged yet
     sent_number = rank * 0
-    for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * tiles_n, gl.num_programs(0)):
+    for tile in range(gl.program_id(0), WORLD * owned, gl.num_programs(0)):
         row, column, number, own = place(tile, M, N, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
         if not own:
             for group in gl.static_range(GROUPS):

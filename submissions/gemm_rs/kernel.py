@@ -2,7 +2,7 @@
 
 import triton
 import triton.language as tl
-from common.gemm import as_bf16, bf16_at, bias_row, joined, product, share_of, spread_over_dies, swizzled
+from common.gemm import as_bf16, bf16_at, bias_row, first_row, joined, product, share_of, spread_over_dies, swizzled
 from common.signals import count_up, finish_bulk_stores, flag_pointers, order_bulk_loads, signal, wait
 
 
@@ -51,13 +51,14 @@ def sum_tile(
     peers = tl.arange(0, WORLD)
     tiles_n = tl.cdiv(N, BLOCK_N)
     # The wait also makes what this program has stored seen by all its threads.
-    wait(flag_pointers(own_block + flags, peers * (m // BLOCK_M) * tiles_n + tile), epoch, peers != rank)
+    wait(flag_pointers(own_block + flags, peers * tl.cdiv(m, BLOCK_M) * tiles_n + tile), epoch, peers != rank)
+    row = first_row(tile // tiles_n, m, BLOCK_M)
     for piece in range(BLOCK_M // SUM_M * (BLOCK_N // SUM_N)):
         sum_parts(
             bf16_at(own_block, slots),
             bias_ptr,
             out_ptr,
-            tile // tiles_n * BLOCK_M + piece // (BLOCK_N // SUM_N) * SUM_M,
+            row + piece // (BLOCK_N // SUM_N) * SUM_M,
             tile % tiles_n * BLOCK_N + piece % (BLOCK_N // SUM_N) * SUM_N,
             m,
             N,
@@ -93,8 +94,9 @@ def gemm_rs_kernel(
     slots,  # where the partial products lie in a block, bytes: bf16 [W, m, N]
     WORLD: tl.constexpr,
     HAS_BIAS: tl.constexpr,
-    OWNERS: tl.constexpr,  # of a tile's rows
+    OWNERS: tl.constexpr,  # of a tile's rows, at most
     FUSED: tl.constexpr,
+    MIXED: tl.constexpr,  # a tile has more rows than a rank
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -114,10 +116,10 @@ def gemm_rs_kernel(
     blocks = tl.load(blocks_ptr + peers)
     own_block = tl.load(blocks_ptr + rank)
     own_rows = (own_block, flags, slots, epoch, rank, bias_ptr, out_ptr, m, N)
-    # A chunk of tiles holds the rows of one rank, or a row of tiles those of several.
-    chunk_m = max(m, BLOCK_M)
+    # A chunk of tiles holds the rows of one rank, or one row of tiles those of several.
+    chunk_m = OWNERS * m
     chunks = tl.cdiv(M, chunk_m)
-    tiles_m = chunk_m // BLOCK_M
+    tiles_m = tl.cdiv(m, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
     chunk_tiles = tiles_m * tiles_n * SPLIT
     steps = tl.cdiv(K, BLOCK_K)
@@ -136,7 +138,9 @@ def gemm_rs_kernel(
         chunk = (rank + 1 + tile + inside * chunks // programs) % chunks
         split = inside % SPLIT
         tile_m, tile_n = swizzled(inside // SPLIT, tiles_m, tiles_n, GROUP)
-        row = chunk * chunk_m + tile_m * BLOCK_M
+        row = chunk * chunk_m
+        if not MIXED:
+            row += first_row(tile_m, m, BLOCK_M)
         column = tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         first, last = share_of(split, steps, SPLIT)
@@ -151,7 +155,7 @@ def gemm_rs_kernel(
         rows = row + tl.arange(0, BLOCK_M)
         columns = column + tl.arange(0, BLOCK_N)
         own = FUSED and chunk == rank
-        if OWNERS == 1:  # before this program waits for anything: others wait for it
+        if not MIXED:  # before this program waits for anything: others wait for it
             signal_sent(sent_to + flags, sent, epoch, AMD)
             sent = tl.full((), -1, tl.int32)
         kept_for += 1
@@ -164,7 +168,7 @@ def gemm_rs_kernel(
                 mask = tl.broadcast_to((columns < N)[None, :], (BLOCK_M, BLOCK_N))
                 partials = bf16_at(own_block, slots)
                 tl.store(partials + (rank * m).to(tl.int64) * N + within, as_bf16(acc, INTERPRET), mask=mask)
-            elif OWNERS == 1:
+            elif not MIXED:
                 sent_to, sent = tl.load(blocks_ptr + row // m), index
                 within = (row % m + tl.arange(0, BLOCK_M))[:, None] * N + columns[None, :]
                 mask = tl.broadcast_to((columns < N)[None, :], (BLOCK_M, BLOCK_N))
@@ -178,7 +182,7 @@ def gemm_rs_kernel(
                         within = (rows % m)[:, None] * N + columns[None, :]
                         mask = (rows // m == owner)[:, None] & (columns < N)[None, :]
                         tl.store(partials + within, as_bf16(acc, INTERPRET), mask=mask)
-                touched = (peers >= row // m) & (peers <= (row + BLOCK_M - 1) // m)
+                touched = (peers >= row // m) & (peers < row // m + OWNERS)
                 signal(flag_pointers(blocks + flags, index), epoch, touched, AMD)
         if due:
             if SUM_LATE:  # when no product is in registers
@@ -192,10 +196,11 @@ def gemm_rs_kernel(
             sum_tile(kept, own_rows, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, SUM_M, SUM_N, INTERPRET)
     else:
         sums_n = tl.cdiv(N, SUM_N)
-        for piece in range(program, m // SUM_M * sums_n, programs):
-            sum_m = piece // sums_n * SUM_M
+        for piece in range(program, tl.cdiv(m, SUM_M) * sums_n, programs):
+            sum_m = first_row(piece // sums_n, m, SUM_M)
             sum_n = piece % sums_n * SUM_N
-            index = (peers * tiles_m + sum_m // BLOCK_M) * tiles_n + sum_n // BLOCK_N
+            # The last piece lies in the last tile, both of which end with the rank's rows.
+            index = (peers * tiles_m + piece // sums_n * SUM_M // BLOCK_M) * tiles_n + sum_n // BLOCK_N
             wait(flag_pointers(own_block + flags, index), epoch, peers >= 0)
             sum_parts(
                 bf16_at(own_block, slots),
@@ -259,7 +264,7 @@ def beside_engine_kernel(
     products_desc = tl.make_tensor_descriptor(products_ptr, [M - m, N], [N, 1], [BLOCK_M, BLOCK_N])
     parts_desc = tl.make_tensor_descriptor(bf16_at(own_block, slots), [M, N], [N, 1], [BLOCK_M, BLOCK_N])
     out_desc = tl.make_tensor_descriptor(out_ptr, [m, N], [N, 1], [BLOCK_M, BLOCK_N])
-    tiles_m = m // BLOCK_M
+    tiles_m = tl.cdiv(m, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
     rank_tiles = tiles_m * tiles_n
     programs = tl.num_programs(0)
@@ -268,7 +273,7 @@ def beside_engine_kernel(
     for tile in range(program, WORLD * rank_tiles, programs):
         step = tile // rank_tiles
         tile_m, tile_n = swizzled(tile % rank_tiles, tiles_m, tiles_n, GROUP)
-        row = tile_m * BLOCK_M
+        row = first_row(tile_m, m, BLOCK_M)
         column = tile_n * BLOCK_N
         piece = tile_m // PIECE_TILES
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -284,6 +289,7 @@ def beside_engine_kernel(
                 count_tile(counts_ptr, stored, BULK)
                 stored = tl.full((), -1, tl.int32)
         else:
+            # A tile that begins in the piece before has that as well: a rank's pieces come one after the other.
             wait(flag_pointers(own_block + flags, peers * PIECES + piece), epoch, peers != rank)
             order_bulk_loads(BULK)
             for other in tl.range(1, WORLD, num_stages=3):  # not unrolled, which would take too many registers

@@ -11,7 +11,11 @@ rounded once. So hardly any program waits for a link. Where a tile is as wide as
 programs share a tile's depth so that all multiprocessors have work, the sums are made at the end, by all programs. Who
 has the last part of a shared tile adds up all parts in float32 first (the table's `split`).
 
-On Hopper also by a kernel with explicit warps, for loads, products and sends (hopper.py).
+A rank may have any number of rows: where tiles do not divide them, the last tile is moved back so that it ends with
+them. A tile of several ranks' rows has as many whole ranks' as fit.
+
+On Hopper also by a kernel with explicit warps, for loads, products and sends (hopper.py), where a rank has at least 128
+rows.
 
 Where products are the largest, beside a copy engine: a kernel leaves the products of one rank's rows after another's in
 its own memory and counts their tiles; the engine sends a piece once its count is full, while the next is multiplied.
@@ -64,7 +68,7 @@ from common.engine import copy_engine
 from common.gemm import multiply, shared, workspace
 from common.heap import Heap, open_heap
 from common.launch import INTERPRETED, Launcher, make_ahead, new_output
-from common.tuning import Chip, chip_of, dividing, nearest
+from common.tuning import Chip, chip_of, nearest, rows_of_tile
 from hopper import warps_kernel
 from kernel import beside_engine_kernel, gemm_rs_kernel
 from task import input_t, output_t
@@ -131,30 +135,30 @@ def plan_of(device: torch.device, world_size: int, rows: int, columns: int, dept
 
 
 def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, depth: int, bias: bool) -> Plan | None:
-    """The plan with the blocks of `row`. None for shapes that the kernel cannot do: it needs ranks' rows in powers of
-    two, vectors of 16 bytes, and a power of two of ranks."""
-    m = rows // world_size
-    block_m, sum_m = dividing(row.block_m, m), 1 << min(row.sum_m.bit_length(), (m & -m).bit_length()) - 1
-    sum_m = min(sum_m, block_m)
-    if row.kernel == "engine":
-        block_m = min(block_m, m)
-    if row.kernel == "warps" and not by_warps(row, chip, block_m, m):
-        row = row._replace(kernel="plain")
-    if block_m < 16 or depth % 8 or columns % 8 or world_size & world_size - 1:
+    """The plan with the blocks of `row`. None where no kernel can do the shape: all need vectors of 16 bytes (depth and
+    columns in multiples of 8) and a power of two of ranks."""
+    if depth % 8 or columns % 8 or world_size & world_size - 1:
         return None
+    m = rows // world_size
+    block_m, most = rows_of_tile(row.block_m, m), 1 << m.bit_length() - 1  # most: in powers of two, of a rank's rows
+    if row.kernel == "engine":
+        block_m = min(block_m, most)
+    if block_m < 16 or (row.kernel == "warps" and not by_warps(row, chip, block_m, m)):
+        row, block_m = row._replace(kernel="plain"), rows_of_tile(row.block_m, m)
     programs = chip.multiprocessors * row.per_sm
     options = {"num_warps": row.warps, "num_stages": row.stages}
     if row.kernel == "warps":
         options = {"num_warps": 4}  # of the first warpgroup; the kernel asks for the others
-    tiles_m, tiles_n = max(1, m // block_m), -(-columns // row.block_n)
-    tiles = -(-rows // max(m, block_m)) * tiles_m * tiles_n
+    owners = max(1, min(block_m // m, world_size))
+    tiles_m, tiles_n = -(-m // block_m), -(-columns // row.block_n)
+    tiles = -(-world_size // owners) * tiles_m * tiles_n
     split, work = shared(row.split, tiles, block_m, row.block_n)
     piece_tiles = row.group * -(-tiles_m // (row.group * MOST_PIECES))
     pieces = -(-tiles_m // piece_tiles)
     constants = {  # of each kernel, in the order of its parameters
         "WORLD": world_size,
         "HAS_BIAS": bias,
-        "OWNERS": max(1, block_m // m),
+        "OWNERS": owners,
         "FUSED": split == 1 and m >= block_m,
         "MIXED": m < block_m,
         "BLOCK_M": block_m,
@@ -164,7 +168,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "WINDOW": -(-row.window // (WARPS_ROWS // 2 * min(64, row.block_n) * 2)),
         "STAGES": row.stages,
         "GROUP": row.group,
-        "SUM_M": sum_m,
+        "SUM_M": min(1 << row.sum_m.bit_length() - 1, block_m, most),
         "SUM_N": min(row.sum_n, row.block_n),
         "SUM_LATE": row.sum_late,
         "PIECES": pieces,
@@ -215,7 +219,7 @@ def beside_engine(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, he
             owner, offset = (heap.rank + 1 + step) % heap.world_size, heap.rank * product_mN.nbytes
             pieces = product_mN.split(plan.constants["PIECE_TILES"] * block_m)
             for number, piece_pN in enumerate(pieces):
-                engine.follow_count(step * len(pieces) + number, len(piece_pN) // block_m * tiles_n)
+                engine.follow_count(step * len(pieces) + number, -(-len(piece_pN) // block_m) * tiles_n)
                 engine.send(piece_pN, owner, turn, offset, heap.rank * len(pieces) + number)
                 offset += piece_pN.nbytes
 

@@ -26,6 +26,10 @@ PLAYED: list[Played] = [
     (2, (512, 200, 328), (128, 64, 64), 4, True, 5),
     (2, (256, 200, 456), (128, 64, 64), 2, True, 9),  # more programs than tiles
     (4, (512, 264, 200), (128, 128, 128), 2, False, 3),
+    # A rank has 192, 320 or 176 rows: its last tile is moved back.
+    (2, (384, 264, 200), (128, 128, 64), 3, True, 3),
+    (2, (640, 136, 328), (128, 64, 64), 4, False, 5),
+    (4, (704, 136, 200), (128, 128, 64), 3, True, 3),
 ]
 # For faults: programs with several tiles for the other rank, whose products take little time.
 FAULTY: Played = (2, (1024, 256, 72), (128, 128, 64), 3, True, 2)
@@ -206,11 +210,15 @@ def test_every_tile_is_multiplied_once_and_no_rank_waits_for_a_tile_that_comes_l
     name, _, hopper = problem
     place = as_python(hopper, "place")
     for world, (rows, columns, block_n), group in itertools.product(
-        (2, 4, 8), ((1024, 200, 64), (2048, 720, 128), (4096, 1024, 256)), (3, 8)
+        (2, 4, 8), ((1024, 200, 64), (2048, 720, 128), (4096, 1024, 256), (1536, 200, 64), (2624, 720, 128)), (3, 8)
     ):
         m, block_m = rows // world, 128
         size = m if name == "ag_gemm" else rows
-        everything = {(row, column) for row in range(0, rows, block_m) for column in range(0, columns, block_n)}
+        starts = [min(row, m - block_m) for row in range(0, m, block_m)]  # of a rank's tiles
+        everything = {
+            (first + start, column)
+            for first, start, column in itertools.product(range(0, rows, m), starts, range(0, columns, block_n))
+        }
         orders = [
             [place(tile, size, columns, rank, world, block_m, block_n, group) for tile in range(len(everything))]
             for rank in range(world)
