@@ -2,6 +2,7 @@
 to back with changing shapes, each rank a little late now and then.
 
     python3 bench/soak.py gemm_rs --ranks 4                              GPUs, official test shapes, a few minutes
+    python3 bench/soak.py gemm_rs --ranks 2 --drawn 5 --seeds 3          shapes near the benchmarks, as evaluations draw
     python3 bench/soak.py a2a --ranks 8 --device cpu --suite quick --seeds 3 --calls 200
     compute-sanitizer --target-processes all python3 bench/soak.py a2a --ranks 2 --suite quick --seeds 1 --calls 10
 
@@ -32,6 +33,7 @@ sys.path.insert(0, str(ROOT))
 from harness.core.checkout import Checkout
 from harness.judging import correctness
 from harness.machine import host
+from harness.problems.drawn import drawn_cases
 from harness.problems.shape_file import find
 
 LATE_S = 0.002  # at most, by one rank in ten calls
@@ -104,6 +106,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--suite", default="official")
+    parser.add_argument("--drawn", type=int, default=0, metavar="N", help="the shapes that N evaluations draw, instead")
     parser.add_argument("--seeds", type=int, default=200, help="for every shape (default: %(default)s)")
     parser.add_argument("--calls", type=int, default=10_000, help="back to back (default: %(default)s)")
     add_data_argument(parser)
@@ -112,7 +115,8 @@ def main() -> None:
         need_gpus(parser, options.ranks, torch.cuda.device_count(), f"torch {torch.__version__}")
     problem = find(options.problem, Checkout.here())
     suite = problem.with_world_size(problem.suite(options.suite), options.ranks)
-    cases = [dict(case.params) for case in suite.tests]
+    drawn = [case for number in range(options.drawn) for case in drawn_cases(problem, suite, f"soak {number}")]
+    cases = [dict(case.params) for case in drawn or suite.tests]
     where = torch.cuda.get_device_name(0) if options.device != "cpu" else host.environment("", 1).machine_class
     figures = Figures("Many inputs, many calls", f"{options.ranks} ranks on {where}")
     with tempfile.TemporaryDirectory() as folder:
