@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=1, help="evaluations a problem (default: %(default)s)")
     parser.add_argument("--seconds", type=float, help="a shape (default: the suite's)")
     parser.add_argument("--launches", type=int, help="(default: 1, in same an evaluation's own)")
-    parser.add_argument("--reference", action="store_true", help="phases of the reference as the submission")
+    parser.add_argument("--file", type=Path, help="phases of this submission (default: the shipped one)")
     parser.add_argument("--busy", type=int, default=0, help="processes that never rest (default: none)")
     add_data_argument(parser)
     options = parser.parse_args()
@@ -120,7 +120,7 @@ def phases(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ..
     with contextlib.ExitStack() as watched:
         for kind, name in ((kind, name) for kind, names in WATCHED for name in names.split()):
             watched.enter_context(mock.patch.object(kind, name, spent.noting(getattr(kind, name), name)))
-        report, seen = evaluated(problem, options, REFERENCE if options.reference else None)
+        report, seen = evaluated(problem, options, options.file.read_text() if options.file else None)
     print(f"{problem}: {report.phases_s} s, of it", *spent.lines(), sep="\n", file=sys.stderr)
     print(f"{problem}: {report.figures.ratio if report.figures else verdict.first_failure(report)}", file=sys.stderr)
     for number, one in enumerate(seen):

@@ -22,7 +22,7 @@ from harness.ranks.stepped import BRIEF_PATIENCE_S, KERNEL, PATIENCE_S, Seen, St
 
 EMPTY_CALLS = 30
 # Where either side's calls are shorter than that, a turn is so many blocks if memory has room for their inputs: to stop
-# a group and let the other go on takes tens of ms, as long as twenty calls.
+# a group and let the other go on takes 15 ms, as long as seven calls.
 SHORT_US, TURN_BLOCKS = 1000.0, 2
 NOTHING: tuple[wire.Work, ...] = ("nothing",)
 COPY: tuple[wire.Work, ...] = ("copy",)
