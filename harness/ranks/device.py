@@ -114,8 +114,9 @@ class Device:
         the call returns, which may not be computed yet."""
         raise NotImplementedError("a CPU has no queue")
 
-    def between(self, step: int, work: Callable[[], None], epoch: int) -> None:
-        """Queues work between the words of a step."""
+    def between(self, step: int, work: Callable[[], None], epoch: int, is_alone: bool) -> None:
+        """Queues work between the words of a step. `is_alone`: no other process is to have anything to run until then,
+        so that a kernel may wait for the first word, which sees it sooner."""
         raise NotImplementedError("a CPU has no queue")
 
     def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
@@ -259,12 +260,10 @@ class GpuDevice(Device):
         self._step(stream, 0, lambda: self.ended.fill_(epoch % 2), epoch)
         return self._step(stream, 1, call, epoch, is_alone=True)
 
-    def between(self, step: int, work: Callable[[], None], epoch: int) -> None:
-        self._step(torch.cuda.current_stream(self.id).cuda_stream, step, work, epoch, is_alone=step == 0)
+    def between(self, step: int, work: Callable[[], None], epoch: int, is_alone: bool) -> None:
+        self._step(torch.cuda.current_stream(self.id).cuda_stream, step, work, epoch, is_alone)
 
     def _step(self, stream: int, step: int, work: Callable[[], T], epoch: int, is_alone: bool = False) -> T:
-        """Queues the work between the step's words. `is_alone`: no other process has anything that could run before it,
-        so that a kernel may wait for the first word, which sees it sooner."""
         steps = self.barrier.steps
         wait = self.gate.wait if self.gate and is_alone else driver.stream_wait
         wait(stream, self.barrier_pointer + steps.let_at(step, self.rank), epoch)

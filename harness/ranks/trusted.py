@@ -209,10 +209,10 @@ class Trusted(Program):
             room = functools.partial(self.room, judged=command.judged)
             taken = taking(command.take, exchange.memory, self.limit, room)
             self.stepped += [taken] * command.judged
-        if command.put is not None:
-            device.between(0, functools.partial(self.put, parts), command.epoch)
+        if command.put is not None:  # -1: a look whether others have anything to run, so none may be kept from it
+            device.between(0, functools.partial(self.put, parts), command.epoch, is_alone=command.put >= 0)
         if command.take is not None:
-            device.between(1, taken.copy, command.epoch)
+            device.between(1, taken.copy, command.epoch, is_alone=False)
 
     def room(self, nbytes: int, judged: bool) -> Tensor:
         """Memory for an output that stays until it is judged, or for one that is overwritten by the next. It is made
