@@ -14,7 +14,7 @@ from harness.judging.scoring import SCORINGS
 POWER, ASKED = 0.8, 0.01  # of a resolution
 # What launches of one source in one evaluation usually differ by, in log(ratio), where its board does not know better:
 # it counts as four launches more. docs/statistics.md has where it comes from.
-USUAL = {"cpu": LaunchNoise(sd=0.03, freedom=4), "gpu": LaunchNoise(sd=0.006, freedom=4)}
+USUAL = {"cpu": LaunchNoise(sd=0.03, freedom=4), "gpu": LaunchNoise(sd=0.004, freedom=4)}
 
 
 def usual_of(device: str, sd: float | None = None) -> LaunchNoise:

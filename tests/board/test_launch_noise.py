@@ -106,7 +106,7 @@ def test_later_evaluations_of_the_group_count_with_the_median_of_what_earlier_on
     quiet = [replace(entry(author=str(number), device="cuda"), launch_sd=0.002) for number in range(3)]
     busy = replace(entry(author="busy", device="cuda"), launch_sd=0.08)
     board = Board(entries=(*quiet, busy))
-    assert launch_sd(board, one.group, "cuda") == 0.002, "the median of 0.002 0.002 0.002 0.006 0.08"
+    assert launch_sd(board, one.group, "cuda") == 0.002, "the median of 0.002 0.002 0.002 0.004 0.08"
     usual = usual_of("cuda").sd
     assert launch_sd(Board(entries=(quiet[0],)), one.group, "cuda") == pytest.approx((0.002 + usual) / 2)
     assert launch_sd(board, ("another", *one.group[1:]), "cuda") is None
@@ -128,7 +128,7 @@ def test_head_to_head_counts_what_launches_beside_the_reference_differed_by(devi
 
 def test_history_counts_too() -> None:
     first = replace(entry(device="cuda"), launch_sd=0.002)
-    again = replace(entry(device="cuda", sha256="77" * 32, run_id="20260502T120000-abc124"), launch_sd=0.004)
+    again = replace(entry(device="cuda", sha256="77" * 32, run_id="20260502T120000-abc124"), launch_sd=0.006)
     board = judgements.with_judged(judgements.with_judged(Board(), first), again)
     assert [past.launch_sd for past in board.entries[0].history] == [0.002]
     assert launch_sd(board, first.group, "cuda") == 0.004, "the median of 0.002 0.004 0.006"
@@ -137,13 +137,13 @@ def test_history_counts_too() -> None:
 def test_the_interval_follows_what_launches_are_known_to_differ_by() -> None:
     logs = [0.100, 0.102, 0.101, 0.103]
     widths = []
-    for sd in (None, 0.006, 0.002):
+    for sd in (None, 0.004, 0.002):
         figures = launched(logs, usual_sd=sd).figures
         assert figures is not None
         assert figures.ratio is not None
         assert figures.ratio.ci is not None
         widths.append(math.log(figures.ratio.ci[1] / figures.ratio.ci[0]))
-    assert widths[0] == widths[1], "0.6 % is usual of GPUs"
+    assert widths[0] == widths[1], "0.4 % is usual of GPUs"
     own = statistics.variance(logs)
-    expected = math.sqrt((3 * own + 4 * 0.002**2) / (3 * own + 4 * 0.006**2))
+    expected = math.sqrt((3 * own + 4 * 0.002**2) / (3 * own + 4 * 0.004**2))
     assert widths[2] / widths[1] == pytest.approx(expected, rel=1e-3)
