@@ -156,8 +156,8 @@ class Gate:
         _call("function", ctypes.byref(self.function), module, b"gate")
 
     def wait(self, stream: int, address: int, value: int) -> None:
-        """As stream_wait, but within 0.5 us of the word, after 3 us: a stream's own wait ends 1 to 9 us after it. While
-        a device runs this kernel it runs no other process's."""
+        """As stream_wait, but always equally long behind the word, within 0.5 us: a stream's own wait ends 2 to 9 us
+        behind it. While a device runs this kernel it runs no other process's."""
         word, wanted = ctypes.c_uint64(address), ctypes.c_uint32(value)
         arguments = (ctypes.c_void_p * 2)(*(ctypes.cast(ctypes.byref(one), ctypes.c_void_p) for one in (word, wanted)))
         one_thread = [ctypes.c_uint(1)] * 6

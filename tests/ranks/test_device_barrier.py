@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from kernel_ranks import played_by, started
 
 from harness.ranks import driver
 from harness.ranks.barrier import DEVICE_HELD, Barrier, make_barrier
-from harness.ranks.device import HOLDING_THREADS, holding_options
+from harness.ranks.device import HOLDING_THREADS, GpuDevice, holding_options
 
 WARP_SIZES = {"sm_90": 32, "gfx942": 64}
 ADDRESS = 1 << 40
@@ -84,6 +85,22 @@ def test_work_behind_the_kernel_begins_when_the_word_has_come_to_the_value_or_pa
         words[0] = after
         torch.cuda.synchronize()
         assert words[1] == 7
+
+
+def test_the_kernel_waits_only_where_no_other_process_has_anything_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep them from the device: a look whether they have is queued behind the stream's own wait."""
+    waits: list[str] = []
+    monkeypatch.setattr(driver, "stream_wait", lambda *_: waits.append("stream"))
+    monkeypatch.setattr(driver, "stream_write", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=1))
+    device = GpuDevice(0, 0, 1, Barrier(make_barrier(1), 1, spin=False))
+    device.ended = torch.zeros(1)
+    for gate in (SimpleNamespace(wait=lambda *_: waits.append("kernel")), None):
+        device.gate = gate  # type: ignore[assignment]
+        device.stepped(lambda: None, 1)
+        device.between(0, lambda: None, 2, is_alone=True)
+        device.between(0, lambda: None, 3, is_alone=False)
+    assert waits == ["stream", "kernel", "kernel", "stream", *["stream"] * 4]
 
 
 def test_nobody_leaves_before_all_have_come() -> None:

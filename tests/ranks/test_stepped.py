@@ -29,6 +29,7 @@ from harness.ranks.clocks import Budget, Samples, enough
 from harness.ranks.device_witness import DeviceWitness, is_sharp
 from harness.ranks.group import Late
 from harness.ranks.stepped import CALL, COME, COPY, WRITE, Seen, StepOrder, Stepper
+from harness.ranks.trusted import Trusted
 from tests.waiting import in_time
 
 WORLD_SIZE = 2
@@ -225,6 +226,23 @@ def test_an_idle_device_is_drained_at_once_and_a_busy_one_is_waited_for() -> Non
     threading.Timer(0.1, engines[1].release).start()
     assert stepper.drain(time.monotonic() + 60)
     assert time.monotonic() - began >= 0.1
+
+
+def test_only_before_an_input_is_written_a_kernel_of_the_trusted_rank_waits() -> None:
+    """While a look whether the device is busy waits, others may run; so may the call while the copy does."""
+    queued: list[tuple[int, bool]] = []
+    trusted = object.__new__(Trusted)
+    trusted.device = SimpleNamespace(  # type: ignore[assignment]
+        between=lambda step, work, epoch, is_alone: queued.append((step, is_alone)),
+        await_clearing=lambda: None,
+        forget_caches=lambda: None,
+        id=None,
+    )
+    trusted.exchange = SimpleNamespace(memory=lambda name: None)  # type: ignore[assignment]
+    trusted.made, trusted.limit, trusted.stepped, trusted.rooms = [torch.zeros(4)], 16, [], []
+    trusted.serve_call(wire.Serve(epoch=1, put=-1))
+    trusted.serve_call(wire.Serve(epoch=2, put=0, take=wire.NO_OUTPUT))
+    assert queued == [(WRITE, False), (WRITE, True), (COPY, False)]
 
 
 # ---- what calls count
