@@ -91,7 +91,7 @@ def test_with_a_difference_to_be_told_launches_go_on_until_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, few = meet(tmp_path, monkeypatch, lambda launch: 0.004 * (-1) ** launch, until=0.2)
-    _, many = meet(tmp_path, monkeypatch, lambda launch: 0.004 * (-1) ** launch, until=0.003)
+    _, many = meet(tmp_path, monkeypatch, lambda launch: 0.004 * (-1) ** launch, until=0.002)
     assert sum(few) < sum(many) <= beside.MOST_LAUNCHES
 
 
