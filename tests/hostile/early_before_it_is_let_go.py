@@ -1,5 +1,5 @@
 """Does its work when its device has been switched to it, while the parent has yet to hear of that and to start its
-clock. Of ranks that need each other, one that is made late tells; alone it gains the 5 us that the parent needs.
+clock. Of ranks that need each other, one that is made late tells; alone it gains the 2 us that the parent needs.
 
 expect: no gain|held clock|wrong: host's clock|a timed call
 devices: gpu
