@@ -116,6 +116,8 @@ def main() -> None:
     problem = find(options.problem, Checkout.here())
     suite = problem.with_world_size(problem.suite(options.suite), options.ranks)
     drawn = [case for number in range(options.drawn) for case in drawn_cases(problem, suite, f"soak {number}")]
+    if options.drawn and not drawn:
+        parser.error(f"no shapes are drawn for {options.problem}, suite {options.suite}")
     cases = [dict(case.params) for case in drawn or suite.tests]
     where = torch.cuda.get_device_name(0) if options.device != "cpu" else host.environment("", 1).machine_class
     figures = Figures("Many inputs, many calls", f"{options.ranks} ranks on {where}")

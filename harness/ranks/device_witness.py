@@ -84,21 +84,20 @@ class DeviceWitness:
         alike = self._alike(calls[0].is_ahead, others)
         others_more_us = [one.around_us - us for one, us in zip(alike, self._beside_us(alike, others), strict=True)]
         error_us = MEDIANS * math.hypot(error_of(within_us), error_of(others_more_us))
-        most_us = MOST_PART * call_us
-        least_us = min(SLACK_US, most_us)
-        slack_us = max(SLACK_PART * call_us, least_us, min(ERRORS * error_us, most_us))
+        most_us, mean_us = MOST_PART * call_us, statistics.fmean(within_us)
+        slack_us = max(SLACK_PART * call_us, min(max(SLACK_US, ERRORS * error_us), most_us))
         seen_us = [claim + more for claim, more in zip(claims_us, within_us, strict=True)]
         is_borne_out = (
-            statistics.fmean(within_us) <= slack_us
+            mean_us <= slack_us
             and statistics.median(seen_us) - claimed_us <= slack_us
             and log_ratio(others_us, claims_us) - log_ratio(others_us, _positive(seen_us, call_us))
             <= math.log1p(slack_us / call_us)
         )
         if is_borne_out:
             return claims_us, False
-        is_clear = statistics.fmean(within_us) - ERRORS * error_us > slack_us
+        is_unsure = ERRORS * error_us > most_us and mean_us - ERRORS * error_us <= slack_us
         # Less what is always allowed: honest calls of some us may be doubted by chance, and who hides that gains it.
-        return _positive([us - least_us for us in seen_us], call_us), ERRORS * error_us > most_us and not is_clear
+        return _positive([us - min(SLACK_US, most_us) for us in seen_us], call_us), is_unsure
 
     def _alike(self, ahead: bool, others: Sequence[Seen]) -> Sequence[Seen]:
         """Calls of the baseline's ranks that were queued ahead as well, or were not: the copies if its own are others,

@@ -35,7 +35,8 @@ LAZY_PEER_ACCESS = 0x1  # of ipc_open
 HANDLE_BYTES = 64
 OUT_OF_MEMORY = 2  # of CUresult and of hipError_t
 UNTIL_AT_LEAST, PLAIN_WRITE = 0, 0  # flags of stream_wait and stream_write
-# One thread that ends once a word has come to a value or passed it, as stream_wait has it. The driver compiles it.
+# One thread that ends once a word has come to a value or passed it, as stream_wait has it. The driver compiles it; by
+# Triton, as device_barrier is, it would take every rank the time to import that.
 GATE = b"""
 .version 7.0
 .target sm_70
@@ -156,8 +157,8 @@ class Gate:
         _call("function", ctypes.byref(self.function), module, b"gate")
 
     def wait(self, stream: int, address: int, value: int) -> None:
-        """As stream_wait, but always equally long behind the word, within 0.5 us: a stream's own wait ends 2 to 9 us
-        behind it. While a device runs this kernel it runs no other process's."""
+        """As stream_wait, but always equally long behind the word, within 0.5 us: a stream's own wait ends up to 8 us
+        later. While a device runs this kernel it runs no other process's."""
         word, wanted = ctypes.c_uint64(address), ctypes.c_uint32(value)
         arguments = (ctypes.c_void_p * 2)(*(ctypes.cast(ctypes.byref(one), ctypes.c_void_p) for one in (word, wanted)))
         one_thread = [ctypes.c_uint(1)] * 6
