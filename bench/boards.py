@@ -5,6 +5,7 @@
     python3 bench/boards.py --out FOLDER --problems gemm --launches 1   some of them, in less time
     python3 bench/boards.py --out FOLDER --limit 500                    begins none that may take longer than is left
     python3 bench/boards.py --out FOLDER --jobs 4                       on four GPUs side by side
+    python3 bench/boards.py --out FOLDER --own                          without the peers
 
 Goes on where it stopped: a file whose result in FOLDER says that it passed is not evaluated again. With --device cpu it
 does the same on CPU cores.
@@ -38,9 +39,11 @@ USUAL_S = 60.0  # of an evaluation, where FOLDER has none of the same problem
 SUITES = {"llama": "brief"}  # on GPUs, instead of official, which takes minutes
 
 
-def files_of(problem: str) -> Iterator[tuple[Path, str]]:
+def files_of(problem: str, with_peers: bool = True) -> Iterator[tuple[Path, str]]:
     """The shipped submission and its peers, each with its author."""
     yield Path(find(problem, Checkout.here()).default_submission()), OWN
+    if not with_peers:
+        return
     for file in sorted((ROOT / "submissions" / problem / "peers").glob("*.py")):
         yield file, file.read_text().partition("\n")[0].removeprefix(LIBRARY)
 
@@ -93,6 +96,7 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=200.0, help="seconds of one evaluation (default: %(default)s)")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds, by which all is to be over")
     parser.add_argument("--jobs", type=int, default=1, help="GPUs side by side, a problem of one rank on each")
+    parser.add_argument("--own", action="store_true", help="the shipped submissions alone, without their peers")
     given = parser.parse_args()
     if given.device == "cuda":
         need_gpus(parser, given.ranks, len(gpu_names() or ()))
@@ -100,7 +104,7 @@ def main() -> None:
     with_peers = [name for name in problem_names(checkout) if (ROOT / "submissions" / name / "peers").is_dir()]
     problems = given.problems or [name for name in with_peers if find(name, checkout).multi_gpu == (given.ranks > 1)]
     given.out.mkdir(parents=True, exist_ok=True)
-    files = [(problem, file, author) for problem in problems for file, author in files_of(problem)]
+    files = [(problem, file, author) for problem in problems for file, author in files_of(problem, not given.own)]
     idle: Queue[dict[str, str]] = Queue()
     for environ in environs_of(given.device, given.ranks, given.jobs):
         idle.put(environ)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harness.ranks.stepped import Seen
-from harness.ranks.witness import error_of, log_ratio
+from harness.ranks.witness import log_ratio
 
 # By how much more may pass around calls: SLACK_US, or so many standard errors if these are more, but at most that part
 # of a call; and always SLACK_PART.
@@ -83,19 +83,21 @@ class DeviceWitness:
         within_us = [min(max(us, -call_us), call_us) for us in more_us]  # no single call stands for more than itself
         alike = self._alike(calls[0].is_ahead, others)
         others_more_us = [one.around_us - us for one, us in zip(alike, self._beside_us(alike, others), strict=True)]
-        error_us = MEDIANS * math.hypot(error_of(within_us), error_of(others_more_us))
-        most_us, mean_us = MOST_PART * call_us, statistics.fmean(within_us)
+        middle_us, _ = middle_of(within_us)
+        # By the other side's alone: who hides work now and then makes his own differ by more.
+        error_us = MEDIANS * middle_of(others_more_us)[1] * math.sqrt(1 + len(alike) / len(calls))
+        most_us = MOST_PART * call_us
         slack_us = max(SLACK_PART * call_us, min(max(SLACK_US, ERRORS * error_us), most_us))
         seen_us = [claim + more for claim, more in zip(claims_us, within_us, strict=True)]
         is_borne_out = (
-            mean_us <= slack_us
+            middle_us <= slack_us
             and statistics.median(seen_us) - claimed_us <= slack_us
             and log_ratio(others_us, claims_us) - log_ratio(others_us, _positive(seen_us, call_us))
             <= math.log1p(slack_us / call_us)
         )
         if is_borne_out:
             return claims_us, False
-        is_unsure = ERRORS * error_us > most_us and mean_us - ERRORS * error_us <= slack_us
+        is_unsure = ERRORS * error_us > most_us and middle_us - ERRORS * error_us <= slack_us
         # Less what is always allowed: honest calls of some us may be doubted by chance, and who hides that gains it.
         return _positive([us - min(SLACK_US, most_us) for us in seen_us], call_us), is_unsure
 
@@ -115,6 +117,18 @@ class DeviceWitness:
             first = min(place * len(pool) // len(calls) - NEIGHBOURS // 2, len(pool) - NEIGHBOURS)
             found.append(statistics.median(near.around_us for near in pool[max(0, first) :][:NEIGHBOURS]))
         return found
+
+
+def middle_of(values: Sequence[float]) -> tuple[float, float]:
+    """The mean of the middle half, and its standard error (Tukey and McLaughlin's, from winsorised values), of which
+    less than three values say nothing. One call in ten is 10 us late or more, for its device's sake; and who hides work
+    in less than a quarter of the calls does not shift what ranks, their median."""
+    ordered, cut = sorted(values), len(values) // 4
+    middle = ordered[cut : len(ordered) - cut]
+    if len(values) < 3:
+        return statistics.fmean(middle), math.inf
+    spread = statistics.stdev(min(max(value, middle[0]), middle[-1]) for value in ordered)
+    return statistics.fmean(middle), spread / (1 - 2 * cut / len(values)) / math.sqrt(len(values))
 
 
 def is_sharp(one: Seen) -> bool:

@@ -35,20 +35,24 @@ LAZY_PEER_ACCESS = 0x1  # of ipc_open
 HANDLE_BYTES = 64
 OUT_OF_MEMORY = 2  # of CUresult and of hipError_t
 UNTIL_AT_LEAST, PLAIN_WRITE = 0, 0  # flags of stream_wait and stream_write
-# One thread that ends once a word has come to a value or passed it, as stream_wait has it. The driver compiles it; by
-# Triton, as device_barrier is, it would take every rank the time to import that.
+# One thread that first sets a word to a value, if there is one to set, and ends once another word has come to that
+# value or passed it, as stream_wait has it. The driver compiles it; by Triton, as device_barrier is, it would take
+# every rank the time to import that.
 GATE = b"""
 .version 7.0
 .target sm_70
 .address_size 64
-.visible .entry gate(.param .u64 word, .param .u32 value)
+.visible .entry gate(.param .u64 told, .param .u64 word, .param .u32 value)
 {
-    .reg .u64 %at;
+    .reg .u64 %to, %at;
     .reg .u32 %wanted, %seen;
     .reg .s32 %left;
-    .reg .pred %early;
+    .reg .pred %tells, %early;
+    ld.param.u64 %to, [told];
     ld.param.u64 %at, [word];
     ld.param.u32 %wanted, [value];
+    setp.ne.u64 %tells, %to, 0;
+    @%tells st.release.sys.global.u32 [%to], %wanted;
 again:
     ld.acquire.sys.global.u32 %seen, [%at];
     sub.s32 %left, %seen, %wanted;
@@ -156,11 +160,12 @@ class Gate:
         _call("load", ctypes.byref(module), GATE)
         _call("function", ctypes.byref(self.function), module, b"gate")
 
-    def wait(self, stream: int, address: int, value: int) -> None:
+    def wait(self, stream: int, address: int, value: int, tell: int = 0) -> None:
         """As stream_wait, but always equally long behind the word, within 0.5 us: a stream's own wait ends up to 8 us
-        later. While a device runs this kernel it runs no other process's."""
-        word, wanted = ctypes.c_uint64(address), ctypes.c_uint32(value)
-        arguments = (ctypes.c_void_p * 2)(*(ctypes.cast(ctypes.byref(one), ctypes.c_void_p) for one in (word, wanted)))
+        later. While a device runs this kernel it runs no other process's. When it begins, it sets the word at `tell` to
+        the value, if that is an address."""
+        values = ctypes.c_uint64(tell), ctypes.c_uint64(address), ctypes.c_uint32(value)
+        arguments = (ctypes.c_void_p * 3)(*(ctypes.cast(ctypes.byref(one), ctypes.c_void_p) for one in values))
         one_thread = [ctypes.c_uint(1)] * 6
         _call("launch", self.function, *one_thread, ctypes.c_uint(0), ctypes.c_void_p(stream), arguments, None)
 

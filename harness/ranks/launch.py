@@ -47,9 +47,9 @@ class Launch:
     """How to start ranks. `cores[r]` are those of rank r of every group, or it is empty and all run anywhere.
     `folder` is theirs: each starts in `group/rank` below it. `names` says which group has which role; outputs of the
     roles in `judged` are, by trusted ranks that run `judge`. `caches` are for what compilers make, where a role has one
-    that outlives the run. `hidden`, `cuda_is_cpu`, `confined` and `kept_bytes` are as in wire.RankOrder; `judges` are
-    folders that trusted ranks see and no others. `idle_s`: for how long the candidate's ranks, waited for, may do
-    nothing; None: until the deadline. `nodes` has a connection to each node's agent; without, all run here."""
+    that outlives the run. `hidden`, `cuda_is_cpu`, `confined`, `first_gpu` and `kept_bytes` are as in wire.RankOrder;
+    `judges` are folders that trusted ranks see and no others. `idle_s`: for how long the candidate's ranks, waited for,
+    may do nothing; None: until the deadline. `nodes` has a connection to each node's agent; without, all run here."""
 
     world_size: int
     device: str
@@ -65,6 +65,7 @@ class Launch:
     judge: str = wire.TRUSTED
     cuda_is_cpu: bool = False
     confined: bool = True
+    first_gpu: int = 0
     kept_bytes: int = wire.KEPT_BYTES
     idle_s: float | None = None
     nodes: tuple[socket.socket, ...] = ()
@@ -76,9 +77,10 @@ class Launch:
         return {group: of[group] for group in GROUPS}
 
     def again(self, folder: Path) -> "Launch":
-        """Another launch in that folder, in which the two groups that nobody trusts change places."""
+        """Another launch in that folder, in which the two groups that nobody trusts change places, and each rank has
+        the next one's GPU."""
         names = {**self.names, "baseline": self.names["candidate"], "candidate": self.names["baseline"]}
-        return replace(self, folder=folder, names=names)
+        return replace(self, folder=folder, names=names, first_gpu=(self.first_gpu + 1) % self.local_size)
 
     @property
     def local_size(self) -> int:

@@ -21,6 +21,7 @@ from harness.ranks.program import Program
 from harness.ranks.stopwatch import Keep, Kernel, Sample
 
 SUBMITTED = "submission.py"
+SHOWN_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 class Untrusted(Program):
@@ -89,9 +90,19 @@ def run_rank(order: wire.RankOrder, fds: dict[str, int]) -> None:
         os.sched_setaffinity(0, order.cores)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the parent asks for stacks at a deadline
+    if order.device == "cuda":  # before anything asks the driver
+        os.environ[SHOWN_GPUS] = ",".join(gpus_of(order, os.environ.get(SHOWN_GPUS, "")))
     if order.cuda_is_cpu:
         cuda_shim.install()
     pkgutil.resolve_name(order.program)(order, fds).serve()
+
+
+def gpus_of(order: wire.RankOrder, shown: str) -> list[str]:
+    """The node's GPUs that a group's ranks use, by their names in `shown` (CUDA_VISIBLE_DEVICES; empty: all), in the
+    order of its ranks on that node: rank r uses the one that torch calls r, whichever it is in this launch."""
+    names = [*filter(None, map(str.strip, shown.split(",")))] or [*map(str, range(order.local_size))]
+    own = names[: order.local_size]
+    return own[order.first_gpu :] + own[: order.first_gpu]
 
 
 def staged_kernel(workdir: str) -> Kernel:

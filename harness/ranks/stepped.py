@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from harness.ranks import failure, wire
 from harness.ranks.group import LOOK_S, Group, Late
+from harness.ranks.steps import Stamping
 
 WRITE, COPY = 0, 1  # the trusted ranks' steps
 COME, CALL = 0, 1  # the group's
@@ -152,43 +153,56 @@ class Stepper:
     def _flushed_us(self, deadline: float) -> float:
         self.epoch += 1
         self.trusted.ask(wire.Serve(epoch=self.epoch, put=-1), wire.Done, deadline)
+        flushed = self.trusted.barrier.steps.stamping(WRITE, self.epoch)
         began_ns, _ = self.trusted.barrier.steps.let(WRITE, self.epoch)
-        stamps_ns, _ = _done(self.trusted, WRITE, self.epoch, deadline)
-        return (max(stamps_ns) - began_ns) / 1000
+        _await(self.trusted, flushed, deadline)
+        return (flushed.last_ns - began_ns) / 1000
 
     def _call(self, call: _StepCall) -> Seen:
         self.epoch += 1
-        # Variables: nothing may take time between the word that lets the call go and the first look for its end.
+        # What can be is made ready first: nothing may take time between a word that is seen and the next one, or the
+        # first look for the end of the call.
         group, epoch, deadline, ahead, late = call.group, call.epoch, call.deadline, call.ahead, call.late
         steps, ours = group.barrier.steps, self.trusted.barrier.steps
+        others = None if late is None else [rank.rank for rank in group.members if rank.rank != late.rank]
+        come, go, copy = steps.letting(COME, epoch), steps.letting(CALL, epoch, others), ours.letting(COPY, self.epoch)
+        called = steps.stamping(CALL, epoch, then=copy)
+        went: list[tuple[int, int]] = []
+
+        def begin() -> None:
+            went.append(go())
+            called.looked_ns = went[0][0]
+            if ahead and late is None:
+                called.look(LOOK_NS)
+
+        has_come = steps.stamping(COME, epoch, then=begin)
+        written = ours.stamping(WRITE, self.epoch, then=come)
+        copied = ours.stamping(COPY, self.epoch)
         replies = self._queued(call, call.patience_s) if ahead else None
         is_ahead = replies is not None
         self._serve(call, [None] * len(group.members) if replies is None else replies, call.index)
         began_ns, _ = ours.let(WRITE, self.epoch)
-        _done(self.trusted, WRITE, self.epoch, deadline)
-        steps.let(COME, epoch)
-        _done(group, COME, epoch, deadline)
-        others = None if late is None else [rank.rank for rank in group.members if rank.rank != late.rank]
-        let_ns, let_gap_ns = steps.let(CALL, epoch, others)
+        _await(self.trusted, written, deadline)
+        _await(group, has_come, deadline)
         if not ahead:
             group.barrier.tell([rank.rank for rank in group.members] if others is None else others, epoch, 0)
         if late is not None:
             self._hold(call, late)
-        done_ns, gap_ns = _done(group, CALL, epoch, deadline)
+        _await(group, called, deadline)
         if replies is None:
             replies = self._queued(call)
             assert replies is not None
             self._serve(call, replies, None)
-        ours.let(COPY, self.epoch)
-        ended_ns, _ = _done(self.trusted, COPY, self.epoch, deadline)
+        _await(self.trusted, copied, deadline)
         group.barrier.release(epoch + 1)
+        [(let_ns, let_gap_ns)] = went
         return Seen(
             began_ns=began_ns,
             let_ns=let_ns,
-            done_ns=tuple(done_ns),
-            ended_ns=max(ended_ns),
+            done_ns=tuple(called.stamps_ns),
+            ended_ns=copied.last_ns,
             is_ahead=is_ahead,
-            gap_ns=let_gap_ns + gap_ns,
+            gap_ns=let_gap_ns + (called.gap_ns or 0),
             host_us=max(reply.host_us for reply in replies),
         )
 
@@ -224,16 +238,11 @@ class Stepper:
             group.barrier.tell([late.rank], epoch, 0)
 
 
-def _done(group: Group, step: int, epoch: int, deadline: float) -> tuple[list[int], int]:
-    """The time at which each rank's device had done the step (ns, CLOCK_MONOTONIC), and by how much the last of these
-    stamps may be late (ns). Raises as `gather` does."""
-    stamps_ns: list[int | None] = [None] * len(group.members)
+def _await(group: Group, stamping: Stamping, deadline: float) -> None:
+    """Waits until the group's devices have done the step. Raises as `gather` does."""
     began_s = time.monotonic()
     try:  # and not `group.watch.waiting()`, which takes 0.5 us before the first look
-        while True:
-            gap_ns = group.barrier.steps.stamp(step, epoch, stamps_ns, time.monotonic_ns() + LOOK_NS)
-            if gap_ns is not None:
-                return [stamp_ns or 0 for stamp_ns in stamps_ns], gap_ns
+        while not stamping.look(LOOK_NS):
             group.processes.poll(0)
             group.watch.check_all(deadline, group.members)
     finally:

@@ -10,7 +10,7 @@ The words lie in the barrier's page, which ranks map too. Their values are epoch
 import mmap
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 STEPS = 2
 LINE_BYTES = 64  # of a cache
@@ -44,37 +44,68 @@ class Steps:
     def let(self, step: int, epoch: int, ranks: Iterable[int] | None = None) -> tuple[int, int]:
         """Lets these ranks' devices (None: all) into the step of that epoch. Returns the time before (CLOCK_MONOTONIC),
         and how long it took (ns): the parent loses its core now and then."""
-        word, start = WORD.pack(epoch), self.let_at(step, 0)
+        return self.letting(step, epoch, ranks)()
+
+    def letting(self, step: int, epoch: int, ranks: Iterable[int] | None = None) -> Callable[[], tuple[int, int]]:
+        """What does the same when it is called, with nothing left to do but the store."""
+        word, start, page, now = WORD.pack(epoch), self.let_at(step, 0), self.page, time.monotonic_ns
         data = word * self.world_size
-        end, page, now = start + len(data), self.page, time.monotonic_ns
-        began_ns = now()
-        if ranks is None:
-            page[start:end] = data
-        else:
-            for rank in ranks:
-                page[start + WORD.size * rank : start + WORD.size * (rank + 1)] = word
-        return began_ns, now() - began_ns
+        stores = [(start, data)] if ranks is None else [(start + WORD.size * rank, word) for rank in ranks]
+        slices = [(slice(at, at + len(words)), words) for at, words in stores]
+
+        def let() -> tuple[int, int]:
+            began_ns = now()
+            for where, words in slices:
+                page[where] = words
+            return began_ns, now() - began_ns
+
+        return let
 
     def done_by(self, step: int, epoch: int) -> list[int]:
         """The ranks whose devices have done the step of that epoch."""
         first = self.done_at(step, 0) // WORD.size
         return [rank for rank in range(self.world_size) if self.words[first + rank] == epoch]
 
-    def stamp(self, step: int, epoch: int, stamps_ns: list[int | None], until_ns: int) -> int | None:
-        """Notes when each device had done the step (CLOCK_MONOTONIC), in `stamps_ns` by rank, until all have. Returns
-        how long before the last of these stamps it had last looked (ns); None if some have not at `until_ns`."""
-        first, words, now = self.done_at(step, 0) // WORD.size, self.words, time.monotonic_ns
-        waiting = [rank for rank, stamp_ns in enumerate(stamps_ns) if stamp_ns is None]
-        looked_ns = now()
-        while True:
+    def stamping(self, step: int, epoch: int, then: Callable[[], object] | None = None) -> "Stamping":
+        """A look for the end of a step of that epoch, by all devices."""
+        return Stamping(self, step, epoch, then)
+
+
+class Stamping:
+    """A look for the end of a step, which notes when each device had done it (CLOCK_MONOTONIC), by rank. All that a
+    look needs is made here, so that looks are close together.
+
+    `then` is called at once when all have done it. `gap_ns` is how long before the last stamp it had last looked, or
+    None as long as some have not. Whoever lets devices go may set `looked_ns` to when that was: the first look comes
+    some time later."""
+
+    def __init__(self, steps: Steps, step: int, epoch: int, then: Callable[[], object] | None) -> None:
+        self.words, self.first = steps.words, steps.done_at(step, 0) // WORD.size
+        self.epoch, self.then = epoch, then
+        self.stamps_ns = [0] * steps.world_size
+        self.waiting = list(range(steps.world_size))
+        self.looked_ns: int | None = None
+        self.gap_ns: int | None = None
+
+    @property
+    def last_ns(self) -> int:
+        return max(self.stamps_ns)
+
+    def look(self, longest_ns: int) -> bool:
+        """Looks until all have done it, but no longer than that. Whether they have."""
+        first, words, epoch, waiting, now = self.first, self.words, self.epoch, self.waiting, time.monotonic_ns
+        seen_ns = now()
+        looked_ns, until_ns = self.looked_ns or seen_ns, seen_ns + longest_ns
+        while self.gap_ns is None and seen_ns < until_ns:
             done = [rank for rank in waiting if words[first + rank] == epoch]
             seen_ns = now()
-            if done:
-                for rank in done:
-                    stamps_ns[rank] = seen_ns
-                    waiting.remove(rank)
-                if not waiting:
-                    return seen_ns - looked_ns
-            elif seen_ns > until_ns:
-                return None
+            for rank in done:
+                self.stamps_ns[rank] = seen_ns
+                waiting.remove(rank)
+            if not waiting:
+                self.gap_ns = seen_ns - looked_ns
+                if self.then is not None:
+                    self.then()
             looked_ns = seen_ns
+        self.looked_ns = None
+        return self.gap_ns is not None

@@ -43,8 +43,9 @@ class RankOrder:
     `cache`. Of the folders in `hidden` the rank sees only what is its own, what Python imports, and those in
     `shown`. Its `program` is named as module:class; outputs are judged if `judged` is set. With `cuda_is_cpu`,
     "cuda" means the CPU to the rank. A rank that is not `confined` may do what its user may. Each node runs
-    `local_size` ranks of the group, one after the other; with more than one node there is a `network`. It joins the
-    cgroup `groups`, and keeps `kept_bytes` of its device."""
+    `local_size` ranks of the group, one after the other; with more than one node there is a `network`. The first of
+    them has GPU number `first_gpu` of the first `local_size`, the next one the next, around. It joins the cgroup
+    `groups`, and keeps `kept_bytes` of its device."""
 
     group: GroupName
     rank: int
@@ -63,6 +64,7 @@ class RankOrder:
     cuda_is_cpu: bool = False
     confined: bool = True
     network: Network | None = None
+    first_gpu: int = 0
     kept_bytes: int = KEPT_BYTES
     groups: tuple[str, ...] = ()
     type: Literal["rank"] = "rank"

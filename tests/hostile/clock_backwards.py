@@ -1,6 +1,6 @@
 """Claims that its calls end before they begin.
 
-expect: held clock: began before
+expect: held clock|raised: began before|host_us
 mode: leaderboard
 """
 

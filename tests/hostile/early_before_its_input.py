@@ -1,6 +1,6 @@
 """Does its work when it is queued, before its input is written and the parent lets it go.
 
-expect: wrong|no gain: a timed call
+expect: wrong|no gain|held clock: a timed call|host's clock
 devices: gpu
 problem: gemm_rs
 mode: benchmark
@@ -10,7 +10,6 @@ import gc
 
 import torch
 
-from harness.ranks import driver
 from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
@@ -23,10 +22,10 @@ def stepped(call, epoch):
     if call.args[2]:  # whose host is to wait for the parent
         return honest(call, epoch)
     result = call()
-    stream, steps = torch.cuda.current_stream().cuda_stream, device.barrier.steps
+    stream = torch.cuda.current_stream().cuda_stream
     for step in range(2):
-        driver.stream_wait(stream, device.barrier_pointer + steps.let_at(step, device.rank), epoch)
-        driver.stream_write(stream, device.barrier_pointer + steps.done_at(step, device.rank), epoch)
+        device._wait(stream, step, epoch)
+        device._tell(stream, step, epoch)
     return result
 
 

@@ -10,7 +10,6 @@ import gc
 
 import torch
 
-from harness.ranks import driver
 from harness.ranks.roles import Untrusted
 from reference import ref_kernel
 
@@ -22,12 +21,12 @@ honest = device.stepped
 def stepped(call, epoch):
     if call.args[2]:  # whose host is to wait for the parent
         return honest(call, epoch)
-    stream, steps = torch.cuda.current_stream().cuda_stream, device.barrier.steps
-    driver.stream_wait(stream, device.barrier_pointer + steps.let_at(0, device.rank), epoch)
+    stream = torch.cuda.current_stream().cuda_stream
+    device._wait(stream, 0, epoch)
     result = call()
-    driver.stream_write(stream, device.barrier_pointer + steps.done_at(0, device.rank), epoch)
-    driver.stream_wait(stream, device.barrier_pointer + steps.let_at(1, device.rank), epoch)
-    driver.stream_write(stream, device.barrier_pointer + steps.done_at(1, device.rank), epoch)
+    device._tell(stream, 0, epoch)
+    device._wait(stream, 1, epoch)
+    device._tell(stream, 1, epoch)
     return result
 
 

@@ -69,7 +69,7 @@ def test_the_kernel_before_a_call_is_compiled_for_every_nvidia_gpu(chip: str, tm
 
 
 @pytest.mark.gpu
-def test_work_behind_the_kernel_begins_when_the_word_has_come_to_the_value_or_passed_it() -> None:
+def test_the_kernel_tells_that_it_runs_and_lets_work_begin_when_its_word_has_come_to_the_value_or_passed_it() -> None:
     torch.zeros(1, device="cuda")  # makes the context
     page = mmap.mmap(-1, mmap.PAGESIZE)
     words = memoryview(page).cast("I")
@@ -77,11 +77,11 @@ def test_work_behind_the_kernel_begins_when_the_word_has_come_to_the_value_or_pa
     stream = torch.cuda.current_stream().cuda_stream
     gate = driver.Gate()
     for value, before, after in ((5, 4, 5), (5, 0, 9), (3, 2**32 - 2, 4)):
-        words[0], words[1] = before, 0
-        gate.wait(stream, address, value)
+        words[0], words[1], words[2] = before, 0, 0
+        gate.wait(stream, address, value, tell=address + 8)
         driver.stream_write(stream, address + 4, 7)
         time.sleep(0.05)
-        assert words[1] == 0
+        assert (words[1], words[2]) == (0, value)
         words[0] = after
         torch.cuda.synchronize()
         assert words[1] == 7
@@ -95,7 +95,7 @@ def test_the_kernel_waits_only_where_no_other_process_has_anything_to_run(monkey
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=1))
     device = GpuDevice(0, 0, 1, Barrier(make_barrier(1), 1, spin=False))
     device.ended = torch.zeros(1)
-    for gate in (SimpleNamespace(wait=lambda *_: waits.append("kernel")), None):
+    for gate in (SimpleNamespace(wait=lambda *_, **told: waits.append("kernel")), None):
         device.gate = gate  # type: ignore[assignment]
         device.stepped(lambda: None, 1)
         device.between(0, lambda: None, 2, is_alone=True)

@@ -379,6 +379,34 @@ def test_a_short_call_is_known_beside_a_baseline_that_waits_for_its_host() -> No
         assert (claims_count > 60) == (more_us == 0)
 
 
+def test_calls_that_are_late_now_and_then_leave_no_doubt() -> None:
+    """As on H200s: within a microsecond, but one call in ten 10 us late or more, of either side."""
+    claims_count = 0
+    for seed in range(100):
+        rng = random.Random(seed)
+        late_us = lambda rng=rng: rng.choice((10, 40, 150)) if rng.random() < 0.1 else 0  # noqa: E731
+        sides = [
+            [made(EMPTY_US + us + rng.gauss(0, 0.5), 340 + late_us() + rng.gauss(0, 0.8)) for _ in range(28)]
+            for us in (45, 60)
+        ]
+        found = witness(*sides)
+        claims_count += found.counted_us()[0] == found.claims_us(found.own)
+    assert claims_count >= 98
+
+
+@pytest.mark.parametrize("part", [0.5, 0.7, 1.0])
+def test_what_is_hidden_in_half_of_the_calls_or_more_is_seen_though_some_are_late(part: float) -> None:
+    for seed in range(20):
+        rng = random.Random(seed)
+        own = [
+            made(EMPTY_US + 45 - hidden_us + rng.gauss(0, 0.5), 340 + hidden_us + rng.gauss(0, 0.8))
+            for hidden_us in [5.0] * round(28 * part) + [0.0] * round(28 * (1 - part))
+        ]
+        rng.shuffle(own)
+        found = witness(own, [made(EMPTY_US + 60, 340 + rng.gauss(0, 0.8)) for _ in range(28)])
+        assert found.counted_us()[0] != found.claims_us(own)
+
+
 def test_who_is_doubted_may_hide_what_is_always_allowed() -> None:
     found = witness([made(EMPTY_US + 60, 740)] * 8, [made(EMPTY_US + 200)] * 8)
     assert found.counted_us()[0] == [pytest.approx(60 + 40 - 1)] * 8
