@@ -5,6 +5,8 @@
     python3 bench/clock.py same rms_norm gemm_rs --times 5 --ranks 2     the reference against itself
     python3 bench/clock.py phases rms_norm               what the parent sees of calls: medians and quartiles, in us;
                                                          and where an evaluation's seconds go
+    python3 bench/clock.py phases a2a --ranks 2 --keep SEEN.json         the same; every call's stamps go to the file
+    python3 bench/clock.py recount SEEN.json             what the calls in such files count by the rules of today
 
 The loop runs in a process of its own, one call at a time on fresh inputs, with flushed caches, behind a kernel that
 holds the device while the host submits the call; what two events without a call between them read is taken off.
@@ -32,6 +34,7 @@ from figures import ROOT, Cell, Figures, add_data_argument, need_gpus
 from trust import busy_cores
 
 from harness.core.checkout import Checkout
+from harness.core.decode import decode, encode
 from harness.core.records import EvalReport, Measured, Submission
 from harness.core.stats import ratios_of
 from harness.evaluation.evaluate import evaluate
@@ -60,18 +63,20 @@ RESTS = 3  # times as long as its last call: as far from its power cap as a GPU 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("agree", "same", "phases", "events"))
-    parser.add_argument("problems", nargs="+", metavar="PROBLEM")
+    parser.add_argument("what", choices=("agree", "same", "phases", "recount", "events"))
+    parser.add_argument("problems", nargs="+", metavar="PROBLEM", help="or files, of recount")
     parser.add_argument("--suite", default="official", help="(default: %(default)s)")
     parser.add_argument("--ranks", type=int, default=1, help="(default: %(default)s)")
     parser.add_argument("--times", type=int, default=1, help="evaluations a problem (default: %(default)s)")
     parser.add_argument("--seconds", type=float, help="a shape (default: the suite's)")
     parser.add_argument("--launches", type=int, help="(default: 1, in same an evaluation's own)")
     parser.add_argument("--file", type=Path, help="phases of this submission (default: the shipped one)")
+    parser.add_argument("--keep", type=Path, help="where phases writes the stamps of all calls of one problem (JSON)")
     parser.add_argument("--busy", type=int, default=0, help="processes that never rest (default: none)")
     add_data_argument(parser)
     options = parser.parse_args()
-    need_gpus(parser, options.ranks, len(gpu_names() or ()))
+    if options.what != "recount":
+        need_gpus(parser, options.ranks, len(gpu_names() or ()))
     if options.what == "events":
         print(json.dumps(events_us(options.problems[0], options.suite, Path.cwd())))
         return
@@ -123,9 +128,22 @@ def phases(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ..
         report, seen = evaluated(problem, options, options.file.read_text() if options.file else None)
     print(f"{problem}: {report.phases_s} s, of it", *spent.lines(), sep="\n", file=sys.stderr)
     print(f"{problem}: {report.figures.ratio if report.figures else verdict.first_failure(report)}", file=sys.stderr)
+    if options.keep:
+        options.keep.write_text(json.dumps(encode(seen)))
+    yield from seen_of(problem, seen)
+
+
+def recount(file: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ...]]:
+    """The same of calls whose stamps were kept."""
+    yield from seen_of(Path(file).stem, decode(list[DeviceWitness], json.loads(Path(file).read_text())))
+
+
+def seen_of(problem: str, seen: Sequence[DeviceWitness]) -> Iterator[tuple[Cell, ...]]:
+    """A row for each kind of call of each shape. Prints what the submission's count."""
     for number, one in enumerate(seen):
-        counted = one.counted_us()[0] != one.claims_us(one.own)
-        print(f"shape {number}: claims {'do not ' * counted}count", file=sys.stderr)
+        claims_us, counted_us = one.claims_us(one.own), one.counted_us()[0]
+        told = f"claims {'do not ' * (claims_us != counted_us)}count: {statistics.median(claims_us):.2f} us"
+        print(f"{problem}, shape {number}: {told}, {statistics.median(counted_us):.2f} us do", file=sys.stderr)
         for name in ("own", "ref", "idle", "copies"):
             calls: Sequence[Seen] = getattr(one, name)
             if not calls:
@@ -298,22 +316,24 @@ def events_us(problem_name: str, suite: str, folder: Path) -> list[float]:
     return medians
 
 
-ROWS = {"agree": agree, "same": same, "phases": phases}
+ROWS = {"agree": agree, "same": same, "phases": phases, "recount": recount}
+SEEN_COLUMNS = (
+    "problem",
+    "shape",
+    "calls",
+    "number",
+    "ahead",
+    "call us",
+    "around us",
+    "gap us",
+    "host us",
+    "ranks apart us",
+)
 COLUMNS = {
     "agree": ("problem", "ranked clock", "ranked us", "events us", "ranked / events", "calls"),
     "same": ("problem", "reference / itself", "least shape", "most", "evaluation s"),
-    "phases": (
-        "problem",
-        "shape",
-        "calls",
-        "number",
-        "ahead",
-        "call us",
-        "around us",
-        "gap us",
-        "host us",
-        "ranks apart us",
-    ),
+    "phases": SEEN_COLUMNS,
+    "recount": SEEN_COLUMNS,
 }
 
 if __name__ == "__main__":
