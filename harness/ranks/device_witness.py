@@ -83,21 +83,23 @@ class DeviceWitness:
         within_us = [min(max(us, -call_us), call_us) for us in more_us]  # no single call stands for more than itself
         alike = self._alike(calls[0].is_ahead, others)
         others_more_us = [one.around_us - us for one, us in zip(alike, self._beside_us(alike, others), strict=True)]
-        middle_us, _ = middle_of(within_us)
-        # By the other side's alone: who hides work now and then makes his own differ by more.
-        error_us = MEDIANS * middle_of(others_more_us)[1] * math.sqrt(1 + len(alike) / len(calls))
-        most_us = MOST_PART * call_us
-        slack_us = max(SLACK_PART * call_us, min(max(SLACK_US, ERRORS * error_us), most_us))
+        middle_us, own_error_us = middle_of(within_us)
+        _, other_error_us = middle_of(others_more_us)
+        error_us = MEDIANS * math.hypot(own_error_us, other_error_us)
+        # Who hides work now and then makes his own differ by more. That is no reason to allow the mean more.
+        mean_error_us = MEDIANS * other_error_us * math.sqrt(1 + len(alike) / len(calls))
+        slack_us, rough_us = allowed_us(mean_error_us, call_us), allowed_us(error_us, call_us)
         seen_us = [claim + more for claim, more in zip(claims_us, within_us, strict=True)]
         is_borne_out = (
             middle_us <= slack_us
-            and statistics.median(seen_us) - claimed_us <= slack_us
+            and statistics.median(seen_us) - claimed_us <= rough_us
             and log_ratio(others_us, claims_us) - log_ratio(others_us, _positive(seen_us, call_us))
-            <= math.log1p(slack_us / call_us)
+            <= math.log1p(rough_us / call_us)
         )
         if is_borne_out:
             return claims_us, False
-        is_unsure = ERRORS * error_us > most_us and middle_us - ERRORS * error_us <= slack_us
+        most_us = MOST_PART * call_us
+        is_unsure = ERRORS * error_us > most_us and middle_us - ERRORS * mean_error_us <= slack_us
         # Less what is always allowed: honest calls of some us may be doubted by chance, and who hides that gains it.
         return _positive([us - min(SLACK_US, most_us) for us in seen_us], call_us), is_unsure
 
@@ -117,6 +119,11 @@ class DeviceWitness:
             first = min(place * len(pool) // len(calls) - NEIGHBOURS // 2, len(pool) - NEIGHBOURS)
             found.append(statistics.median(near.around_us for near in pool[max(0, first) :][:NEIGHBOURS]))
         return found
+
+
+def allowed_us(error_us: float, call_us: float) -> float:
+    """By how much more may pass around calls of that length, where it is known with that standard error."""
+    return max(SLACK_PART * call_us, min(max(SLACK_US, ERRORS * error_us), MOST_PART * call_us))
 
 
 def middle_of(values: Sequence[float]) -> tuple[float, float]:
