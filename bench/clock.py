@@ -142,8 +142,9 @@ def seen_of(problem: str, seen: Sequence[DeviceWitness]) -> Iterator[tuple[Cell,
     """A row for each kind of call of each shape. Prints what the submission's count."""
     for number, one in enumerate(seen):
         claims_us, counted_us = one.claims_us(one.own), one.counted_us()[0]
-        told = f"claims {'do not ' * (claims_us != counted_us)}count: {statistics.median(claims_us):.2f} us"
-        print(f"{problem}, shape {number}: {told}, {statistics.median(counted_us):.2f} us do", file=sys.stderr)
+        claimed, counted = (f"{statistics.median(times_us):.2f} us" for times_us in (claims_us, counted_us))
+        told = f"claims {'do not ' * (claims_us != counted_us)}count: {claimed} claimed, {counted} counted"
+        print(f"{problem}, shape {number}: {told}", file=sys.stderr)
         for name in ("own", "ref", "idle", "copies"):
             calls: Sequence[Seen] = getattr(one, name)
             if not calls:

@@ -153,7 +153,7 @@ class Stepper:
     def _flushed_us(self, deadline: float) -> float:
         self.epoch += 1
         self.trusted.ask(wire.Serve(epoch=self.epoch, put=-1), wire.Done, deadline)
-        flushed = self.trusted.barrier.steps.stamping(WRITE, self.epoch)
+        flushed = Stamping(self.trusted.barrier.steps, WRITE, self.epoch)
         began_ns, _ = self.trusted.barrier.steps.let(WRITE, self.epoch)
         _await(self.trusted, flushed, deadline)
         return (flushed.last_ns - began_ns) / 1000
@@ -166,7 +166,7 @@ class Stepper:
         steps, ours = group.barrier.steps, self.trusted.barrier.steps
         others = None if late is None else [rank.rank for rank in group.members if rank.rank != late.rank]
         come, go, copy = steps.letting(COME, epoch), steps.letting(CALL, epoch, others), ours.letting(COPY, self.epoch)
-        called = steps.stamping(CALL, epoch, then=copy)
+        called = Stamping(steps, CALL, epoch, then=copy)
         went: list[tuple[int, int]] = []
 
         def begin() -> None:
@@ -175,9 +175,9 @@ class Stepper:
             if ahead and late is None:
                 called.look(LOOK_NS)
 
-        has_come = steps.stamping(COME, epoch, then=begin)
-        written = ours.stamping(WRITE, self.epoch, then=come)
-        copied = ours.stamping(COPY, self.epoch)
+        has_come = Stamping(steps, COME, epoch, then=begin)
+        written = Stamping(ours, WRITE, self.epoch, then=come)
+        copied = Stamping(ours, COPY, self.epoch)
         replies = self._queued(call, call.patience_s) if ahead else None
         is_ahead = replies is not None
         self._serve(call, [None] * len(group.members) if replies is None else replies, call.index)

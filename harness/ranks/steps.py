@@ -66,20 +66,16 @@ class Steps:
         first = self.done_at(step, 0) // WORD.size
         return [rank for rank in range(self.world_size) if self.words[first + rank] == epoch]
 
-    def stamping(self, step: int, epoch: int, then: Callable[[], object] | None = None) -> "Stamping":
-        """A look for the end of a step of that epoch, by all devices."""
-        return Stamping(self, step, epoch, then)
-
 
 class Stamping:
-    """A look for the end of a step, which notes when each device had done it (CLOCK_MONOTONIC), by rank. All that a
-    look needs is made here, so that looks are close together.
+    """A look for the end of a step of that epoch, which notes when each device had done it (CLOCK_MONOTONIC), by rank.
+    All that a look needs is made here, so that looks are close together.
 
     `then` is called at once when all have done it. `gap_ns` is how long before the last stamp it had last looked, or
     None as long as some have not. Whoever lets devices go may set `looked_ns` to when that was: the first look comes
     some time later."""
 
-    def __init__(self, steps: Steps, step: int, epoch: int, then: Callable[[], object] | None) -> None:
+    def __init__(self, steps: Steps, step: int, epoch: int, then: Callable[[], object] | None = None) -> None:
         self.words, self.first = steps.words, steps.done_at(step, 0) // WORD.size
         self.epoch, self.then = epoch, then
         self.stamps_ns = [0] * steps.world_size

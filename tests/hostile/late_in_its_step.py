@@ -1,5 +1,5 @@
-"""Says that its device is done before its work begins, twenty calls of the reference: what takes a few us would not
-be seen.
+"""Says that its device is done before its work begins, twenty calls of the reference: what takes a microsecond would
+not be seen.
 
 expect: no gain|held clock|held communication|wrong: host's clock|a timed call|was kept out of a call
 devices: gpu

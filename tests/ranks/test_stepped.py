@@ -395,7 +395,7 @@ def test_calls_that_are_late_now_and_then_leave_no_doubt() -> None:
 
 
 @pytest.mark.parametrize("part", [0.5, 0.7, 1.0])
-def test_what_is_hidden_in_half_of_the_calls_or_more_is_seen_though_some_are_late(part: float) -> None:
+def test_what_is_hidden_in_half_of_the_calls_or_more_is_seen(part: float) -> None:
     for seed in range(20):
         rng = random.Random(seed)
         own = [

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from harness.ranks.steps import Steps, nbytes
+from harness.ranks.steps import Stamping, Steps, nbytes
 
 RANKS, OFFSET = 3, 64
 
@@ -46,7 +46,7 @@ def test_all_ranks_are_let_go_or_those_that_are_named_and_only_when_it_is_called
 
 def test_each_rank_is_stamped_when_it_is_seen_and_what_follows_is_done_once(steps: Steps) -> None:
     followed: list[int] = []
-    stamping = steps.stamping(1, 5, then=lambda: followed.append(time.monotonic_ns()))
+    stamping = Stamping(steps, 1, 5, then=lambda: followed.append(time.monotonic_ns()))
     say(steps, 4, 0, 1, 2)  # of the call before
     say(steps, 5, 1)
     assert not stamping.look(1_000_000)
@@ -62,13 +62,13 @@ def test_each_rank_is_stamped_when_it_is_seen_and_what_follows_is_done_once(step
 
 def test_the_gap_is_from_when_devices_were_let_go_or_from_the_look_before(steps: Steps) -> None:
     say(steps, 5, 0, 1, 2)
-    late = steps.stamping(1, 5)
+    late = Stamping(steps, 1, 5)
     late.looked_ns = time.monotonic_ns()
     time.sleep(0.01)
     assert late.look(1_000_000)
     assert late.gap_ns is not None
     assert late.gap_ns >= 10_000_000
-    looking = steps.stamping(1, 6)
+    looking = Stamping(steps, 1, 6)
     looking.looked_ns = time.monotonic_ns() - 1_000_000_000
     threading.Timer(0.02, say, (steps, 6, 0, 1, 2)).start()
     assert looking.look(10_000_000_000)
