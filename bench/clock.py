@@ -152,9 +152,10 @@ def seen_of(problem: str, seen: Sequence[DeviceWitness]) -> Iterator[tuple[Cell,
             times = [
                 [call.call_us for call in calls],
                 [call.around_us for call in calls],
+                [call.copy_us for call in calls],
                 [call.gap_ns / 1000 for call in calls],
+                [call.host_us for call in calls],
             ]
-            times.append([call.host_us for call in calls])
             times.append([max(call.ranks_us()) - min(call.ranks_us()) for call in calls])
             cells = (
                 f"{statistics.median(each):.2f} ({quartile(each, 1):.2f} to {quartile(each, 3):.2f})" for each in times
@@ -326,6 +327,7 @@ SEEN_COLUMNS = (
     "ahead",
     "call us",
     "around us",
+    "copy us",
     "gap us",
     "host us",
     "ranks apart us",

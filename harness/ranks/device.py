@@ -20,6 +20,7 @@ import torch
 
 from harness.ranks import driver, shared_buffer, wire
 from harness.ranks.barrier import Barrier
+from harness.ranks.steps import CALL, COME
 
 T = TypeVar("T")
 HOLDING_THREADS = 1024  # of a program of device_barrier: two fill a multiprocessor
@@ -82,11 +83,10 @@ class Device:
         """The same where it is more than a rank may keep while others are on turn, else 0."""
         return 0
 
-    def release(self, everything: bool = False, wait: bool = True) -> int:
+    def release(self, everything: bool = False, wait: bool = True) -> None:
         """Gives back what the allocator holds and nobody uses, where it is much or `everything` is to go, which is not
-        regained, and says how many bytes that were. Returns when no call feels it any more, nor what was released
-        before; without `wait`, which is for a process that will release more before the next timed call, at once."""
-        return 0
+        regained. Returns when no call feels it any more, nor what was released before; without `wait`, which is for a
+        process that will release more before the next timed call, at once."""
 
     def regain(self) -> None:
         """Takes as much again, so that no timed call has to ask the device for memory. After a release, or nothing
@@ -114,9 +114,12 @@ class Device:
         the call returns, which may not be computed yet."""
         raise NotImplementedError("a CPU has no queue")
 
-    def between(self, step: int, work: Callable[[], None], epoch: int, is_alone: bool) -> None:
+    def between(
+        self, step: int, work: Callable[[], None], epoch: int, is_alone: bool = False, switched: int | None = None
+    ) -> None:
         """Queues work between the words of a step. `is_alone`: no other process is to have anything to run until then,
-        so that a kernel may wait for the first word, which sees it sooner."""
+        so that a kernel may wait for the first word, which sees it sooner. `switched`: a step that is told when the
+        device has switched to this process and is about to do the work."""
         raise NotImplementedError("a CPU has no queue")
 
     def device_us(self, call: Callable[[], Any], keep: Callable[[Any], T], epoch: int) -> tuple[T, float]:
@@ -218,8 +221,8 @@ class GpuDevice(Device):
     def excess_bytes(self) -> int:
         return held if (held := self.kept_bytes()) > self.most_kept_bytes else 0
 
-    def release(self, everything: bool = False, wait: bool = True) -> int:
-        held, freed = self.kept_bytes(), 0
+    def release(self, everything: bool = False, wait: bool = True) -> None:
+        held = self.kept_bytes()
         if everything or self.excess_bytes():
             self.released = 0 if everything else max(self.released, held)
             torch.cuda.empty_cache()
@@ -227,7 +230,6 @@ class GpuDevice(Device):
             self.cleared_s = max(self.cleared_s, time.monotonic()) + CLEARING_S + freed / CLEARED_BYTES_PER_S
         if wait:
             time.sleep(max(0.0, self.cleared_s - time.monotonic()))
-        return freed
 
     def regain(self) -> None:
         if (lacking := self.released - self.kept_bytes()) > 0:
@@ -257,25 +259,34 @@ class GpuDevice(Device):
         """The first step is a kernel that already waits for the second: by its word the device has switched to this
         process's context, which takes 150 us, and the call begins as soon as the parent lets it."""
         stream = torch.cuda.current_stream(self.id).cuda_stream
-        self._wait(stream, 0, epoch)
-        if self.gate is None:
-            self.ended.fill_(epoch % 2)
-            self._tell(stream, 0, epoch)
-            self._wait(stream, 1, epoch)
-        else:
-            self.gate.wait(stream, self._let_at(1), epoch, tell=self._done_at(0))
+        self._wait(stream, COME, epoch)
+        self._switched(stream, COME, CALL, epoch)
         result = call()
-        self._tell(stream, 1, epoch)
+        self._tell(stream, CALL, epoch)
         return result
 
-    def between(self, step: int, work: Callable[[], None], epoch: int, is_alone: bool) -> None:
+    def between(
+        self, step: int, work: Callable[[], None], epoch: int, is_alone: bool = False, switched: int | None = None
+    ) -> None:
         stream = torch.cuda.current_stream(self.id).cuda_stream
         if self.gate is not None and is_alone:
             self.gate.wait(stream, self._let_at(step), epoch)
         else:
             self._wait(stream, step, epoch)
+        if switched is not None:
+            self._switched(stream, switched, step, epoch)
         work()
         self._tell(stream, step, epoch)
+
+    def _switched(self, stream: int, step: int, before: int, epoch: int) -> None:
+        """A kernel that tells the step when it runs, which a stream by itself does before its device has switched, and
+        then waits for the word before the other step."""
+        if self.gate is not None:
+            self.gate.wait(stream, self._let_at(before), epoch, tell=self._done_at(step))
+            return
+        self.ended.fill_(epoch % 2)
+        self._tell(stream, step, epoch)
+        self._wait(stream, before, epoch)
 
     def _wait(self, stream: int, step: int, epoch: int) -> None:
         driver.stream_wait(stream, self._let_at(step), epoch)

@@ -2,9 +2,13 @@
 
 A call's time is what passes from the word that lets the devices go to the last device's word that it is done, less what
 an empty call takes. The second word is set by the submission's own stream, so it may come too early; what was left out
-then passes later, before the output is copied, and is seen in what passes around the call. So that time counts while no
-more passes around the submission's calls than around the baseline's at about that time. Otherwise calls count all that
-passed, less what passes around the baseline's and what is always allowed.
+then passes later, before the device switches back to the trusted rank, and is seen in what passes around the call. So
+that time counts while no more passes around the submission's calls than around the baseline's at about that time.
+Otherwise calls count all that passed, less what passes around the baseline's and what is always allowed.
+
+Work that was left out and is longer than a process's turn on the device goes on while the output is copied, so a copy
+that takes longer than the baseline's counts as well, beyond what caches make of it: they hold other lines of the output
+behind other calls.
 """
 
 import math
@@ -20,6 +24,7 @@ from harness.ranks.witness import log_ratio
 # of a call; and always SLACK_PART.
 SLACK_US, ERRORS, MOST_PART, SLACK_PART = 1.0, 3.0, 0.1, 0.02
 MEDIANS = 1.25  # the standard error of a median, in that of a mean
+COPY_US, COPY_PART = 5.0, 0.01  # by which a copy may take longer, in us and as a part of the baseline's
 GAP_US, GAP_PART = 4.0, 0.01  # by which a stamp may be wrong, in us or as a part of the call
 LEAST_PART = 0.1  # of an empty call, that every call counts
 FEWEST_ALIKE = 4  # calls of the baseline that are queued as the submission's are, to know what passes around these
@@ -76,15 +81,13 @@ class DeviceWitness:
     ) -> tuple[list[float], bool]:
         if not calls:
             return claims_us, False
-        beside_us = self._beside_us(calls, others)
-        more_us = [one.around_us - beside for one, beside in zip(calls, beside_us, strict=True)]
+        more_us = self._more_us(calls, others)
         claimed_us = statistics.median(claims_us)
         call_us = max(claimed_us, statistics.median(map(operator.add, claims_us, more_us)))
         within_us = [min(max(us, -call_us), call_us) for us in more_us]  # no single call stands for more than itself
         alike = self._alike(calls[0].is_ahead, others)
-        others_more_us = [one.around_us - us for one, us in zip(alike, self._beside_us(alike, others), strict=True)]
         middle_us, own_error_us = middle_of(within_us)
-        _, other_error_us = middle_of(others_more_us)
+        _, other_error_us = middle_of(self._more_us(alike, others))
         error_us = MEDIANS * math.hypot(own_error_us, other_error_us)
         # Who hides work now and then makes his own differ by more. That is no reason to allow the mean more.
         mean_error_us = MEDIANS * other_error_us * math.sqrt(1 + len(alike) / len(calls))
@@ -109,15 +112,18 @@ class DeviceWitness:
         own = [one for one in others if one.is_ahead == ahead]
         return own if len(own) >= FEWEST_ALIKE else self.copies or others
 
-    def _beside_us(self, calls: Sequence[Seen], others: Sequence[Seen]) -> list[float]:
-        """What passes around the baseline's calls at the time of each of these, in us, since that drifts: the median of
-        those nearest to its place."""
+    def _more_us(self, calls: Sequence[Seen], others: Sequence[Seen]) -> list[float]:
+        """By how much more passes around each of these calls than around the baseline's at about that time, in us: the
+        median of those nearest to its place, since that drifts."""
         alike = {ahead: self._alike(ahead, others) for ahead in (True, False)}
         found = []
         for place, one in enumerate(calls):
             pool = alike[one.is_ahead]
             first = min(place * len(pool) // len(calls) - NEIGHBOURS // 2, len(pool) - NEIGHBOURS)
-            found.append(statistics.median(near.around_us for near in pool[max(0, first) :][:NEIGHBOURS]))
+            near = pool[max(0, first) :][:NEIGHBOURS]
+            most_copy_us = (1 + COPY_PART) * statistics.median(other.copy_us for other in near) + COPY_US
+            around_us = one.around_us - statistics.median(other.around_us for other in near)
+            found.append(around_us + max(0.0, one.copy_us - most_copy_us))
         return found
 
 

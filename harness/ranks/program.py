@@ -125,12 +125,12 @@ class Program:
         self.loaded = list(map(read, command.inputs, self.masked))
         exchange.output_limit = command.output_limit
 
-    def yield_memory(self, command: wire.Yield) -> wire.Reply:
+    def yield_memory(self, command: wire.Yield) -> None:
         self.loaded = self.masked = []
         if command.case:
             self.returned = None
             self.exchange.close_buffers()
-        return wire.Done(freed_bytes=self.device.release(everything=command.case))
+        self.device.release(everything=command.case)
 
     def regain_memory(self, command: wire.Do) -> None:
         self.device.regain()

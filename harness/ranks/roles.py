@@ -50,9 +50,9 @@ class Untrusted(Program):
         if isinstance(self.kernel, Captured):
             self.kernel.prepare(self.loaded, is_readable=not command.stepped and not any(self.masked))
 
-    def yield_memory(self, command: wire.Yield) -> wire.Reply:
+    def yield_memory(self, command: wire.Yield) -> None:
         self.forget()
-        return super().yield_memory(command)
+        super().yield_memory(command)
 
     def forget(self) -> None:
         """Frees the captured graphs and their memory."""

@@ -12,7 +12,9 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 
-STEPS = 2
+STEPS = 3
+WRITE, COPY, BACK = range(STEPS)  # the trusted ranks'; the last is only told, by a device that is about to copy
+COME, CALL = 0, 1  # any other group's
 LINE_BYTES = 64  # of a cache
 WORD = struct.Struct("<I")
 

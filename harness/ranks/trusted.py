@@ -22,6 +22,7 @@ from harness.ranks.device import Device
 from harness.ranks.exchange import Exchange, described
 from harness.ranks.program import MAX_MESSAGE_CHARS, Program, output_limit
 from harness.ranks.shared_buffer import DeviceBuffer, FileBuffer, SharedBuffer, Source, sealed_file
+from harness.ranks.steps import BACK, COPY, WRITE
 from harness.ranks.taking import Taking, as_integers, taking, warm
 
 MOST_KEPT_EXPECTED = 1 << 30  # bytes of a right result, which takes several times as much in higher precision
@@ -158,9 +159,8 @@ class Trusted(Program):
             inputs=tuple(inputs), buffers=self.exchange.buffers, output_limit=limit, spare_bytes=spare
         )
 
-    def yield_memory(self, command: wire.Yield) -> wire.Reply:
+    def yield_memory(self, command: wire.Yield) -> None:
         self.exchange.close_opened()
-        return wire.Done()
 
     def written(self, offset: int, data: Any, key: int) -> wire.Input:
         """The input as other ranks get it: in the buffer at that offset, or in a file that goes before the reply."""
@@ -210,9 +210,9 @@ class Trusted(Program):
             taken = taking(command.take, exchange.memory, self.limit, room)
             self.stepped += [taken] * command.judged
         if command.put is not None:  # -1: a look whether others have anything to run, so none may be kept from it
-            device.between(0, functools.partial(self.put, parts), command.epoch, is_alone=command.put >= 0)
+            device.between(WRITE, functools.partial(self.put, parts), command.epoch, is_alone=command.put >= 0)
         if command.take is not None:
-            device.between(1, taken.copy, command.epoch, is_alone=False)
+            device.between(COPY, taken.copy, command.epoch, switched=BACK)
 
     def room(self, nbytes: int, judged: bool) -> Tensor:
         """Memory for an output that stays until it is judged, or for one that is overwritten by the next. It is made

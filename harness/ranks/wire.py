@@ -303,7 +303,6 @@ Command = (
 # ---- replies: rank to parent -----------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    freed_bytes: int = 0  # of the device's memory, that a rank gave back
     type: Literal["done"] = "done"
 
 

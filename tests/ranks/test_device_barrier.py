@@ -22,6 +22,7 @@ from kernel_ranks import played_by, started
 from harness.ranks import driver
 from harness.ranks.barrier import DEVICE_HELD, Barrier, make_barrier
 from harness.ranks.device import HOLDING_THREADS, GpuDevice, holding_options
+from harness.ranks.steps import BACK, COPY, WRITE
 
 WARP_SIZES = {"sm_90": 32, "gfx942": 64}
 ADDRESS = 1 << 40
@@ -98,9 +99,11 @@ def test_the_kernel_waits_only_where_no_other_process_has_anything_to_run(monkey
     for gate in (SimpleNamespace(wait=lambda *_, **told: waits.append("kernel")), None):
         device.gate = gate  # type: ignore[assignment]
         device.stepped(lambda: None, 1)
-        device.between(0, lambda: None, 2, is_alone=True)
-        device.between(0, lambda: None, 3, is_alone=False)
-    assert waits == ["stream", "kernel", "kernel", "stream", *["stream"] * 4]
+        device.between(WRITE, lambda: None, 2, is_alone=True)
+        device.between(WRITE, lambda: None, 3)
+        device.between(COPY, lambda: waits.append("copy"), 4, switched=BACK)
+    kernel = ["stream", "kernel", "kernel", "stream", "stream", "kernel", "copy"]
+    assert waits == [*kernel, *["stream"] * 6, "copy"]
 
 
 def test_nobody_leaves_before_all_have_come() -> None:

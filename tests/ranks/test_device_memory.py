@@ -25,9 +25,9 @@ class Group:
     opened_ns = 0
     told_ns = ()
 
-    def __init__(self, excess_bytes: int = 0, freed_bytes: int = 0) -> None:
+    def __init__(self, excess_bytes: int = 0) -> None:
         self.told: list[Any] = []
-        self.excess_bytes, self.freed_bytes = excess_bytes, freed_bytes
+        self.excess_bytes = excess_bytes
 
     def send(self, commands: Any, files: Any = ()) -> None:
         self.told += commands if isinstance(commands, list) else [commands]
@@ -37,7 +37,7 @@ class Group:
         made = wire.InputsMade(
             inputs=(wire.Input(tree="", nbytes=1, masked=False),), buffers=buffers, output_limit=1, spare_bytes=1
         )
-        return [made if reply is wire.InputsMade else wire.Done(freed_bytes=self.freed_bytes)]
+        return [made if reply is wire.InputsMade else wire.Done()]
 
     def ask(self, commands: Any, reply: type, deadline: float) -> list[Any]:
         self.send(commands)
@@ -98,14 +98,16 @@ def test_a_group_that_holds_much_yields_it_after_its_turn(excess_bytes: int, yie
     assert groups.candidate.of(wire.Yield)[1:] == [wire.Yield()] * (2 * yields)
 
 
-@pytest.mark.parametrize("freed_bytes", [0, 1])
-def test_what_a_group_gave_back_is_open_nowhere_any_more(freed_bytes: int) -> None:
-    """Device memory that another process has mapped stays taken."""
+def test_what_a_group_gives_back_is_open_nowhere_by_then() -> None:
+    """Device memory that another process has mapped stays taken, and is cleared when nobody waits for that any more:
+    cross_entropy's calls behind the reference's took 8 % longer."""
     calls, groups = calls_of("cuda", KEPT_BYTES + 1)
     calls.make(case(1), SPEC)
-    groups.candidate.freed_bytes = freed_bytes
+    yielded = []
+    for group in (groups.candidate, groups.trusted):
+        group.send = lambda command, *_, group=group: yielded.append(group) if command == wire.Yield() else None
     calls.turn(groups.candidate, CallOrder(indices=[0]))
-    assert groups.trusted.of(wire.Yield)[1:] == [wire.Yield()] * freed_bytes  # the first is of the new case
+    assert yielded == [groups.trusted, groups.candidate]
 
 
 def test_memory_goes_back_behind_the_last_of_several_outputs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,8 @@ from harness.ranks.barrier import Barrier, make_barrier
 from harness.ranks.clocks import Budget, Samples, enough
 from harness.ranks.device_witness import DeviceWitness, is_sharp
 from harness.ranks.group import Late
-from harness.ranks.stepped import CALL, COME, COPY, WRITE, Seen, StepOrder, Stepper
+from harness.ranks.stepped import Seen, StepOrder, Stepper
+from harness.ranks.steps import BACK, CALL, COME, COPY, WRITE
 from harness.ranks.trusted import Trusted
 from tests.waiting import in_time
 
@@ -106,12 +107,15 @@ class Played:
         for rank, command in enumerate(each):
             for step, wanted, what in ((WRITE, command.put, "write"), (COPY, command.take, "copy")):
                 if wanted is not None:
-                    self._queue(rank, step, command.epoch, what, 0.002)
+                    self._queue(rank, step, command.epoch, what, 0.002, BACK if step == COPY else None)
         return [wire.Done()] * WORLD_SIZE
 
-    def _queue(self, rank: int, step: int, epoch: int, what: str, seconds: float) -> None:
+    def _queue(self, rank: int, step: int, epoch: int, what: str, seconds: float, switched: int | None = None) -> None:
         def job() -> None:
             self._wait(step, rank, epoch)
+            if switched is not None:
+                with self.engines[rank]:
+                    self._tell(switched, rank, epoch)
             self._work(rank, what, seconds)
             self._tell(step, rank, epoch)
 
@@ -183,6 +187,8 @@ def test_a_call_lies_between_its_input_and_its_output_and_its_time_is_its_own() 
     assert trusted.order == ["write", "copy"] * 3
     assert group.order == ["call"] * 3
     assert all(one.is_ahead for one in seen)
+    assert all(max(one.done_ns) <= one.back_ns < one.ended_ns for one in seen)
+    assert statistics.median(one.copy_us for one in seen) >= 2000
     assert statistics.median(one.call_us for one in seen) >= 1e6 * CALLS_S[0]
 
 
@@ -229,11 +235,12 @@ def test_an_idle_device_is_drained_at_once_and_a_busy_one_is_waited_for() -> Non
 
 
 def test_only_before_an_input_is_written_a_kernel_of_the_trusted_rank_waits() -> None:
-    """While a look whether the device is busy waits, others may run; so may the call while the copy does."""
-    queued: list[tuple[int, bool]] = []
+    """While a look whether the device is busy waits, others may run; so may the call while the copy does, before which
+    the device tells that it is back."""
+    queued: list[tuple[int, dict[str, Any]]] = []
     trusted = object.__new__(Trusted)
     trusted.device = SimpleNamespace(  # type: ignore[assignment]
-        between=lambda step, work, epoch, is_alone: queued.append((step, is_alone)),
+        between=lambda step, work, epoch, **how: queued.append((step, how)),
         await_clearing=lambda: None,
         forget_caches=lambda: None,
         id=None,
@@ -242,14 +249,19 @@ def test_only_before_an_input_is_written_a_kernel_of_the_trusted_rank_waits() ->
     trusted.made, trusted.limit, trusted.stepped, trusted.rooms = [torch.zeros(4)], 16, [], []
     trusted.serve_call(wire.Serve(epoch=1, put=-1))
     trusted.serve_call(wire.Serve(epoch=2, put=0, take=wire.NO_OUTPUT))
-    assert queued == [(WRITE, False), (WRITE, True), (COPY, False)]
+    assert queued == [(WRITE, {"is_alone": False}), (WRITE, {"is_alone": True}), (COPY, {"switched": BACK})]
 
 
 # ---- what calls count
 
 
 def made(
-    call_us: float, around_us: float = 700.0, is_ahead: bool = True, gap_ns: int = 300, host_us: float = 9.0
+    call_us: float,
+    around_us: float = 700.0,
+    is_ahead: bool = True,
+    gap_ns: int = 300,
+    host_us: float = 9.0,
+    copy_us: float = 20.0,
 ) -> Seen:
     """A call whose device is seen to be done `call_us` after it was let go."""
     let_ns = 1_000_000_000
@@ -258,7 +270,8 @@ def made(
         began_ns=let_ns - int(600 * around_us),
         let_ns=let_ns,
         done_ns=(done_ns, done_ns),
-        ended_ns=done_ns + int(400 * around_us),
+        back_ns=done_ns + int(400 * around_us),
+        ended_ns=done_ns + int(400 * around_us) + int(1000 * copy_us),
         is_ahead=is_ahead,
         gap_ns=gap_ns,
         host_us=host_us,
@@ -392,6 +405,19 @@ def test_calls_that_are_late_now_and_then_leave_no_doubt() -> None:
         found = witness(*sides)
         claims_count += found.counted_us()[0] == found.claims_us(found.own)
     assert claims_count >= 98
+
+
+def test_work_that_goes_on_beside_the_copy_counts_and_a_copy_of_other_lines_does_not() -> None:
+    """A device takes turns between processes: what is longer than a turn does not keep the copy from beginning."""
+    rng = random.Random(5)
+    honest, hiding = (
+        [replace(one, ended_ns=one.ended_ns + 1000 * more_us) for one in noisy(call_us, 0, rng)]
+        for call_us, more_us in ((3000, 4), (1000, 2000))
+    )
+    ref = noisy(5000, 0, rng)
+    found = witness(honest, ref)
+    assert found.counted_us()[0] == found.claims_us(honest)
+    assert statistics.median(witness(hiding, ref).counted_us()[0]) == pytest.approx(3000, rel=0.02)
 
 
 @pytest.mark.parametrize("part", [0.5, 0.7, 1.0])

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from harness.ranks.steps import Stamping, Steps, nbytes
+from harness.ranks.steps import STEPS, Stamping, Steps, nbytes
 
 RANKS, OFFSET = 3, 64
 
@@ -27,7 +27,7 @@ def let(steps: Steps, step: int) -> list[int]:
 
 
 def test_no_two_words_share_a_place(steps: Steps) -> None:
-    places = [at(step, rank) for step in range(2) for at in (steps.let_at, steps.done_at) for rank in range(RANKS)]
+    places = [at(step, rank) for step in range(STEPS) for at in (steps.let_at, steps.done_at) for rank in range(RANKS)]
     assert min(places) == OFFSET
     assert all(after - before >= 4 for before, after in pairwise(sorted(places)))
     assert max(places) + 4 <= OFFSET + nbytes(RANKS)

@@ -170,8 +170,10 @@ class Groups:
     def rest(self, group: Group) -> None:
         """Ends the group's turn: it gives back device memory if it holds more than it may keep, and is stopped."""
         if group.excess_bytes:
-            if any(rank.freed_bytes for rank in group.ask(wire.Yield(), wire.Done, self.deadline)):
-                self.trusted.ask(wire.Yield(), wire.Done, self.deadline)
+            # What trusted ranks have open of it stays taken, so they close it first: the group then waits until the
+            # driver has cleared all that it gave back.
+            self.trusted.ask(wire.Yield(), wire.Done, self.deadline)
+            group.ask(wire.Yield(), wire.Done, self.deadline)
             self.rested.append(group)
         self.freeze(group)
 

@@ -108,7 +108,7 @@ class Stepping:
             empty = self.turn(calls.baseline, StepOrder(indices=[0] * EMPTY_CALLS, work=EMPTY_CALLS * NOTHING))
             self.idle += [one for one in empty if one.is_ahead]
         self.is_short = min(one.call_us for one in warm.values()) < SHORT_US
-        return {group: one.call_us + one.around_us for group, one in warm.items()}
+        return {group: one.call_us + one.around_us + one.copy_us for group, one in warm.items()}
 
     def witness(self) -> DeviceWitness:
         """The witness for the calls of one case."""
