@@ -4,7 +4,7 @@ A call's time is what passes from the word that lets the devices go to the last 
 an empty call takes. The second word is set by the submission's own stream, so it may come too early; what was left out
 then passes later, before the device switches back to the trusted rank, and is seen in what passes around the call. So
 that time counts while no more passes around the submission's calls than around the baseline's at about that time.
-Otherwise calls count all that passed, less what passes around the baseline's and what is always allowed.
+Otherwise calls count all that passed, less what passes around the baseline's and what is allowed.
 
 Work that was left out and is longer than a process's turn on the device goes on while the output is copied, so a copy
 that takes longer than the baseline's counts as well, beyond what caches make of it: they hold other lines of the output
@@ -23,6 +23,7 @@ from harness.ranks.witness import log_ratio
 # By how much more may pass around calls: SLACK_US, or so many standard errors if these are more, but at most that part
 # of a call; and always SLACK_PART.
 SLACK_US, ERRORS, MOST_PART, SLACK_PART = 1.0, 3.0, 0.1, 0.02
+CLEAR = 5.0  # times what is allowed, which pass by no chance
 MEDIANS = 1.25  # the standard error of a median, in that of a mean
 COPY_US, COPY_PART = 5.0, 0.01  # by which a copy may take longer, in us and as a part of the baseline's
 GAP_US, GAP_PART = 4.0, 0.01  # by which a stamp may be wrong, in us or as a part of the call
@@ -103,8 +104,10 @@ class DeviceWitness:
             return claims_us, False
         most_us = MOST_PART * call_us
         is_unsure = ERRORS * error_us > most_us and middle_us - ERRORS * mean_error_us <= slack_us
-        # Less what is always allowed: honest calls of some us may be doubted by chance, and who hides that gains it.
-        return _positive([us - min(SLACK_US, most_us) for us in seen_us], call_us), is_unsure
+        # Less what is allowed, since honest calls are doubted by chance, but the less of it the clearer it is.
+        chance = min(1.0, (CLEAR - middle_us / slack_us) / (CLEAR - 1))
+        less_us = max(min(SLACK_US, most_us), chance * slack_us)
+        return _positive([us - less_us for us in seen_us], call_us), is_unsure
 
     def _alike(self, ahead: bool, others: Sequence[Seen]) -> Sequence[Seen]:
         """Calls of the baseline's ranks that were queued ahead as well, or were not: the copies if its own are others,
