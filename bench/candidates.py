@@ -25,9 +25,10 @@ WARPS_BLOCKS = {  # of these kernels, by how many rows there are at most: M, N, 
     2048: [(128, 128, 64, 5), (128, 256, 64, 3), (128, 128, 64, 6), (128, 128, 64, 4)],
     None: [(128, 256, 64, 3), (128, 128, 64, 5), (128, 128, 64, 6)],
 }
+WIDE_BLOCKS = [(128, 192, 64, 4), (128, 192, 64, 3), (128, 96, 64, 6)]  # of ag_gemm's, for any number of rows
 WARPS_GROUPS = (8, 16, 4)
 WARPS_WINDOWS = (0, 8 << 10, 16 << 10, 64 << 10)  # bytes on their way, of gemm_rs; 0: owners fetch
-WARPS_SENDERS = (132, 64, 32)
+WARPS_SENDERS = (64, 32, 132, 48, 96, 16)
 WARPS_BARRIER_BYTES = 2 << 10
 CHUNKS = (
     (32, 128),
@@ -104,7 +105,7 @@ def of_gemm_rs(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
     groups, windows = (WARPS_GROUPS[:1], WARPS_WINDOWS[::2]) if shape[0] <= 512 else (WARPS_GROUPS, WARPS_WINDOWS)
     warps = [
         Row(chip, shape, *block[:3], 1, group, 8, block[3], 1, 64, 64, False, window, "warps", "")
-        for block, group, window in likeliest(by_warps(shape, ranks, 0), groups, windows)
+        for block, group, window in likeliest(by_warps(shape, ranks), groups, windows)
     ]
     return late + by_engine + chance.sample(some, min(at_most, len(some))) + warps[:at_most]
 
@@ -144,9 +145,9 @@ def of_ag_gemm(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
             "warps", "",
         )
         for block, chunk, senders, send_rows in likeliest(
-            by_warps(shape, ranks, 0), CHUNKS, WARPS_SENDERS, send_rows_of
+            by_warps(shape, ranks, more=WIDE_BLOCKS), CHUNKS, WARPS_SENDERS, send_rows_of
         )
-        if chunk[1] % block[2] == 0 and block in by_warps(shape, ranks, chunk[0] * chunk[1] * 2)
+        if chunk[1] % block[2] == 0 and block in by_warps(shape, ranks, chunk[0] * chunk[1] * 2, WIDE_BLOCKS)
     ]  # fmt: skip
     return by_engine + by_programs + warps[:at_most]
 
@@ -161,12 +162,15 @@ def beside_engine(blocks: list[tuple[int, ...]], shape: tuple[int, ...]) -> list
     return [block for block in blocks if shape[0] >= ENGINE_M and block[0] == 128 and block[4] == 3]
 
 
-def by_warps(shape: tuple[int, ...], ranks: int, more_bytes: int) -> list[tuple[int, ...]]:
+def by_warps(
+    shape: tuple[int, ...], ranks: int, more_bytes: int = 0, more: Sequence[tuple[int, ...]] = ()
+) -> list[tuple[int, ...]]:
     """Blocks (M, N, K) and stages for the kernels with explicit warps, the likeliest first; none where ranks have too
-    few rows. They need so many bytes of shared memory beside their ring and a tile of the output."""
+    few rows. They need so many bytes of shared memory beside their ring and a tile of the output. `more` come before
+    those that all have."""
     if shape[0] < WARPS_ROWS * ranks:
         return []
-    sizes = next(sizes for rows, sizes in WARPS_BLOCKS.items() if rows is None or shape[0] <= rows)
+    sizes = [*more, *next(sizes for rows, sizes in WARPS_BLOCKS.items() if rows is None or shape[0] <= rows)]
     return [
         block
         for block in sizes
@@ -181,7 +185,7 @@ def products(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     depths: tuple[int, ...]
     stages: tuple[int, ...]
     if shape[0] <= 64:
-        sizes, depths, stages = [(64, 32, 4), (64, 64, 4), (64, 128, 4)], (64, 128), (4, 5, 6, 8)
+        sizes, depths, stages = [(64, 32, 4), (64, 64, 4), (64, 128, 4)], (64, 128, 256), (3, 4, 5, 6, 8)
     elif shape[0] <= 512:
         sizes, depths, stages = (
             [(128, 128, 8), (128, 128, 4), (128, 256, 8), (128, 64, 4), (64, 128, 4)],

@@ -107,8 +107,7 @@ CONDITIONS = [
     Condition(name="another process frees 16 GiB", neighbour="frees", freed_gib=16),
     *(
         Condition(name=f"another process frees {gib} GiB, {ms} ms", neighbour="frees", freed_gib=gib, pause_s=ms / 1000)
-        for gib in (2, 16)
-        for ms in (10, 20, 50, 100)
+        for gib, ms in ((2, 10), (2, 20), (16, 20), (16, 50), (16, 100), (28, 100))
     ),
     # Processes take turns on a GPU; a slice of time could end in the call or before it.
     Condition(name="device barrier, another process rests", wait="barrier", neighbour="rests"),

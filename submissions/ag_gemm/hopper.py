@@ -3,7 +3,7 @@
 The sending warps of the programs share the rank's rows. Each copies chunk after chunk through shared memory to every
 other rank, and flags it as soon as it has arrived there; only that warp waits for links. The loading warp begins with
 the rank's own rows. Of the others it loads the columns that have arrived, so that those that multiply know of no
-other rank. A tile has rows of one rank only.
+other rank. A tile has rows of one rank only. Its columns may be more than a power of two (REST_N): two sums then.
 """
 
 from common.bulk import bulk_load, bulk_store
@@ -14,6 +14,7 @@ from common.warps import (
     finish_copies,
     made_ring,
     multiplied,
+    multiplied_in_two,
     next_stage,
     order_copies,
     read_flag,
@@ -83,15 +84,31 @@ def come_to(
 
 
 @gluon.jit
+def load_weights(
+    descs, column, depth, ring, rest_ring, slot,
+    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, REST_N: gl.constexpr, BLOCK_K: gl.constexpr,
+):  # fmt: skip
+    """Asks for a stage's weights, and has the stage expect its rows too."""
+    _, b_ring, filled, _ = ring
+    b_desc, rest_desc = descs
+    mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N + REST_N) * BLOCK_K * 2)
+    bulk_load(b_desc, [column, depth], filled.index(slot), b_ring.index(slot))
+    if REST_N > 0:
+        bulk_load(rest_desc, [column + BLOCK_N, depth], filled.index(slot), rest_ring.index(slot))
+
+
+@gluon.jit
 def load_tiles(
     a_ptr,
     b_ptr,
     sizes,
     heap,
     ring,
+    rest_ring,
     WORLD: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
+    REST_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
@@ -105,18 +122,22 @@ def load_tiles(
     blocks_ptr, epoch, flags, gathered = heap
     a_ring, b_ring, filled, emptied = ring
     HALF: gl.constexpr = BLOCK_M // GROUPS
+    WIDTH: gl.constexpr = BLOCK_N + REST_N
     b_desc = tma.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [BLOCK_N, BLOCK_K], b_ring.layout)
+    rest_desc = b_desc
+    if REST_N > 0:
+        rest_desc = tma.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [REST_N, BLOCK_K], rest_ring.layout)
+    descs = (b_desc, rest_desc)
     steps = gl.cdiv(K, BLOCK_K)
     # The weights of the first stages are requested before the descriptors of rows are made and before rows arrive.
     begun = 0
-    tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, BLOCK_N)
+    tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, WIDTH)
     first = gl.minimum(gl.program_id(0), tiles - 1)  # there may be more programs than tiles
-    _, column = place(first, m, n, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
+    _, column = place(first, m, n, rank, WORLD, BLOCK_M, WIDTH, GROUP)
     if gl.program_id(0) < tiles:
         begun = gl.minimum(steps, STAGES)
         for stage in range(begun):
-            mbarrier.expect(filled.index(stage), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
-            bulk_load(b_desc, [column, stage * BLOCK_K], filled.index(stage), b_ring.index(stage))
+            load_weights(descs, column, stage * BLOCK_K, ring, rest_ring, stage, BLOCK_M, BLOCK_N, REST_N, BLOCK_K)
     a_desc = tma.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     own_block = gl.load(blocks_ptr + rank)
     all_ptr = bf16_behind(own_block, gathered)
@@ -124,7 +145,7 @@ def load_tiles(
     slot = 0
     turn = 1  # of a ring that is empty
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        row, column = place(tile, m, n, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
+        row, column = place(tile, m, n, rank, WORLD, BLOCK_M, WIDTH, GROUP)
         own = row // m == rank
         come = gl.where(own, FLAGS_K, 0)
         for step in range(steps):
@@ -133,8 +154,7 @@ def load_tiles(
                 begun -= 1
             else:
                 mbarrier.wait(emptied.index(slot), turn)
-                mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
-                bulk_load(b_desc, [column, depth], filled.index(slot), b_ring.index(slot))
+                load_weights(descs, column, depth, ring, rest_ring, slot, BLOCK_M, BLOCK_N, REST_N, BLOCK_K)
             while depth // SEND_K >= come:
                 come = come_to(
                     own_block + flags, m * WORLD // SEND_M, row, epoch, come, BLOCK_M, SEND_M, FLAGS_K, FLAGS_K2
@@ -149,17 +169,36 @@ def load_tiles(
 
 
 @gluon.jit
+def begun_sum(
+    bias_ptr, column, n, HAS_BIAS: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr
+):  # fmt: skip
+    """A sum to which the bias comes first: it would take more registers last."""
+    layout: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, COLUMNS, 16]
+    )
+    acc = gl.zeros((ROWS, COLUMNS), gl.float32, layout)
+    if HAS_BIAS:
+        places = column + gl.arange(0, COLUMNS, gl.SliceLayout(0, layout))
+        bias = gl.load(bias_ptr + places, mask=places < n, other=0.0)
+        acc += bias.to(gl.float32)[None, :]
+    return acc
+
+
+@gluon.jit
 def multiply_tiles(
     bias_ptr,
     out_ptr,
     sizes,
     ring,
+    rest_ring,
     out_s,
+    rest_out_s,
     MINE: gl.constexpr,  # which of the groups this is
     WORLD: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
+    REST_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
@@ -168,28 +207,34 @@ def multiply_tiles(
     m, n, K, rank = sizes
     a_ring, b_ring, filled, emptied = ring
     HALF: gl.constexpr = BLOCK_M // GROUPS
-    layout: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BLOCK_N, 16]
-    )
     M = m * WORLD
     out_desc = tma.make_tensor_descriptor(out_ptr, [M, n], [n, 1], [HALF, BLOCK_N], out_s.layout)
+    if REST_N > 0:
+        rest_desc = tma.make_tensor_descriptor(out_ptr, [M, n], [n, 1], [HALF, REST_N], rest_out_s.layout)
     steps = gl.cdiv(K, BLOCK_K)
-    places = gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))
     slot = 0
     turn = 0
-    tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, BLOCK_N)
+    tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, BLOCK_N + REST_N)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        row, column = place(tile, m, n, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
-        acc = gl.zeros((HALF, BLOCK_N), gl.float32, layout)
-        if HAS_BIAS:  # first: it would take more registers last
-            bias = gl.load(bias_ptr + column + places, mask=column + places < n, other=0.0)
-            acc += bias.to(gl.float32)[None, :]
-        acc, slot, turn = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, turn, MINE, STAGES)
+        row, column = place(tile, m, n, rank, WORLD, BLOCK_M, BLOCK_N + REST_N, GROUP)
+        acc = begun_sum(bias_ptr, column, n, HAS_BIAS, HALF, BLOCK_N)
+        if REST_N > 0:
+            rest = begun_sum(bias_ptr, column + BLOCK_N, n, HAS_BIAS, HALF, REST_N)
+            acc, rest, slot, turn = multiplied_in_two(
+                a_ring, b_ring, rest_ring, filled, emptied, acc, rest, steps, slot, turn, MINE, STAGES
+            )
+            rest_rounded = rest.to(gl.bfloat16)
+        else:
+            acc, slot, turn = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, turn, MINE, STAGES)
         rounded = acc.to(gl.bfloat16)
         tma.store_wait(0)
         out_s.index(MINE).store(rounded)
+        if REST_N > 0:
+            rest_out_s.index(MINE).store(rest_rounded)
         fence_async_shared()
         bulk_store(out_desc, [row + MINE * HALF, column], out_s.index(MINE))
+        if REST_N > 0:
+            bulk_store(rest_desc, [row + MINE * HALF, column + BLOCK_N], rest_out_s.index(MINE))
     tma.store_wait(0)
 
 
@@ -267,6 +312,7 @@ def warps_kernel(
     HAS_BIAS: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
+    REST_N: gl.constexpr,  # columns of a tile behind the first BLOCK_N: 0, or another power of two
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
@@ -282,6 +328,12 @@ def warps_kernel(
     chunk_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([SEND_M, SEND_K], gl.bfloat16)
     ring = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, STAGES)
     out_s = gl.allocate_shared_memory(gl.bfloat16, [GROUPS, HALF, BLOCK_N], out_layout)
+    rest_ring, rest_out_s = ring[1], out_s
+    if REST_N > 0:
+        weights_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([REST_N, BLOCK_K], gl.bfloat16)
+        rest_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, REST_N], gl.bfloat16)
+        rest_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, REST_N, BLOCK_K], weights_layout)
+        rest_out_s = gl.allocate_shared_memory(gl.bfloat16, [GROUPS, HALF, REST_N], rest_layout)
     chunks = gl.allocate_shared_memory(gl.bfloat16, [BUFFERS, SEND_M, SEND_K], chunk_layout)
     loaded = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], mbarrier.MBarrierLayout())
     for buffer in gl.static_range(BUFFERS):
@@ -294,15 +346,15 @@ def warps_kernel(
     gl.warp_specialize(
         [
             (multiply_tiles, (
-                bias_ptr, out_ptr, sizes, ring, out_s, 0, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
-                STAGES, GROUP,
+                bias_ptr, out_ptr, sizes, ring, rest_ring, out_s, rest_out_s, 0, WORLD, HAS_BIAS,
+                BLOCK_M, BLOCK_N, REST_N, BLOCK_K, STAGES, GROUP,
             )),
             (multiply_tiles, (
-                bias_ptr, out_ptr, sizes, ring, out_s, 1, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, BLOCK_K,
-                STAGES, GROUP,
+                bias_ptr, out_ptr, sizes, ring, rest_ring, out_s, rest_out_s, 1, WORLD, HAS_BIAS,
+                BLOCK_M, BLOCK_N, REST_N, BLOCK_K, STAGES, GROUP,
             )),
             (load_tiles, (
-                a_ptr, b_ptr, sizes, heap, ring, WORLD, BLOCK_M, BLOCK_N, BLOCK_K,
+                a_ptr, b_ptr, sizes, heap, ring, rest_ring, WORLD, BLOCK_M, BLOCK_N, REST_N, BLOCK_K,
                 STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
             )),
             (send_rows, (

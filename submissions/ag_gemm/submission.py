@@ -142,7 +142,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     if row.kernel == "warps":
         if by_warps(row, chip, block_m, m):
             return plan_by_warps(row, chip, world_size, (m, columns, depth), block_m, bias)
-        row = row._replace(kernel="plain")
+        row = row._replace(kernel="plain", block_n=first_columns(row.block_n))
     flag_m = rows_of_flag(row, min(row.flag_m, block_m, m), m)
     flags_m, flags_k = -(-block_m // flag_m) + (block_m % flag_m > 0), -(-depth // row.flag_k)
     programs = chip.multiprocessors * row.per_sm
@@ -186,6 +186,11 @@ def rows_of_flag(row: Row, most: int, m: int) -> int:
     return even if even >= row.send_m else next(rows for rows in range(most, 0, -1) if m % rows == 0)
 
 
+def first_columns(block_n: int) -> int:
+    """The largest power of two of a tile's columns, which have one sum."""
+    return 1 << block_n.bit_length() - 1
+
+
 def by_warps(row: Row, chip: Chip, block_m: int, m: int) -> bool:
     """Whether the kernel with explicit warps can have these blocks: two warpgroups' rows, all of one rank, and chunks
     of at least 16 rows and of whole steps of the product."""
@@ -205,7 +210,8 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
         "WORLD": world_size,
         "HAS_BIAS": bias,
         "BLOCK_M": block_m,
-        "BLOCK_N": row.block_n,
+        "BLOCK_N": first_columns(row.block_n),
+        "REST_N": row.block_n - first_columns(row.block_n),
         "BLOCK_K": row.block_k,
         "STAGES": row.stages,
         "GROUP": row.group,

@@ -10,7 +10,8 @@ class Row(NamedTuple):
     `kernel`: "plain", which does everything; "engine": a copy engine sends, the chip's library multiplies, and of the
     row nothing else counts; or "warps", with explicit warps (Hopper, tiles of 128 rows), 8 beside those that load and
     send. For "warps" `split`, `lead`, `flag_m` and `prefetch` mean nothing; its chunks, with a flag each, are of `send_m`
-    rows and `flag_k` columns, of which `send_rows` rows go column by column.
+    rows and `flag_k` columns, of which `send_rows` rows go column by column; and its `block_n` may be a power of two and
+    a smaller one.
     `prefetch`: elements of each of its weight's rows that a program asks the L2 for while it waits, where a tile has
     rows of several ranks. `per_sm`: programs a multiprocessor. `split`: programs that share a tile's depth."""
 
@@ -43,7 +44,7 @@ TABLE = [
     Row("sm_90", (64, 4608, 7168), 64, 64, 128, 1, 8, 4, 6, 1, 32, 1, 16, 32, 32, 256, 1024, "plain", "36.1 us, best of 434, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (64, 9216, 7168), 64, 128, 128, 1, 8, 4, 4, 1, 32, 1, 16, 64, 64, 256, 1024, "plain", "53.8 us, best of 110, 2x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (512, 3072, 4096), 128, 128, 64, 1, 8, 8, 4, 1, 16, 1, 32, 128, 32, 256, 4096, "plain", "40.8 us, best of 434, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (512, 6144, 4096), 128, 256, 64, 1, 8, 8, 3, 1, 16, 1, 32, 256, 64, 256, 4096, "plain", "56.1 us, best of 218, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (512, 6144, 4096), 128, 192, 64, 1, 8, 8, 4, 1, 32, 0, 64, 2048, 64, 128, 0, "warps", "48.1 us, best of 127, 2x NVIDIA H200, 2026-11-27"),
     Row("sm_90", (2048, 720, 2880), 128, 128, 64, 1, 8, 4, 5, 1, 24, 3, 32, 512, 64, 256, 4096, "plain", "45.6 us, best of 723, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (2048, 1440, 2880), 128, 128, 64, 1, 8, 4, 5, 1, 24, 3, 32, 1024, 128, 1024, 4096, "plain", "44.3 us, best of 97, 2x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (4096, 1024, 4096), 64, 128, 64, 1, 8, 4, 4, 2, 24, 4, 32, 512, 64, 256, 4096, "plain", "101.2 us, best of 1085, 4x NVIDIA H200, 2026-11-22"),

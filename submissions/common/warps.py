@@ -73,6 +73,38 @@ def multiplied(
 
 
 @gluon.jit
+def multiplied_in_two(
+    a_ring,
+    b_ring,
+    rest_ring,
+    filled,
+    emptied,
+    acc,
+    rest,
+    steps,
+    slot,
+    phase,
+    MINE: gl.constexpr,
+    STAGES: gl.constexpr,
+):
+    """The same for a tile whose columns are no power of two and so lie in two rings: two sums."""
+    acc, rest = warpgroup_mma_init(acc), warpgroup_mma_init(rest)
+    for step in range(steps):
+        mbarrier.wait(filled.index(slot), phase)
+        a_s = a_ring.index(slot * GROUPS + MINE)
+        acc = warpgroup_mma(a_s, b_ring.index(slot).permute((1, 0)), acc, is_async=True)
+        rest = warpgroup_mma(a_s, rest_ring.index(slot).permute((1, 0)), rest, is_async=True)
+        # At most these two are under way now: the stage of those before may be filled again.
+        acc, rest = warpgroup_mma_wait(2, deps=(acc, rest))
+        acc, rest = warpgroup_mma_init(acc), warpgroup_mma_init(rest)
+        mbarrier.arrive(emptied.index((slot + STAGES - 1) % STAGES), count=1, pred=step > 0)
+        slot, phase = next_stage(slot, phase, STAGES)
+    product, product_rest = warpgroup_mma_wait(0, deps=(acc, rest))
+    mbarrier.arrive(emptied.index((slot + STAGES - 1) % STAGES), count=1)
+    return product, product_rest, slot, phase
+
+
+@gluon.jit
 def bf16_behind(block, offset):
     """A pointer to the bf16 that lie `offset` bytes behind the address of a block of the heap."""
     return (block + offset).to(gl.pointer_type(gl.bfloat16))

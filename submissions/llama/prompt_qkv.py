@@ -12,7 +12,7 @@ from typing import Any
 
 import triton
 from common.bulk import bulk_load, bulk_store
-from common.warps import GROUPS, next_stage
+from common.warps import GROUPS, multiplied_in_two, next_stage
 from prompt_warps import bulk_descriptor, launch_next, squares_layout, wait_for_kernel_before
 from torch import Tensor
 from triton.experimental import gluon
@@ -21,9 +21,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
     tma,
-    warpgroup_mma,
-    warpgroup_mma_init,
-    warpgroup_mma_wait,
 )
 
 ROWS = gl.constexpr(64)  # of a warpgroup
@@ -133,20 +130,11 @@ def multiply_heads(
             part = gl.arange(0, PARTS, layout=gl.SliceLayout(0, PARTS_LAYOUT))
             squares_at = gl.expand_dims(token * PARTS, 1) + gl.expand_dims(part, 0)
             squares = gl.load(squares_ptr + squares_at, mask=gl.expand_dims(token < M, 1), other=0.0)
-        two = warpgroup_mma_init(gl.zeros((ROWS, 2 * HEAD), gl.float32, two_layout))
-        one = warpgroup_mma_init(gl.zeros((ROWS, HEAD), gl.float32, one_layout))
-        for step in range(K // BLOCK_K):
-            mbarrier.wait(filled.index(slot), phase)
-            a_s = a_ring.index(slot * GROUPS + MINE)
-            two = warpgroup_mma(a_s, two_ring.index(slot).permute((1, 0)), two, is_async=True)
-            one = warpgroup_mma(a_s, one_ring.index(slot).permute((1, 0)), one, is_async=True)
-            # At most these two are under way now: the stage of those before may be filled again.
-            two, one = warpgroup_mma_wait(2, deps=(two, one))
-            two, one = warpgroup_mma_init(two), warpgroup_mma_init(one)
-            mbarrier.arrive(emptied.index((slot + STAGES - 1) % STAGES), count=1, pred=step > 0)
-            slot, phase = next_stage(slot, phase, STAGES)
-        two_made, one_made = warpgroup_mma_wait(0, deps=(two, one))
-        mbarrier.arrive(emptied.index((slot + STAGES - 1) % STAGES), count=1)
+        two = gl.zeros((ROWS, 2 * HEAD), gl.float32, two_layout)
+        one = gl.zeros((ROWS, HEAD), gl.float32, one_layout)
+        two_made, one_made, slot, phase = multiplied_in_two(
+            a_ring, two_ring, one_ring, filled, emptied, two, one, K // BLOCK_K, slot, phase, MINE, STAGES
+        )
         if PARTS > 0:
             factor = gl.rsqrt(gl.sum(squares, 1) / K + eps)
             two_made = two_made * gl.expand_dims(gl.convert_layout(factor, gl.SliceLayout(1, two_layout)), 1)

@@ -17,7 +17,11 @@ from played_warps import Machine
 # The rank's product on 2 ranks, blocks and stages.
 BLOCKS = {
     "gemm_rs": [((2048, 2880, 1440), (128, 256, 64), 3), ((2048, 2880, 1440), (128, 128, 64), 5)],
-    "ag_gemm": [((2048, 1440, 2880), (128, 256, 64), 3), ((2048, 1440, 2880), (128, 128, 64), 5)],
+    "ag_gemm": [
+        ((2048, 1440, 2880), (128, 256, 64), 3),
+        ((2048, 1440, 2880), (128, 128, 64), 5),
+        ((2048, 1440, 2880), (128, 192, 64), 4),
+    ],
 }
 # Of what is played: ranks, the rank's product, blocks, stages, bias, programs.
 Played = tuple[int, tuple[int, int, int], tuple[int, int, int], int, bool, int]
@@ -30,6 +34,12 @@ PLAYED: list[Played] = [
     (2, (384, 264, 200), (128, 128, 64), 3, True, 3),
     (2, (640, 136, 328), (128, 64, 64), 4, False, 5),
     (4, (704, 136, 200), (128, 128, 64), 3, True, 3),
+]
+# Of ag_gemm alone: tiles whose columns are no power of two. The last tile's rest begins behind all columns.
+WIDE: list[Played] = [
+    (2, (512, 200, 328), (128, 96, 64), 4, True, 5),
+    (2, (384, 264, 200), (128, 192, 64), 3, False, 3),
+    (4, (704, 136, 200), (128, 96, 64), 2, True, 3),
 ]
 # For faults: programs with several tiles for the other rank, whose products take little time.
 FAULTY: Played = (2, (1024, 256, 72), (128, 128, 64), 3, True, 2)
@@ -122,6 +132,9 @@ def test_other_chips_and_shapes_go_by_the_plain_kernel(problem: tuple[str, Modul
     for chip, rows in (("sm_100", 4096), ("sm_90", 96)):  # 48 rows of a rank are no tiles of 64
         other = submission.make_plan(row, chip_of(submission, chip), 2, rows, 256, 256, True)
         assert (plan.kernel, other.kernel) == ("warps", "plain")
+    if name == "ag_gemm":  # its plain kernel has one sum
+        other = submission.make_plan(row._replace(block_n=192), chip_of(submission, "sm_100"), 2, 4096, 256, 256, True)
+        assert other.constants["BLOCK_N"] == 128
 
 
 # ---- played ----------------------------------------------------------------------------------------------------------
@@ -168,6 +181,13 @@ def test_played_by_threads_every_rank_has_its_product(
     name, submission, _ = problem
     machine = Machine(name, case[0], case[-1], seed=3)
     assert all(error < 0.02 for error in errors(name, submission, machine, case))
+
+
+@pytest.mark.parametrize("case", WIDE)
+def test_a_tile_may_have_columns_that_are_no_power_of_two(case: Played) -> None:
+    with imported("ag_gemm") as submission:
+        machine = Machine("ag_gemm", case[0], case[-1], seed=5)
+        assert all(error < 0.02 for error in errors("ag_gemm", submission, machine, case))
 
 
 def is_right(name: str, submission: ModuleType, machine: Machine, case: Played) -> bool:
