@@ -145,9 +145,9 @@ def of_ag_gemm(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
             "warps", "",
         )
         for block, chunk, senders, send_rows in likeliest(
-            by_warps(shape, ranks, more=WIDE_BLOCKS), CHUNKS, WARPS_SENDERS, send_rows_of
+            by_warps(shape, ranks, WIDE_BLOCKS), CHUNKS, WARPS_SENDERS, send_rows_of
         )
-        if chunk[1] % block[2] == 0 and block in by_warps(shape, ranks, chunk[0] * chunk[1] * 2, WIDE_BLOCKS)
+        if chunk[1] % block[2] == 0 and fits(block, chunk[0] * chunk[1] * 2)
     ]  # fmt: skip
     return by_engine + by_programs + warps[:at_most]
 
@@ -162,21 +162,19 @@ def beside_engine(blocks: list[tuple[int, ...]], shape: tuple[int, ...]) -> list
     return [block for block in blocks if shape[0] >= ENGINE_M and block[0] == 128 and block[4] == 3]
 
 
-def by_warps(
-    shape: tuple[int, ...], ranks: int, more_bytes: int = 0, more: Sequence[tuple[int, ...]] = ()
-) -> list[tuple[int, ...]]:
-    """Blocks (M, N, K) and stages for the kernels with explicit warps, the likeliest first; none where ranks have too
-    few rows. They need so many bytes of shared memory beside their ring and a tile of the output. `more` come before
-    those that all have."""
+def by_warps(shape: tuple[int, ...], ranks: int, more: Sequence[tuple[int, ...]] = ()) -> list[tuple[int, ...]]:
+    """Blocks (M, N, K) and stages for the kernels with explicit warps, the likeliest first, `more` before those that
+    all have; none where ranks have too few rows."""
     if shape[0] < WARPS_ROWS * ranks:
         return []
-    sizes = [*more, *next(sizes for rows, sizes in WARPS_BLOCKS.items() if rows is None or shape[0] <= rows)]
-    return [
-        block
-        for block in sizes
-        if block[3] * (block[0] + block[1]) * block[2] * 2 + block[0] * block[1] * 2 + more_bytes
-        <= SHARED_BYTES - WARPS_BARRIER_BYTES
-    ]
+    sizes = next(sizes for rows, sizes in WARPS_BLOCKS.items() if rows is None or shape[0] <= rows)
+    return [block for block in (*more, *sizes) if fits(block, 0)]
+
+
+def fits(block: tuple[int, ...], more_bytes: int) -> bool:
+    """Whether a multiprocessor has shared memory for their ring, a tile of the output and so many bytes more."""
+    m, n, k, stages = block
+    return stages * (m + n) * k * 2 + m * n * 2 + more_bytes <= SHARED_BYTES - WARPS_BARRIER_BYTES
 
 
 def products(shape: tuple[int, ...]) -> list[tuple[int, ...]]:

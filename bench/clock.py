@@ -155,8 +155,8 @@ def seen_of(problem: str, seen: Sequence[DeviceWitness]) -> Iterator[tuple[Cell,
                 [call.copy_us for call in calls],
                 [call.gap_ns / 1000 for call in calls],
                 [call.host_us for call in calls],
+                [max(call.ranks_us()) - min(call.ranks_us()) for call in calls],
             ]
-            times.append([max(call.ranks_us()) - min(call.ranks_us()) for call in calls])
             cells = (
                 f"{statistics.median(each):.2f} ({quartile(each, 1):.2f} to {quartile(each, 3):.2f})" for each in times
             )

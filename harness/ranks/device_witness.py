@@ -23,7 +23,7 @@ from harness.ranks.witness import log_ratio
 # By how much more may pass around calls: SLACK_US, or so many standard errors if these are more, but at most that part
 # of a call; and always SLACK_PART.
 SLACK_US, ERRORS, MOST_PART, SLACK_PART = 1.0, 3.0, 0.1, 0.02
-CLEAR = 5.0  # times what is allowed, which pass by no chance
+CLEAR = 5.0  # times as much as is allowed passes by no chance
 MEDIANS = 1.25  # the standard error of a median, in that of a mean
 COPY_US, COPY_PART = 5.0, 0.01  # by which a copy may take longer, in us and as a part of the baseline's
 GAP_US, GAP_PART = 4.0, 0.01  # by which a stamp may be wrong, in us or as a part of the call

@@ -7,8 +7,8 @@
 All of it is queued on the devices beforehand, behind words that the parent sets (harness.ranks.steps), so no host but
 the parent's lies between two stamps. From `let` to `done` is the call's time. From `began` to `back` everything has
 passed that the call caused: a device that tells too early that it is done switches back only when it is, and one that
-begins early works while the input is written. Work that is longer than a turn of a process on its device (1.5 ms on an
-H200) may go on beside the copy, and is seen in that (docs/clocks.md has the measurements).
+begins early works while the input is written. Work that is longer than a turn of a process on its device may go on
+beside the copy, and is seen in that (docs/clocks.md has the measurements).
 
 A call that cannot be queued ahead, because it waits for its device, is let go when its host makes no progress; its time
 includes its host then. Never imports torch.

@@ -3,7 +3,8 @@
 The sending warps of the programs share the rank's rows. Each copies chunk after chunk through shared memory to every
 other rank, and flags it as soon as it has arrived there; only that warp waits for links. The loading warp begins with
 the rank's own rows. Of the others it loads the columns that have arrived, so that those that multiply know of no
-other rank. A tile has rows of one rank only. Its columns may be more than a power of two (REST_N): two sums then.
+other rank. A tile has rows of one rank only. Its columns may be a power of two and a smaller one (REST_N), with a sum
+for each.
 """
 
 from common.bulk import bulk_load, bulk_store
@@ -169,9 +170,7 @@ def load_tiles(
 
 
 @gluon.jit
-def begun_sum(
-    bias_ptr, column, n, HAS_BIAS: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr
-):  # fmt: skip
+def begun_sum(bias_ptr, column, n, HAS_BIAS: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr):
     """A sum to which the bias comes first: it would take more registers last."""
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, COLUMNS, 16]

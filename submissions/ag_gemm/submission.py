@@ -65,7 +65,7 @@ from common.gemm import multiply, shared, workspace
 from common.heap import Heap, Turn, open_heap
 from common.launch import INTERPRETED, Launcher, make_ahead, new_output
 from common.space import SHARED_BYTES
-from common.tuning import Chip, chip_of, nearest, rows_of_tile
+from common.tuning import Chip, chip_of, largest_power_of_two, nearest, rows_of_tile
 from hopper import warps_kernel
 from kernel import ag_gemm_kernel
 from task import input_t, output_t
@@ -142,7 +142,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     if row.kernel == "warps":
         if by_warps(row, chip, block_m, m):
             return plan_by_warps(row, chip, world_size, (m, columns, depth), block_m, bias)
-        row = row._replace(kernel="plain", block_n=first_columns(row.block_n))
+        row = row._replace(kernel="plain", block_n=largest_power_of_two(row.block_n))  # it has one sum
     flag_m = rows_of_flag(row, min(row.flag_m, block_m, m), m)
     flags_m, flags_k = -(-block_m // flag_m) + (block_m % flag_m > 0), -(-depth // row.flag_k)
     programs = chip.multiprocessors * row.per_sm
@@ -186,11 +186,6 @@ def rows_of_flag(row: Row, most: int, m: int) -> int:
     return even if even >= row.send_m else next(rows for rows in range(most, 0, -1) if m % rows == 0)
 
 
-def first_columns(block_n: int) -> int:
-    """The largest power of two of a tile's columns, which have one sum."""
-    return 1 << block_n.bit_length() - 1
-
-
 def by_warps(row: Row, chip: Chip, block_m: int, m: int) -> bool:
     """Whether the kernel with explicit warps can have these blocks: two warpgroups' rows, all of one rank, and chunks
     of at least 16 rows and of whole steps of the product."""
@@ -206,12 +201,13 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
     ring, chunk = row.stages * (block_m + row.block_n) * row.block_k * 2, send_m * send_k * 2
     room = SHARED_BYTES - OVERHEAD_BYTES - ring - block_m * row.block_n * 2
     rows, programs = m * world_size, chip.multiprocessors
+    first_n = largest_power_of_two(row.block_n)
     constants = {
         "WORLD": world_size,
         "HAS_BIAS": bias,
         "BLOCK_M": block_m,
-        "BLOCK_N": first_columns(row.block_n),
-        "REST_N": row.block_n - first_columns(row.block_n),
+        "BLOCK_N": first_n,
+        "REST_N": row.block_n - first_n,
         "BLOCK_K": row.block_k,
         "STAGES": row.stages,
         "GROUP": row.group,

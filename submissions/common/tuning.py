@@ -92,6 +92,11 @@ def rows_of_tile(block: int, rows: int) -> int:
     return block // 2 if max(rows, 16) < block < 2 * rows else block
 
 
+def largest_power_of_two(most: int) -> int:
+    """The largest power of two that is at most `most`."""
+    return 1 << most.bit_length() - 1
+
+
 def dividing(block: int, size: int) -> int:
     """The largest power of two, at most `block`, that divides `size` or is a multiple of it. 0 where none of at least
     16 does."""

@@ -87,7 +87,7 @@ def multiplied_in_two(
     MINE: gl.constexpr,
     STAGES: gl.constexpr,
 ):
-    """The same for a tile whose columns are no power of two and so lie in two rings: two sums."""
+    """The same of a tile whose columns are no power of two, and so lie in two rings and have two sums."""
     acc, rest = warpgroup_mma_init(acc), warpgroup_mma_init(rest)
     for step in range(steps):
         mbarrier.wait(filled.index(slot), phase)

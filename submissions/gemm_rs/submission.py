@@ -68,7 +68,7 @@ from common.engine import copy_engine
 from common.gemm import multiply, shared, workspace
 from common.heap import Heap, open_heap
 from common.launch import INTERPRETED, Launcher, make_ahead, new_output
-from common.tuning import Chip, chip_of, nearest, rows_of_tile
+from common.tuning import Chip, chip_of, largest_power_of_two, nearest, rows_of_tile
 from hopper import warps_kernel
 from kernel import beside_engine_kernel, gemm_rs_kernel
 from task import input_t, output_t
@@ -140,7 +140,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     if depth % 8 or columns % 8 or world_size & world_size - 1:
         return None
     m = rows // world_size
-    block_m, most = rows_of_tile(row.block_m, m), 1 << m.bit_length() - 1  # most: in powers of two, of a rank's rows
+    block_m, most = rows_of_tile(row.block_m, m), largest_power_of_two(m)
     if row.kernel == "engine":
         block_m = min(block_m, most)
     if block_m < 16 or (row.kernel == "warps" and not by_warps(row, chip, block_m, m)):
@@ -168,7 +168,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "WINDOW": -(-row.window // (WARPS_ROWS // 2 * min(64, row.block_n) * 2)),
         "STAGES": row.stages,
         "GROUP": row.group,
-        "SUM_M": min(1 << row.sum_m.bit_length() - 1, block_m, most),
+        "SUM_M": min(largest_power_of_two(row.sum_m), block_m, most),
         "SUM_N": min(row.sum_n, row.block_n),
         "SUM_LATE": row.sum_late,
         "PIECES": pieces,
