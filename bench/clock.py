@@ -8,12 +8,15 @@
     python3 bench/clock.py phases a2a --ranks 2 --keep SEEN.json         the same; every call's stamps go to the file
     python3 bench/clock.py recount SEEN.json             what the calls in such files count by the rules of today
 
-The loop runs in a process of its own, one call at a time on fresh inputs, with flushed caches, behind a kernel that
-holds the device while the host submits the call; what two events without a call between them read is taken off.
+The loop runs in a process of its own, one call at a time with flushed caches, behind a kernel that holds the device
+while the host submits the call; what two events without a call between them read is taken off. It rests between calls
+for as long as the evaluation did between its own and the reference's, since the rate at which a GPU near its power cap
+runs depends on what it did before; each turn's calls have a fresh input.
 """
 
 import argparse
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -57,8 +60,9 @@ from harness.ranks.device_witness import DeviceWitness
 from harness.ranks.stepped import Seen, Stepper
 
 REFERENCE = "from reference import ref_kernel as custom_kernel\n"
-EVENT_CALLS = 25
-RESTS = 3  # times as long as its last call: as far from its power cap as a GPU is in an evaluation
+COLD_CALLS, EVENT_CALLS = 3, 28  # of the loop, that do not count, and all
+HOLD_CYCLES = 1_000_000  # half a millisecond, in which a host submits a call
+TURN_US = 10_000.0  # no two calls of a turn are that far apart
 
 
 def main() -> None:
@@ -78,7 +82,7 @@ def main() -> None:
     if options.what != "recount":
         need_gpus(parser, options.ranks, len(gpu_names() or ()))
     if options.what == "events":
-        print(json.dumps(events_us(options.problems[0], options.suite, Path.cwd())))
+        print(json.dumps(events_us(options.problems[0], options.suite, json.load(sys.stdin))))
         return
     figures = Figures(
         "The ranked clock of GPUs", host.environment((gpu_names() or ("",))[0], options.ranks).machine_class
@@ -97,9 +101,10 @@ def main() -> None:
 def agree(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ...]]:
     """The ranked median of each shape beside the events'."""
     for _ in range(options.times):
-        report, _ = evaluated(problem, options, None)
-        by_events = in_a_process(problem, options.suite)
-        for result, events in zip(measured(report), by_events, strict=True):
+        report, seen = evaluated(problem, options, None)
+        shapes = measured(report)
+        by_events = in_a_process(problem, options.suite, list(map(rests_us, seen[: len(shapes)])))
+        for result, events in zip(shapes, by_events, strict=True):
             ranked = statistics.median(result.ranked.own)
             yield problem, result.ranked.metric.name, ranked, events, ranked / events, len(result.ranked.own)
 
@@ -236,6 +241,16 @@ def evaluated(
             author="bench",
         )
     )
+    with noting_calls() as seen:
+        report = evaluate(plan, Progress())
+    if failed := verdict.first_failure(report):
+        print(f"{problem_name}: {failed.outcome}", file=sys.stderr, flush=True)
+    return report, seen
+
+
+@contextmanager
+def noting_calls() -> Iterator[list[DeviceWitness]]:
+    """What the parent sees of every shape in the evaluations meanwhile, launch by launch."""
     seen: list[DeviceWitness] = []
     finish = clocks.Samples.measured
 
@@ -245,10 +260,7 @@ def evaluated(
         return finish(samples)
 
     with mock.patch.object(clocks.Samples, "measured", noted):
-        report = evaluate(plan, Progress())
-    if failed := verdict.first_failure(report):
-        print(f"{problem_name}: {failed.outcome}", file=sys.stderr, flush=True)
-    return report, seen
+        yield seen
 
 
 def measured(report: EvalReport) -> list[Measured]:
@@ -259,13 +271,20 @@ def measured(report: EvalReport) -> list[Measured]:
 # ---- the loop of events
 
 
-def in_a_process(problem: str, suite: str) -> list[float]:
-    """The events' medians of every shape, in us."""
+def rests_us(seen: DeviceWitness) -> list[float]:
+    """How long the devices rested from the kernel of either side before each call."""
+    calls = sorted((*seen.own, *seen.ref), key=lambda call: call.let_ns)
+    return [(after.let_ns - max(before.done_ns)) / 1000 for before, after in itertools.pairwise(calls)]
+
+
+def in_a_process(problem: str, suite: str, rests: Sequence[Sequence[float]]) -> list[float]:
+    """The events' medians of every shape, in us, with rests before its calls."""
     with staged(problem) as folder:
         command = [sys.executable, str(Path(__file__).resolve()), "events", problem, "--suite", suite]
         path = os.pathsep.join((str(folder), str(ROOT), str(ROOT / "bench")))
+        environ = os.environ | {"PYTHONPATH": path}
         found = subprocess.run(
-            command, cwd=folder, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, check=True
+            command, cwd=folder, env=environ, input=json.dumps(rests), text=True, stdout=subprocess.PIPE, check=True
         )
     return list(json.loads(found.stdout.splitlines()[-1]))
 
@@ -283,38 +302,45 @@ def staged(problem_name: str) -> Iterator[Path]:
         yield Path(name)
 
 
-def events_us(problem_name: str, suite: str, folder: Path) -> list[float]:
+def events_us(problem_name: str, suite: str, rests: Sequence[Sequence[float]]) -> list[float]:
     """Runs in the process of the loop: the median time of each benchmark shape."""
     import torch
 
     from harness.ranks import driver
     from harness.ranks.device import flush_scratch
 
-    sys.path.insert(0, str(folder))
+    sys.path.insert(0, str(Path.cwd()))
     from submission import custom_kernel
 
     import reference
 
     scratch = flush_scratch(torch.cuda.get_device_properties(0), "cuda")
     medians = []
-    for case in find(problem_name, Checkout.here()).suite(suite).benchmarks:
+    for case, waits in zip(find(problem_name, Checkout.here()).suite(suite).benchmarks, rests, strict=True):
         times: list[float] = []
-        for number in range(EVENT_CALLS + 3):
-            with torch.device("cuda"):
-                data = reference.generate_input(**case.params, rank=0, world_size=1, seed=1000 + number)
+        ended, before_s, data = time.perf_counter(), 0.0, None  # before_s: what precedes the call when it has rested
+        for number, wait_us in zip(range(EVENT_CALLS), itertools.cycle([TURN_US, *waits])):
+            if data is None or wait_us >= TURN_US:
+                with torch.device("cuda"):
+                    data = reference.generate_input(**case.params, rank=0, world_size=1, seed=1000 + number)
+                data = reference.harden(data, 1000 + number)
             start, middle, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
-            time.sleep(0.003 + (RESTS * times[-1] / 1e6 if times else 0.0))
+            torch.cuda.synchronize()
+            time.sleep(max(0.0, ended + wait_us / 1e6 - before_s - time.perf_counter()))
+            began = time.perf_counter()
             driver.reset_persisting_l2()
             scratch.zero_()
             torch.cuda.synchronize()
-            torch.cuda._sleep(2_000_000)
+            torch.cuda._sleep(HOLD_CYCLES)
             start.record()
             middle.record()
             custom_kernel(data)
             end.record()
             torch.cuda.synchronize()
+            ended = time.perf_counter()
             times.append((middle.elapsed_time(end) - start.elapsed_time(middle)) * 1000)
-        medians.append(statistics.median(times[3:]))
+            before_s = ended - began - times[-1] / 1e6
+        medians.append(statistics.median(times[COLD_CALLS:]))
     return medians
 
 

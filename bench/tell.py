@@ -1,8 +1,9 @@
 """What evaluations can tell apart: a file, a copy of it, and a copy that does a little more work.
 
     python bench/tell.py record PROBLEM OUT.json [--percent 1] [--ranks N] [--launches 24] [--rounds 3] [--seconds S]
-        launches of each of the three, in turn, on this machine, by an evaluation's own rule and code; the samples of
-        all launches go to OUT.json. Goes on where it was interrupted
+        launches of each of the three, or of those that `--of` names, in turn, on this machine, by an evaluation's own
+        rule and code; the samples of all launches go to OUT.json. Goes on where it was interrupted. `--keep FOLDER`
+        keeps the stamps of stepped calls, a file an evaluation, which bench/clock.py recount reads
     python bench/tell.py draw OUT.json ... [--launches 4] [--draws 1000] [--shift 1] [--known 0.2]
         evaluations of so many launches, drawn from those (with replacement where they are fewer): how often they put
         the two files in the right order, how often they order a file and its copy, how often their intervals hold what
@@ -24,10 +25,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from clock import noting_calls
 from figures import ROOT, Cell, Figures, add_data_argument
 
 from harness.board.places import is_ahead
 from harness.core.checkout import Checkout
+from harness.core.decode import encode
 from harness.core.errors import HarnessError
 from harness.core.records import Measured, Submission
 from harness.core.stats import CaseLogs, LaunchNoise, OverLaunches, over_own_launches, ratios_of
@@ -142,7 +145,7 @@ def record(options: argparse.Namespace) -> None:
         found = before["files"]
     for number in range(options.rounds):
         for name in FILES[number % 3 :] + FILES[: number % 3]:
-            if len(found[name]) > number * each:
+            if name not in options.of or len(found[name]) > number * each:
                 continue
             order = Order(setting=setting, submission=files[name], mode="benchmark", author="bench")
             plan = plan_of(order)
@@ -150,8 +153,12 @@ def record(options: argparse.Namespace) -> None:
             # as in an evaluation of four launches
             budget = replace(plan.budget, min_samples=8, seconds=setting.suite.benchmark_s / 4)
             plan = replace(plan, launches=each, budget=budget)
-            with ProgressLine(new_console(stderr=True)) as progress:
+            with ProgressLine(new_console(stderr=True)) as progress, noting_calls() as seen:
                 report = evaluate(plan, progress)
+            if options.keep and seen:
+                options.keep.mkdir(parents=True, exist_ok=True)
+                kept = options.keep / f"{options.problem}-{name}-{len(found[name])}.json"
+                kept.write_text(json.dumps(encode(seen)))
             measured = list(measured_cases(report))
             if failed := [one.outcome for one in report.results if not isinstance(one.outcome, Measured)]:
                 print(f"{name}: {failed[:1]}", flush=True)
@@ -205,6 +212,8 @@ def draw(options: argparse.Namespace) -> None:
             [[log - more for log in case] for case in launch] for launch in files["copy"] or files["file"]
         ]
     files = {name: launches for name, launches in files.items() if launches}
+    if {"file", "slower"} - files.keys():
+        sys.exit("no launches of a slower copy were recorded; --shift makes one")
     usual = usual_of(told["device"], None if options.known is None else options.known / 100)
     truth = {name: statistics.fmean(map(value_of, launches)) for name, launches in files.items()}
     apart = truth["file"] - truth["slower"]
@@ -277,6 +286,8 @@ def main() -> None:
     recording.add_argument("--launches", type=int, default=24)
     recording.add_argument("--rounds", type=int, default=3)
     recording.add_argument("--seconds", type=float)
+    recording.add_argument("--of", nargs="+", choices=FILES, default=FILES)
+    recording.add_argument("--keep", type=Path)
     drawing = verbs.add_parser("draw")
     drawing.add_argument("out", nargs="+", help="what was recorded, on each GPU of a machine say")
     drawing.add_argument("--launches", type=int, nargs="+", default=[4, 8])
