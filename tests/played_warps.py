@@ -1,5 +1,5 @@
-"""Runs kernels with explicit warps on a CPU, those of gemm, gemm_rs, ag_gemm and llama's prompts: torch stands in for
-Gluon, and each partition of each program of each rank is a thread.
+"""Runs kernels with explicit warps on a CPU, those of gemm, gemm_rs, ag_gemm, attention and llama's prompts: torch
+stands in for Gluon, and each partition of each program of each rank is a thread.
 
 This finds missing waits for barriers in shared memory (mbarriers), for flags, for bulk copies and for asynchronous
 products, and wrong indices. Each bulk copy happens at a random time: at once, or when a thread waits for it. An
@@ -16,6 +16,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,10 +99,10 @@ class Blocks:
         self.layout = None
 
     @staticmethod
-    def made(shape: list[int]) -> "Blocks":
+    def made(shape: list[int], dtype: torch.dtype = torch.bfloat16) -> "Blocks":
         *count, rows, columns = shape
         wide = min(64, columns)
-        return Blocks(torch.full((*count, columns // wide, rows, wide), float("nan"), dtype=torch.bfloat16))
+        return Blocks(torch.full((*count, columns // wide, rows, wide), float("nan"), dtype=dtype))
 
     def viewed(self, shape: list[int]) -> "Blocks":
         count, rows, columns = shape
@@ -126,6 +127,19 @@ class Blocks:
         self.memory.copy_(values.reshape(rows, parts, wide).permute(1, 0, 2))
 
 
+class Rows(Blocks):
+    """A row for each place: [places, numbers]."""
+
+    def index(self, place: Any) -> "Rows":
+        return Rows(self.memory[int(place)])
+
+    def load(self, layout: Any) -> torch.Tensor:
+        return self.memory.clone()
+
+    def store(self, values: torch.Tensor) -> None:
+        self.memory.copy_(values.view(self.memory.shape))
+
+
 class Product:
     """An asynchronous product, added to a sum."""
 
@@ -142,15 +156,17 @@ class Product:
 
 
 class Descriptor:
+    """Of a matrix, or of one row of numbers."""
+
     def __init__(self, pointer: Pointer, shape: list[Any], block: list[int]) -> None:
-        self.rows, self.columns = (int(size) for size in shape)
+        self.rows, self.columns = (int(size) for size in [1, *shape][-2:])
         memory = pointer.memory.at(int(pointer.places), pointer.dtype)
-        self.tensor, self.block = memory[: self.rows * self.columns].view(self.rows, self.columns), block
+        self.tensor, self.block = memory[: self.rows * self.columns].view(self.rows, self.columns), [1, *block][-2:]
         self.layout, self.block_type = None, SimpleNamespace(shape=block)
 
-    def copy(self, coordinates: list[Any], shared: Blocks, load: bool) -> None:
+    def copy(self, coordinates: list[Any], shared: Blocks, load: bool, add: bool = False) -> None:
         """What of the block is outside the tensor reads as 0 and is not written."""
-        row, column = (int(one) for one in coordinates)
+        row, column = (int(one) for one in [0, *coordinates][-2:])
         rows, columns = self.block
         inside = (
             slice(max(row, 0), max(0, min(row + rows, self.rows))),
@@ -159,26 +175,32 @@ class Descriptor:
         part = self.tensor[inside]
         at = (slice(max(-row, 0), max(-row, 0) + part.shape[0]), slice(0, part.shape[1]))
         if load:
-            values = torch.zeros(rows, columns, dtype=torch.bfloat16)
+            values = torch.zeros(rows, columns, dtype=part.dtype)
             values[at] = part
             shared.store(values)
         else:
-            part.copy_(shared.load(None)[at])
+            values = shared.load(None)[at]
+            part.copy_(part + values if add else values)
 
 
 class Store:
-    """A bulk copy out of shared memory: when that is read, and when what it was is where it shall be."""
+    """A bulk copy out of shared memory: when that is read, and when what it was is where it shall be, or is added to
+    what is there."""
 
-    def __init__(self, desc: Descriptor, coordinates: list[Any], shared: Blocks) -> None:
-        self.desc, self.coordinates, self.shared, self.values = desc, coordinates, shared, None
+    def __init__(self, desc: Descriptor, coordinates: list[Any], shared: Blocks, add: bool) -> None:
+        self.desc, self.shared, self.values, self.add = desc, shared, None, add
+        self.coordinates = [int(one) for one in coordinates]  # a kernel may count them on
+        self.is_over = False
 
     def read(self) -> None:
         if self.values is None:
             self.values = Blocks(self.shared.memory.clone())
 
     def write(self) -> None:
-        self.read()
-        self.desc.copy(self.coordinates, self.values, False)
+        if not self.is_over:
+            self.read()
+            self.desc.copy(self.coordinates, self.values, False, self.add)
+            self.is_over = True
 
 
 class Barrier:
@@ -314,7 +336,7 @@ class Machine:
     def load(self, desc: Descriptor, coordinates: list[Any], barrier: Barrier, shared: Blocks) -> None:
         def copy() -> None:
             desc.copy(coordinates, shared, True)
-            barrier.bytes -= shared.memory.numel() * 2
+            barrier.bytes -= shared.memory.nbytes
             assert barrier.bytes >= 0, "more has been copied than is expected"
             self.turn(barrier)
 
@@ -325,14 +347,18 @@ class Machine:
             else:
                 barrier.late.append(copy)
 
-    def store(self, desc: Descriptor, coordinates: list[Any], shared: Blocks) -> None:
+    def store(self, desc: Descriptor, coordinates: list[Any], shared: Blocks, add: bool = False) -> None:
         assert shared.memory.numel() == desc.block[0] * desc.block[1]
-        self.here.stores.append(Store(desc, coordinates, shared))
+        self.here.stores.append(Store(desc, coordinates, shared, add))
         if self.chance.random() < 0.5:
             self.here.stores[-1].read()
         if self.chance.random() < 0.5:
-            self.here.stores[-1].write()
+            self.write(self.here.stores[-1])
         self.fall_behind()
+
+    def write(self, store: Store) -> None:
+        with self.lock:  # one adds up behind the other
+            store.write()
 
     def read(self, left: int) -> None:
         for store in self.here.stores[: len(self.here.stores) - left]:
@@ -340,7 +366,7 @@ class Machine:
 
     def finish(self, left: int) -> None:
         while len(self.here.stores) > left:
-            self.here.stores.pop(0).write()
+            self.write(self.here.stores.pop(0))
 
     def multiply(self, a: Any, b: Blocks, acc: Any, use_acc: bool = True, is_async: bool = False) -> Any:
         product = Product(a, b, acc if use_acc else torch.zeros(acc.shape))
@@ -354,7 +380,8 @@ class Machine:
         """Those that are still under way are no numbers yet."""
         while len(self.here.products) > left:
             self.here.products.pop(0).value()
-        values = [one if one in self.here.products else one.value() for one in deps]
+        over = [isinstance(one, Product) and one not in self.here.products for one in deps]
+        values = [one.value() if is_over else one for one, is_over in zip(deps, over, strict=True)]
         return values[0] if len(values) == 1 else tuple(values)
 
     def atomic_add(self, pointer: Pointer, value: int, sem: str, scope: str) -> torch.Tensor:
@@ -369,10 +396,18 @@ class Machine:
 
     def language(self) -> dict[str, Any]:
         def allocate(dtype: Any, shape: list[int], layout: Any) -> Any:
+            if layout == "rows":
+                return Rows(torch.full(shape, float("nan"), dtype=dtype))
             if layout != "barriers":
-                return Blocks.made(shape)
+                return Blocks.made(shape, dtype)
             barriers = [Barrier() for _ in range(shape[0])]
-            return SimpleNamespace(index=lambda place: barriers[int(place)])
+            return barriers[0] if len(shape) == 1 else SimpleNamespace(index=lambda place: barriers[int(place)])
+
+        def shared_layout(rank: int, **_: Any) -> str:
+            assert rank == 1
+            return "rows"
+
+        shared_layout.get_default_for = lambda *_: None
 
         def number(one: Any) -> torch.Tensor:
             return torch.as_tensor(one)
@@ -384,7 +419,7 @@ class Machine:
             BlockedLayout=lambda *_: None,
             SliceLayout=lambda *_: None,
             NVMMADistributedLayout=lambda **_: None,
-            NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *_: None),
+            NVMMASharedLayout=shared_layout,
             program_id=lambda axis: self.here.program,
             num_programs=lambda axis: torch.tensor(self.programs),
             static_range=range,
@@ -425,6 +460,7 @@ class Machine:
             "tma": tma,
             "bulk_load": self.load,
             "bulk_store": self.store,
+            "bulk_add": partial(self.store, add=True),
             "bulk_view": lambda blocks, dtype, shape, layout: blocks.viewed(shape),
             "partition_barrier": lambda: None,
             "fence_async_shared": lambda: None,

@@ -229,7 +229,7 @@ def warps_backward(row: Row, chip: Chip, shape: Shape) -> Plan:
     rounding = {"SCALE": dim**-0.5, "BLOCK": NUMBERS}
     steps = (
         delta_step(chip, shape),
-        Step(launchers[backward_kernel], names, (kv_heads, seq), programs, constants, {"num_warps": 8}),
+        Step(launchers[backward_kernel], names, (kv_heads, seq), programs, constants, {"num_warps": 4}),
         Step(
             launchers[round_kernel],
             ("sums", "dq"),
