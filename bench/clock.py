@@ -9,9 +9,9 @@
     python3 bench/clock.py recount SEEN.json             what the calls in such files count by the rules of today
 
 The loop runs in a process of its own, one call at a time with flushed caches, behind a kernel that holds the device
-while the host submits the call; what two events without a call between them read is taken off. It rests between calls
-for as long as the evaluation did between its own and the reference's, since the rate at which a GPU near its power cap
-runs depends on what it did before; each turn's calls have a fresh input.
+while the host submits the call; what two events without a call between them read is taken off. The rate at which a GPU
+near its power cap runs depends on the numbers that it works on and on what it did before. So inputs are hardened, as in
+evaluations, a fresh one a turn, and the loop rests for as long as the evaluation did between all calls of either side.
 """
 
 import argparse
