@@ -11,6 +11,7 @@ for each other for, and while one waits its own sums are multiplied. So one's so
 """
 
 from common.bulk import bulk_add, bulk_load, bulk_store, bulk_view
+from common.warps import GROUPS, next_stage
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -21,8 +22,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_init,
     warpgroup_mma_wait,
 )
-
-GROUPS = gl.constexpr(2)  # warpgroups that multiply
 
 
 @gluon.jit
@@ -65,10 +64,7 @@ def load_backward(
             mbarrier.expect(full, BLOCK_M * DIM * 2 + BLOCK_M * 4)
             bulk_load(dout_desc, [row, 0], full, dout_ring.index(slot))
             bulk_load(delta_desc, [row], full, delta_ring.index(slot))
-            slot += 1
-            if slot == STAGES:
-                slot = 0
-                phase ^= 1
+            slot, phase = next_stage(slot, phase, STAGES)
 
 
 @gluon.jit
@@ -161,10 +157,7 @@ def differentiate(
         dq_ring.index(MINE).store(dq)
         fence_async_shared()
         bulk_add(dq_desc, [row, MINE * COLUMNS], dq_ring.index(MINE))
-        slot += 1
-        if slot == STAGES:
-            slot = 0
-            phase ^= 1
+        slot, phase = next_stage(slot, phase, STAGES)
         block += 1
         row += BLOCK_M
         if block == blocks:
