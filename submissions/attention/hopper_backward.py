@@ -25,6 +25,21 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 
 @gluon.jit
+def place(S, SHARE: gl.constexpr, SECTION: gl.constexpr, BLOCK_N: gl.constexpr):
+    """The program's head of keys, where its block of them begins, and with which of its SHARE heads of queries it
+    begins: the longest first, within SECTION heads of keys. Programs whose blocks are later are through with a head
+    sooner, so they begin further back: most of those that run meet the same heads at a time, which then are in the
+    L2."""
+    blocks = S // BLOCK_N
+    heads = gl.num_programs(0) // blocks
+    first = gl.program_id(0) // (SECTION * blocks) * SECTION
+    together = gl.minimum(heads - first, SECTION)
+    inside = gl.program_id(0) - first * blocks
+    block = inside // together
+    return first + inside % together, block * BLOCK_N, (SHARE - block * SHARE // blocks) % SHARE
+
+
+@gluon.jit
 def load_backward(
     descs,
     fixed,
@@ -32,6 +47,7 @@ def load_backward(
     barriers,
     S,
     SHARE: gl.constexpr,
+    SECTION: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     DIM: gl.constexpr,
@@ -43,18 +59,16 @@ def load_backward(
     q_ring, dout_ring, lse_ring, delta_ring = rings
     kv_filled, q_filled, dout_filled, emptied = barriers
     HALF: gl.constexpr = BLOCK_N // GROUPS
-    heads = gl.num_programs(0) // (S // BLOCK_N)
-    head = gl.program_id(0) % heads
-    key = gl.program_id(0) // heads * BLOCK_N
+    head, key, share = place(S, SHARE, SECTION, BLOCK_N)
     mbarrier.expect(kv_filled, 2 * BLOCK_N * DIM * 2)
     for group in gl.static_range(GROUPS):
         bulk_load(k_desc, [head * S + key + group * HALF, 0], kv_filled, k_s.index(group))
         bulk_load(v_desc, [head * S + key + group * HALF, 0], kv_filled, v_s.index(group))
     slot = 0
     phase = 1
-    for query_head in range(head * SHARE, (head + 1) * SHARE):
+    for _ in range(SHARE):
         for query in range(key, S, BLOCK_M):
-            row = query_head * S + query
+            row = (head * SHARE + share) * S + query
             mbarrier.wait(emptied.index(slot), phase)
             full = q_filled.index(slot)
             mbarrier.expect(full, BLOCK_M * DIM * 2 + BLOCK_M * 4)
@@ -65,6 +79,7 @@ def load_backward(
             bulk_load(dout_desc, [row, 0], full, dout_ring.index(slot))
             bulk_load(delta_desc, [row], full, delta_ring.index(slot))
             slot, phase = next_stage(slot, phase, STAGES)
+        share = (share + 1) % SHARE
 
 
 @gluon.jit
@@ -78,6 +93,7 @@ def differentiate(
     S,
     MINE: gl.constexpr,  # which of the groups this is
     SHARE: gl.constexpr,
+    SECTION: gl.constexpr,
     FACTOR: gl.constexpr,
     SCALE: gl.constexpr,
     BLOCK_M: gl.constexpr,
@@ -104,9 +120,7 @@ def differentiate(
     row_layout: gl.constexpr = gl.SliceLayout(0, s_layout)
     part_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, COLUMNS], gl.bfloat16)
     k_parts = bulk_view(k_s, gl.bfloat16, [GROUPS * GROUPS, HALF, COLUMNS], part_layout)  # columns lie behind others
-    heads = gl.num_programs(0) // (S // BLOCK_N)
-    head = gl.program_id(0) % heads
-    key = gl.program_id(0) // heads * BLOCK_N
+    head, key, share = place(S, SHARE, SECTION, BLOCK_N)
     blocks = (S - key) // BLOCK_M
 
     zeros = gl.zeros((HALF, BLOCK_M), gl.float32, s_layout)
@@ -118,7 +132,7 @@ def differentiate(
     slot = 0
     phase = 0
     block = 0
-    row = head * SHARE * S + key  # of the queries, among all heads'
+    row = (head * SHARE + share) * S + key  # of the queries, among all heads'
     mbarrier.wait(kv_filled, 0)
     for step in range(SHARE * blocks):
         mbarrier.wait(q_filled.index(slot), phase)
@@ -162,7 +176,8 @@ def differentiate(
         row += BLOCK_M
         if block == blocks:
             block = 0
-            row += key
+            share = (share + 1) % SHARE
+            row = (head * SHARE + share) * S + key
     dk_done, dv_done = warpgroup_mma_wait(0, deps=(dk, dv))
     mbarrier.arrive(over, count=1)
     mbarrier.wait(over, 0)  # nobody needs the keys any more
@@ -190,6 +205,7 @@ def backward_kernel(
     SHARE: gl.constexpr,  # heads of queries that share one of keys
     FACTOR: gl.constexpr,  # of scores, log2(e) in it
     SCALE: gl.constexpr,  # without
+    SECTION: gl.constexpr,  # heads of keys that are worked on together
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     DIM: gl.constexpr,
@@ -244,15 +260,15 @@ def backward_kernel(
     gl.warp_specialize(
         [
             (differentiate, (
-                fixed, rings, barriers, handed, dq_ring, outs, S, 0, SHARE, FACTOR, SCALE,
+                fixed, rings, barriers, handed, dq_ring, outs, S, 0, SHARE, SECTION, FACTOR, SCALE,
                 BLOCK_M, BLOCK_N, DIM, STAGES,
             )),
             (differentiate, (
-                fixed, rings, barriers, handed, dq_ring, outs, S, 1, SHARE, FACTOR, SCALE,
+                fixed, rings, barriers, handed, dq_ring, outs, S, 1, SHARE, SECTION, FACTOR, SCALE,
                 BLOCK_M, BLOCK_N, DIM, STAGES,
             )),
             (load_backward, (
-                (q_desc, k_desc, v_desc, dout_desc, lse_desc, delta_desc), fixed, rings, barriers, S, SHARE,
+                (q_desc, k_desc, v_desc, dout_desc, lse_desc, delta_desc), fixed, rings, barriers, S, SHARE, SECTION,
                 BLOCK_M, BLOCK_N, DIM, STAGES,
             )),
         ],

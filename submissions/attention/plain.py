@@ -70,30 +70,25 @@ def delta_kernel(
     log_ptr,  # float32 [rows]
     delta_ptr,  # float32 [rows]: the sum of output times gradient
     log2_ptr,  # float32 [rows]: the logarithm to base 2
-    rows,
-    BLOCK: tl.constexpr,  # which divides rows
+    BLOCK: tl.constexpr,  # rows of a program
     DIM: tl.constexpr,
 ):
-    columns = tl.arange(0, DIM)[None, :]
-    for first in range(tl.program_id(0) * BLOCK, rows, tl.num_programs(0) * BLOCK):
-        places = first + tl.arange(0, BLOCK)
-        inside = places.to(tl.int64)[:, None] * DIM + columns
-        out, dout = tl.load(out_ptr + inside).to(tl.float32), tl.load(dout_ptr + inside).to(tl.float32)
-        tl.store(delta_ptr + places, tl.sum(out * dout, 1))
-        tl.store(log2_ptr + places, tl.load(log_ptr + places) * LOG2E)
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places.to(tl.int64)[:, None] * DIM + tl.arange(0, DIM)[None, :]
+    out, dout = tl.load(out_ptr + inside).to(tl.float32), tl.load(dout_ptr + inside).to(tl.float32)
+    tl.store(delta_ptr + places, tl.sum(out * dout, 1))
+    tl.store(log2_ptr + places, tl.load(log_ptr + places) * LOG2E)
 
 
 @triton.jit
 def round_kernel(
     sums_ptr,  # float32
     out_ptr,  # bf16
-    count,  # a multiple of BLOCK
     SCALE: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr,  # numbers of a program
 ):
-    for first in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
-        places = first + tl.arange(0, BLOCK)
-        tl.store(out_ptr + places, (tl.load(sums_ptr + places) * SCALE).to(tl.bfloat16))
+    places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + places, (tl.load(sums_ptr + places) * SCALE).to(tl.bfloat16))
 
 
 @triton.jit

@@ -31,25 +31,15 @@ from task import Saved, input_t, output_t
 from torch import Tensor
 from tuning import TABLE, Row
 
-ROWS = 16  # that delta_kernel has at a time
-NUMBERS = 2048  # that round_kernel has at a time
-SMALL_OPTIONS = {"num_warps": 4}  # of these two
-PROGRAMS = 8  # of theirs, a multiprocessor
+ROWS = 16  # of a program of delta_kernel
+NUMBERS = 8192  # of one of round_kernel
+SMALL_OPTIONS = {"num_warps": 8}  # of these two
 WARPS_DIM, WARPS_BLOCK = 128, 128  # what the kernels for Hopper are made for
 WARPS_ROWS = 64  # queries that meet a block of keys at a time, backward
 
-launchers = {
-    kernel: Launcher(kernel, all_at_once=kernel is not backward_kernel)  # of which a program has one block of keys
-    for kernel in (
-        forward_kernel,
-        backward_kernel,
-        plain_forward_kernel,
-        plain_keys_kernel,
-        plain_queries_kernel,
-        delta_kernel,
-        round_kernel,
-    )
-}
+persistent = (forward_kernel, plain_forward_kernel, plain_keys_kernel, plain_queries_kernel)
+launchers = {kernel: Launcher(kernel) for kernel in persistent}
+launchers |= {kernel: Launcher(kernel, all_at_once=False) for kernel in (backward_kernel, delta_kernel, round_kernel)}
 
 
 class Step(NamedTuple):
@@ -200,7 +190,7 @@ def make_plan(row: Row, chip: Chip, shape: Shape) -> Plan | None:
     constants |= {"SCALE": dim**-0.5} | blocks
     names, sizes = ("q", "k", "v", "dout", "log2", "delta"), (kv_heads, seq)
     steps = (
-        delta_step(chip, shape),
+        delta_step(shape),
         Step(launchers[plain_keys_kernel], (*names, "dk", "dv"), sizes, programs, constants, options),
         Step(launchers[plain_queries_kernel], (*names, "dq"), sizes, programs, constants, options),
     )
@@ -226,24 +216,17 @@ def warps_backward(row: Row, chip: Chip, shape: Shape) -> Plan:
     constants |= {"BLOCK_M": row.block_m, "BLOCK_N": row.block_n, "DIM": dim, "STAGES": row.stages}
     names = ("q", "k", "v", "dout", "log2", "delta", "sums", "dk", "dv")
     programs = kv_heads * (seq // row.block_n)
+    constants["SECTION"] = min(kv_heads, max(1, chip.multiprocessors * kv_heads // programs))
     rounding = {"SCALE": dim**-0.5, "BLOCK": NUMBERS}
     steps = (
-        delta_step(chip, shape),
+        delta_step(shape),
         Step(launchers[backward_kernel], names, (kv_heads, seq), programs, constants, {"num_warps": 4}),
-        Step(
-            launchers[round_kernel],
-            ("sums", "dq"),
-            (heads * seq * dim,),
-            chip.multiprocessors * PROGRAMS,
-            rounding,
-            SMALL_OPTIONS,
-        ),
+        Step(launchers[round_kernel], ("sums", "dq"), (), heads * seq * dim // NUMBERS, rounding, SMALL_OPTIONS),
     )
     return Plan(steps, True)
 
 
-def delta_step(chip: Chip, shape: Shape) -> Step:
+def delta_step(shape: Shape) -> Step:
     heads, _, seq, dim = shape
-    names, programs = ("out", "dout", "log", "delta", "log2"), chip.multiprocessors * PROGRAMS
-    constants = {"BLOCK": ROWS, "DIM": dim}
-    return Step(launchers[delta_kernel], names, (heads * seq,), programs, constants, SMALL_OPTIONS)
+    names, constants = ("out", "dout", "log", "delta", "log2"), {"BLOCK": ROWS, "DIM": dim}
+    return Step(launchers[delta_kernel], names, (), heads * seq // ROWS, constants, SMALL_OPTIONS)
