@@ -238,6 +238,14 @@ def multiply_tiles(
 
 
 @gluon.jit
+def flag_chunk(blocks, flag, epoch, UNDER_WAY: gl.constexpr, WORLD: gl.constexpr):
+    """Waits until a chunk has arrived, behind which so many copies are under way, and sets its flag at all others."""
+    finish_copies(UNDER_WAY)
+    for step in gl.static_range(WORLD - 1):
+        set_flag(blocks[step] + flag, epoch)
+
+
+@gluon.jit
 def send_rows(
     a_ptr,
     senders,
@@ -272,6 +280,7 @@ def send_rows(
         peer_descs += (tma.make_tensor_descriptor(to_ptr, [m, K], [K, 1], [SEND_M, SEND_K], chunks.layout),)
     slot = 0
     phase = 0
+    sent = flags * 0 - 1  # where the flag is of a chunk that is on its way
     if gl.program_id(0) < senders:
         for chunk in range(gl.program_id(0), count, senders):
             chunk_m, chunk_k = in_groups(chunk, flags_m, FLAGS_K, SEND_GROUP)
@@ -279,17 +288,21 @@ def send_rows(
             for step in gl.static_range(WORLD - 1):
                 bulk_store(peer_descs[step], [chunk_m * SEND_M, chunk_k * SEND_K], chunks.index(slot))
             slot, phase = next_stage(slot, phase, BUFFERS)
-            if BUFFERS == 1:
-                tma.store_wait(0)
+            tma.store_wait((BUFFERS - 1) * (WORLD - 1))  # what is loaded next lies where another chunk has been read
             after = chunk + senders
-            if after < count:  # what was sent from its buffer before has arrived
+            if after < count:
                 after_m, after_k = in_groups(after, flags_m, FLAGS_K, SEND_GROUP)
                 mbarrier.expect(loaded.index(slot), SEND_M * SEND_K * 2)
                 bulk_load(own_desc, [after_m * SEND_M, after_k * SEND_K], loaded.index(slot), chunks.index(slot))
-            finish_copies()
-            flag = flags + ((rank * flags_m + chunk_m) * FLAGS_K + chunk_k).to(gl.int64) * FLAG_BYTES
-            for step in gl.static_range(WORLD - 1):
-                set_flag(blocks[step] + flag, epoch)
+            flag = flags + ((rank * flags_m + chunk_m) * FLAGS_K + chunk_k) * FLAG_BYTES
+            if BUFFERS == 1:  # the next chunk is still to come
+                flag_chunk(blocks, flag, epoch, 0, WORLD)
+            else:
+                if sent >= 0:  # the links have this chunk meanwhile
+                    flag_chunk(blocks, sent, epoch, WORLD - 1, WORLD)
+                sent = flag
+    if sent >= 0:
+        flag_chunk(blocks, sent, epoch, 0, WORLD)
 
 
 @gluon.jit(do_not_specialize=["rank", "epoch", "flags", "senders"])

@@ -124,10 +124,11 @@ def wait_until_under_way(COPIES: gl.constexpr):
 
 
 @gluon.jit
-def finish_copies():
-    """The bulk copies that this warp has started are complete, and what they wrote is before what it releases next."""
+def finish_copies(COPIES: gl.constexpr = 0):
+    """The bulk copies that this warp has started, all but the last COPIES, are complete, and what they wrote is before
+    what it releases next."""
     gl.inline_asm_elementwise(
-        "cp.async.bulk.wait_group 0; fence.proxy.async.global; mov.b32 $0, 0;",
+        f"cp.async.bulk.wait_group {COPIES}; fence.proxy.async.global; mov.b32 $0, 0;",
         "=r,~{memory}",
         [],
         dtype=gl.int32,
