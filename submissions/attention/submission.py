@@ -6,9 +6,9 @@ that multiply, each with half of a tile's queries. The next block's scores are u
 softmax, and the other warpgroup's products fill what is left of the tensor cores' time. Tiles with the most keys come
 first, so that all programs end together.
 
-Backward on Hopper: cuDNN's, or the kernel in hopper_backward.py, as the table says (tuning.py). That kernel keeps the
-gradients of a block of keys and values in registers while all queries pass by, and adds up the queries' gradient in
-memory by bulk copies.
+Backward on Hopper (hopper_backward.py): a kernel that keeps the gradients of a block of keys and values in registers
+while all queries pass by, and adds up the queries' gradient in memory by bulk copies; cuDNN's for shapes that it cannot
+do, or where the table says so (tuning.py).
 
 On other GPUs, and in the interpreter: plain.py. On CPU and for shapes that no kernel can do: torch's own.
 
@@ -113,12 +113,12 @@ def backward(
 def by_library(
     queries: Tensor, keys: Tensor, values: Tensor, saved: Saved, row: Row | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """cuDNN's gradients where the table says so, else those that torch's own attention has."""
+    """cuDNN's gradients where the table has these or our kernel for Hopper, else those of torch's own attention."""
     tensors = (saved.gradient_BHSD, queries, keys, values, saved.output_BHSD)
     seq = queries.shape[2]
     if queries.device.type == "cpu":
         return on_cpu(queries, keys, values, saved)
-    if row and row.kernel == "library":
+    if row and row.kernel != "plain":
         state = no_dropout(queries.device, torch.int64, 1)
         gradients = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
             *tensors, saved.logarithm_BHS[..., None], state[0], state[0], None, None, None, seq, seq, 0.0, True
@@ -167,13 +167,14 @@ def plan_of(device: torch.device, shape: Shape, row: Row) -> Plan | None:
 
 
 def make_plan(row: Row, chip: Chip, shape: Shape) -> Plan | None:
-    """The plan with the blocks of `row`. None for the library, which also does shapes that no kernel can do."""
+    """The plan with the blocks of `row`. None for the library, which also does shapes that the kernel cannot do."""
     heads, kv_heads, seq, dim = shape
     if row.kernel == "warps" and dim == WARPS_DIM and seq % WARPS_BLOCK == 0:
         return (warps_backward if row.backward else warps_forward)(row, chip, shape)
     block_m, block_n = dividing(row.block_m or WARPS_BLOCK, seq), dividing(row.block_n or WARPS_BLOCK, seq)
     if (
         row.kernel == "library"
+        or (row.kernel == "warps" and row.backward)  # cuDNN's is ahead of the plain kernels
         or min(block_m, block_n) < 16
         or seq % max(block_m, block_n)
         or dim & dim - 1
