@@ -79,8 +79,15 @@ def specialized(launcher: Any) -> list[str]:
 
 
 def kinds(arguments: tuple[Any, ...]) -> list[Any]:
-    """What a kernel is compiled for: tensors' dtypes, and that the others are numbers."""
-    return [int if isinstance(one, int) else getattr(one, "dtype", one) for one in arguments]
+    """What a kernel is compiled for: tensors' dtypes, of descriptors also their blocks, and that the others are
+    numbers."""
+
+    def kind(one: Any) -> Any:
+        if hasattr(one, "block_shape"):
+            return one.base.dtype, one.block_shape
+        return int if isinstance(one, int) else getattr(one, "dtype", one)
+
+    return [kind(one) for one in arguments]
 
 
 # ---- machine code ----------------------------------------------------------------------------------------------------

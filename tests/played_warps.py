@@ -16,7 +16,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -256,9 +256,11 @@ class Machine:
             exec(compile(tree, path, "exec", __future__.annotations.compiler_flag), names)
         return names | self.assembly()
 
-    def run(self, tensors: list[list[torch.Tensor]], numbers: list[list[int]], **constants: Any) -> None:
-        """Each rank's tensors, behind which a kernel of several ranks has the table of their blocks, and numbers.
-        Raises what a thread raises."""
+    def run(
+        self, tensors: list[list[torch.Tensor]], numbers: list[list[int]], tiles: Sequence[Any] = (), **constants: Any
+    ) -> None:
+        """Each rank's tensors, behind which a kernel of several ranks has the table of their blocks, and numbers. The
+        first tensors go as descriptors of these tiles, the others as pointers. Raises what a thread raises."""
         kernel = self.names[self.kernel]
         kernel.__globals__.update(self.names)
         threads = []
@@ -267,9 +269,11 @@ class Machine:
             if rank == ranks[-1] and program == 0:
                 time.sleep(LATE_RANK_S)
             pointers = [Pointer(self.memory, self.memory.add(one).places, one.dtype) for one in tensors[rank]]
+            made = [Descriptor(pointer, of.shape, of.block) for pointer, of in zip(pointers, tiles, strict=False)]
+            pointers = pointers[len(made) :]
             if self.world_size > 1:
                 pointers.append(Pointer(self.memory, self.memory.add(self.table).places, torch.int64))
-            arguments = (*pointers, *map(torch.tensor, numbers[rank]))
+            arguments = (*made, *pointers, *map(torch.tensor, numbers[rank]))
             threads.append(self.thread(program, kernel, arguments, constants))
         self.join(threads)
 

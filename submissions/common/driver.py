@@ -3,6 +3,9 @@
 Most of what a launch costs the host is memory that has to come into its caches: after work of another kind, the same
 launch written with ctypes and struct takes three times as long. So the way from Python's objects to the driver is a
 few lines of C, built as Triton builds its own launchers, once a machine.
+
+A tensor descriptor that the host makes is five parameters of the compiled kernel: a map for the unit that copies
+(CUtensorMap), the sizes and the strides. The map has the tensor's address, so it is made at every call.
 """
 
 import ctypes
@@ -16,8 +19,9 @@ from torch import Tensor
 
 LIBCUDA = "libcuda.so.1"
 MOST_PARAMETERS = 64
-KINDS = {4: "i", 8: "q"}  # of a kernel's parameters by their bytes
-FLOAT, ADDRESS = "f", "p"
+KINDS = {4: "i", 8: "q"}  # of a kernel's integers by their bytes
+FLOAT, ADDRESS, MAP, FIXED = "f", "p", "m", "c"
+ADDRESS_BYTES, DESCRIPTOR_BYTES = [8], [128, 4, 4, 8, 8]  # of the parameters that a tensor is
 ALIGNED = 15  # the bits that no address may have where all are multiples of 16
 
 Submit = Callable[[tuple[Tensor, ...], tuple[float, ...]], bool]  # whether the kernel was launched
@@ -29,11 +33,24 @@ SOURCE = r"""
 #include <string.h>
 
 #define MOST 64
+#define MOST_MAPS 4
 
 typedef int launch_t(const void *config, void *function, void **parameters, void **extra);
+typedef int encode_t(void *map, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides,
+                     const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int fill);
+
+typedef struct { /* columns first */
+    uint64_t sizes[2], row_bytes;
+    uint32_t box[2], type, swizzle;
+} Matrix;
+
+typedef struct {
+    _Alignas(64) uint64_t words[16];
+} Map; /* CUtensorMap */
 
 typedef struct {
     launch_t *launch;
+    encode_t *encode;
     void *function;
     uint64_t config[8]; /* CUlaunchConfig */
     uint64_t stream;
@@ -41,7 +58,8 @@ typedef struct {
     PyObject *device, *stream_of; /* what tells the current device, and its current stream */
     Py_ssize_t given, count;
     char kinds[MOST];
-    uint64_t last[MOST]; /* the parameters behind those given */
+    uint64_t fixed[MOST]; /* the parameters that are not given */
+    Matrix matrices[MOST_MAPS]; /* of those given as maps */
 } Kernel;
 
 static PyObject *data_ptr;
@@ -49,7 +67,7 @@ static PyObject *data_ptr;
 /* Converts an argument to a parameter, and notes the bits of addresses; -1 and an exception where it cannot be one. */
 static int convert(char kind, PyObject *argument, uint64_t *parameter, uint64_t *bits)
 {
-    if (kind == 'p') {
+    if (kind == 'p' || kind == 'm') {
         PyObject *address = PyObject_CallMethodNoArgs(argument, data_ptr);
         if (!address)
             return -1;
@@ -71,6 +89,16 @@ static int convert(char kind, PyObject *argument, uint64_t *parameter, uint64_t 
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* Whether the driver could. Copies go through the L2 in 128 bytes, as in descriptors that kernels make; the last 0:
+   zeros are read outside the matrix. */
+static int encode(const Kernel *kernel, const Matrix *matrix, uint64_t address, Map *map)
+{
+    static const uint32_t steps[2] = {1, 1};
+    const int interleave = 0, promotion = 2, fill = 0;
+    return !kernel->encode(map, matrix->type, 2, (void *)(uintptr_t)address, matrix->sizes, &matrix->row_bytes,
+                           matrix->box, steps, interleave, matrix->swizzle, promotion, fill);
+}
+
 static int is_current(const Kernel *kernel)
 {
     PyObject *device = PyObject_CallNoArgs(kernel->device), *stream = NULL;
@@ -88,29 +116,41 @@ static int is_current(const Kernel *kernel)
 }
 
 /* submit(tensors, numbers): whether it was launched. It is not on another stream, nor with an address that is not
-   aligned as said, nor where the driver refuses. */
+   aligned as said, nor where the driver refuses that or a map. */
 static PyObject *submit(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
     const Kernel *kernel = PyCapsule_GetPointer(self, NULL);
+    const Matrix *matrix = kernel->matrices;
     uint64_t values[MOST], bits = 0;
+    Map maps[MOST_MAPS], *map = maps;
     void *parameters[MOST];
-    Py_ssize_t at = 0;
+    Py_ssize_t next = 0, tensors;
     int same = is_current(kernel);
     if (same <= 0)
         return same < 0 ? NULL : Py_NewRef(Py_False);
     if (count != 2 || !PyTuple_Check(arguments[0]) || !PyTuple_Check(arguments[1])
         || PyTuple_GET_SIZE(arguments[0]) + PyTuple_GET_SIZE(arguments[1]) != kernel->given)
         return PyErr_Format(PyExc_TypeError, "a tuple of tensors and one of numbers, %zd in all", kernel->given);
-    for (Py_ssize_t part = 0; part < 2; part++)
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments[part]); i++, at++)
-            if (convert(kernel->kinds[at], PyTuple_GET_ITEM(arguments[part], i), &values[at], &bits))
-                return NULL;
+    tensors = PyTuple_GET_SIZE(arguments[0]);
+    for (Py_ssize_t at = 0; at < kernel->count; at++) {
+        if (kernel->kinds[at] == 'c') {
+            parameters[at] = (void *)&kernel->fixed[at];
+            continue;
+        }
+        PyObject *argument = next < tensors ? PyTuple_GET_ITEM(arguments[0], next)
+                                            : PyTuple_GET_ITEM(arguments[1], next - tensors);
+        next++;
+        if (convert(kernel->kinds[at], argument, &values[at], &bits))
+            return NULL;
+        parameters[at] = &values[at];
+        if (kernel->kinds[at] == 'm') {
+            if (!encode(kernel, matrix++, values[at], map))
+                return Py_NewRef(Py_False);
+            parameters[at] = map++;
+        }
+    }
     if (bits & kernel->not_allowed)
         return Py_NewRef(Py_False);
-    for (; at < kernel->count; at++)
-        values[at] = kernel->last[at - kernel->given];
-    for (at = 0; at < kernel->count; at++)
-        parameters[at] = &values[at];
     /* Python's lock is kept: the order of launches is that of calls. */
     return PyBool_FromLong(!kernel->launch(kernel->config, kernel->function, parameters, NULL));
 }
@@ -125,33 +165,39 @@ static void forget(PyObject *capsule)
     PyMem_Free(kernel);
 }
 
-/* The addresses of the driver's function and of the kernel, the configuration, and the rest as in Kernel. */
+/* The addresses of the driver's functions and of the kernel, the configuration, and the rest as in Kernel. */
 static PyObject *submitter(PyObject *module, PyObject *arguments)
 {
-    unsigned long long launch, function, stream, not_allowed;
-    PyObject *device, *stream_of, *last;
-    const char *config, *kinds;
-    Py_ssize_t config_bytes, given;
-    if (!PyArg_ParseTuple(arguments, "KKy#KKOOs#O!", &launch, &function, &config, &config_bytes, &stream, &not_allowed,
-                          &device, &stream_of, &kinds, &given, &PyTuple_Type, &last))
+    unsigned long long launch, encode, function, stream, not_allowed;
+    PyObject *device, *stream_of;
+    const char *config, *kinds, *fixed, *matrices;
+    Py_ssize_t config_bytes, count, fixed_bytes, matrices_bytes;
+    if (!PyArg_ParseTuple(arguments, "KKKy#KKOOs#y#y#", &launch, &encode, &function, &config, &config_bytes, &stream,
+                          &not_allowed, &device, &stream_of, &kinds, &count, &fixed, &fixed_bytes, &matrices,
+                          &matrices_bytes))
         return NULL;
-    if (given + PyTuple_GET_SIZE(last) > MOST || config_bytes > (Py_ssize_t)sizeof((Kernel *)0)->config)
-        return PyErr_Format(PyExc_ValueError, "more than %d parameters, or a longer configuration", MOST);
+    if (count > MOST || fixed_bytes != count * (Py_ssize_t)sizeof(uint64_t)
+        || matrices_bytes > (Py_ssize_t)sizeof((Kernel *)0)->matrices
+        || config_bytes > (Py_ssize_t)sizeof((Kernel *)0)->config)
+        return PyErr_Format(PyExc_ValueError, "more than %d parameters or %d maps, or a longer configuration", MOST,
+                            MOST_MAPS);
     Kernel *kernel = PyMem_Calloc(1, sizeof *kernel);
     if (!kernel)
         return PyErr_NoMemory();
     kernel->launch = (launch_t *)(uintptr_t)launch;
+    kernel->encode = (encode_t *)(uintptr_t)encode;
     memcpy(kernel->config, config, config_bytes);
     kernel->function = (void *)(uintptr_t)function;
     kernel->stream = stream;
     kernel->not_allowed = not_allowed;
     kernel->device = Py_NewRef(device);
     kernel->stream_of = Py_NewRef(stream_of);
-    kernel->given = given;
-    kernel->count = given + PyTuple_GET_SIZE(last);
-    memcpy(kernel->kinds, kinds, given);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(last); i++)
-        kernel->last[i] = PyLong_AsUnsignedLongLongMask(PyTuple_GET_ITEM(last, i));
+    kernel->count = count;
+    memcpy(kernel->kinds, kinds, count);
+    memcpy(kernel->fixed, fixed, fixed_bytes);
+    memcpy(kernel->matrices, matrices, matrices_bytes);
+    for (Py_ssize_t at = 0; at < count; at++)
+        kernel->given += kinds[at] != 'c';
     PyObject *capsule = PyCapsule_New(kernel, NULL, forget);
     if (!capsule)
         return NULL;
@@ -184,6 +230,22 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
+class Matrix(ctypes.Structure):
+    """What cuTensorMapEncodeTiled of cuda.h is told of a matrix without gaps between its rows, but for its address:
+    bytes of a row, a copy's columns and rows (a block may be several copies), and numbers of the driver's for the
+    elements' type and for how a copy lies in shared memory."""
+
+    _fields_ = (
+        ("columns", ctypes.c_uint64),
+        ("rows", ctypes.c_uint64),
+        ("row_bytes", ctypes.c_uint64),
+        ("copy_columns", ctypes.c_uint32),
+        ("copy_rows", ctypes.c_uint32),
+        ("type", ctypes.c_uint32),
+        ("swizzle", ctypes.c_uint32),
+    )
+
+
 def stream_of_device() -> int:
     """The handle of the current device's."""
     return torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())  # what Triton asks too
@@ -193,44 +255,65 @@ def submitter(
     compiled: Any,
     programs: int,
     stream: int,
-    tensors: int,
+    tensors: tuple[tuple[int, int] | None, ...],
     are_floats: tuple[bool, ...],
     aligned: bool,
     scratch: Callable[[int], Tensor],
 ) -> Submit | None:
-    """What launches a compiled kernel of so many tensors and of numbers, of which `are_floats` says it for each, on
-    `stream` if that is the current one. With `aligned`, only if all tensors begin at multiples of 16. `scratch` makes
-    memory of so many bytes for its programs' tensor descriptors.
+    """What launches a compiled kernel of tensors and of numbers, of which `are_floats` says it for each, on `stream` if
+    that is the current one. `tensors` has the shape of each that goes as a descriptor, and None for the others. With
+    `aligned`, only if all tensors begin at multiples of 16. `scratch` makes memory of so many bytes for descriptors
+    that its programs make.
 
     None where this driver does not tell what the kernel's parameters are, they are others than our arguments and
     Triton's scratch memory, or nothing can be built in C.
     """
     if torch.version.hip:
         return None
-    metadata, sizes, count = compiled.metadata, _parameter_sizes(compiled.function), tensors + len(are_floats)
+    metadata, sizes = compiled.metadata, _parameter_sizes(compiled.function)
+    expected = [size for shape in tensors for size in (DESCRIPTOR_BYTES if shape else ADDRESS_BYTES)]
+    numbers = sizes[len(expected) :][: len(are_floats)]
+    scratches = len(sizes) - len(expected) - len(are_floats)  # the parameters behind: its own, and its profiler's
     unusual = metadata.launch_cooperative_grid or metadata.launch_pdl or metadata.num_ctas > 1
-    if unusual or metadata.profile_scratch_size or not 0 <= len(sizes) - count <= 2 or not {*sizes} <= {*KINDS}:
+    if unusual or metadata.profile_scratch_size or not 0 <= scratches <= 2 or not {*numbers} <= {*KINDS}:
+        return None
+    if sizes != expected + numbers + ADDRESS_BYTES * scratches:
         return None
     module = _module()
     if module is None or len(sizes) > MOST_PARAMETERS:
         return None
+    parameters: list[tuple[str, int]] = []  # each one's kind, and what it is if it is not given
+    for shape in tensors:
+        parameters += [(MAP, 0), *((FIXED, number) for number in (*shape, shape[1], 1))] if shape else [(ADDRESS, 0)]
+    parameters += [(FLOAT if is_float else KINDS[size], 0) for size, is_float in zip(numbers, are_floats, strict=True)]
     memory = scratch(max(16, programs * metadata.global_scratch_size))
-    more = (memory.data_ptr(), 0)[: len(sizes) - count]  # behind the arguments: its scratch memory, and its profiler's
-    numbers = zip(sizes[tensors:], are_floats, strict=False)
-    kinds = ADDRESS * tensors + "".join(FLOAT if is_float else KINDS[size] for size, is_float in numbers)
-    threads = metadata.num_warps * metadata.warp_size
+    parameters += [(FIXED, memory.data_ptr()), (FIXED, 0)][:scratches]
+    shapes = [shape for shape in tensors if shape]
+    threads, libcuda = metadata.num_warps * metadata.warp_size, ctypes.CDLL(LIBCUDA)
     config = LaunchConfig(grid=(programs, 1, 1), block=(threads, 1, 1), shared_bytes=metadata.shared, stream=stream)
     return module.submitter(  # type: ignore[no-any-return]
-        ctypes.cast(ctypes.CDLL(LIBCUDA).cuLaunchKernelEx, ctypes.c_void_p).value,
+        ctypes.cast(libcuda.cuLaunchKernelEx, ctypes.c_void_p).value,
+        ctypes.cast(libcuda.cuTensorMapEncodeTiled, ctypes.c_void_p).value,
         compiled.function,
         bytes(config),
         stream,
         ALIGNED if aligned else 0,
         torch._C._cuda_getDevice,
         torch._C._cuda_getCurrentRawStream,
-        kinds,
-        more,
+        "".join(kind for kind, _ in parameters),
+        bytes((ctypes.c_uint64 * len(parameters))(*(value for _, value in parameters))),
+        b"".join(map(_matrix, shapes, metadata.tensordesc_meta if shapes else ())),
     )
+
+
+def _matrix(shape: tuple[int, int], meta: dict[str, Any]) -> bytes:
+    """A Matrix, by its shape and what Triton's compiler says of its descriptor."""
+    from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST  # whose numbers differ
+
+    (rows, columns), (copy_rows, copy_columns) = shape, meta["block_size"]
+    element = TMA_DTYPE_DEVICE_TO_HOST[meta["elem_type"]]
+    row_bytes = columns * meta["elem_size"]
+    return bytes(Matrix(columns, rows, row_bytes, copy_columns, copy_rows, element, meta["swizzle"]))
 
 
 @cache

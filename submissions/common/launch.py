@@ -9,12 +9,15 @@ output, if it is small, is allocated behind the launch of the call before, when 
 import ctypes
 from collections.abc import Callable
 from functools import partial
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
 import triton
 from common.driver import LIBCUDA, Submit, stream_of_device, submitter
 from torch import Tensor
+from triton.runtime.jit import MockTensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = triton.knobs.runtime.interpret  # kernels run as Python, on CPU tensors too
 # The largest output that is made ahead. That saves the host of an H200 3.4 us and holds the memory of one more output.
@@ -41,6 +44,30 @@ def make_ahead(output: Tensor) -> None:
         _ahead[tuple(output.shape), output.dtype, output.device, current_stream()] = torch.empty_like(output)
 
 
+class Tiles(NamedTuple):
+    """Says that a kernel's parameter is the descriptor of a matrix, row by row and without gaps, for copies of blocks
+    of it. `layout` is that of the blocks in shared memory, for kernels in Gluon."""
+
+    shape: tuple[int, int]
+    block: tuple[int, int]
+    layout: Any = None
+
+
+def described(tensor: Tensor | torch.dtype, tiles: Tiles) -> Any:
+    """The descriptor for Triton; of a tensor's dtype, to compile a kernel. A descriptor's matrix begins at a multiple
+    of 16 bytes: where a tensor does not, it is that of a copy."""
+    if isinstance(tensor, torch.dtype):
+        base = MockTensor(tensor)
+    else:
+        base = tensor.clone() if tensor.data_ptr() % 16 else tensor
+    shape, strides, block = list(tiles.shape), [tiles.shape[1], 1], list(tiles.block)
+    if tiles.layout is None:
+        return TensorDescriptor(base, shape, strides, block)
+    from triton.experimental.gluon.nvidia import hopper  # no other kernels need it
+
+    return hopper.TensorDescriptor(base, shape, strides, block, tiles.layout)
+
+
 class Launcher:
     """Launches `kernel`, whose parameters are its runtime arguments and then its constants. Its programs may be more
     than have room at once where none waits for another and each has a part of its own: `all_at_once` false. `group`
@@ -58,21 +85,23 @@ class Launcher:
         numbers: tuple[float, ...],
         constants: dict[str, Any],
         options: dict[str, Any],
+        tiles: tuple[Tiles | None, ...] = (),
     ) -> None:
         """Launches that many programs on the current stream, or, with `all_at_once`, as many groups as have room.
 
         The kernel's parameters are the tensors, the numbers and the constants, in this order. `options` are the
-        compiler's (num_warps, ...). Both belong together, are not changed afterwards, and imply the tensors' dtypes and
+        compiler's (num_warps, ...). `tiles`, one for each of the first tensors, says which of them go as descriptors;
+        None is an address. All three belong together, are not changed afterwards, and imply the tensors' dtypes and
         device, and the numbers that the kernel is specialized on, but for larger multiples of 16.
         """
         if INTERPRETED:
             # Programs that may wait are one, which plays the part of all: the interpreter runs programs one after the
             # other, and the first would wait for ranks that wait for its second.
-            self.kernel[(1 if self.all_at_once else programs,)](*tensors, *numbers, **constants)
+            self.kernel[(1 if self.all_at_once else programs,)](*_arguments(tensors, tiles), *numbers, **constants)
             return
         submit = self.quick.get(id(constants))
         if submit is None or not submit(tensors, numbers):
-            self._launch(programs, tensors, numbers, constants, options)
+            self._launch(programs, tensors, numbers, constants, options, tiles)
 
     def _launch(
         self,
@@ -81,12 +110,13 @@ class Launcher:
         numbers: tuple[float, ...],
         constants: dict[str, Any],
         options: dict[str, Any],
+        tiles: tuple[Tiles | None, ...],
     ) -> None:
         """The same on any stream, and with any tensors: Triton tells those apart that begin at multiples of 16."""
         aligned = tuple(tensor.data_ptr() % 16 == 0 for tensor in tensors)
         key = (id(constants), current_stream(), *aligned)
         if key not in self.prepared:
-            launch = self._prepare(programs, tensors, numbers, all(aligned), constants, options)
+            launch = self._prepare(programs, tensors, numbers, all(aligned), constants, options, tiles)
             self.prepared[key] = launch, constants  # kept, so that no others get their id
         launch, _ = self.prepared[key]
         launch(tensors, numbers)
@@ -99,11 +129,13 @@ class Launcher:
         aligned: bool,
         constants: dict[str, Any],
         options: dict[str, Any],
+        tiles: tuple[Tiles | None, ...],
     ) -> Launch:
         """What launches the compiled kernel on the current stream. Programs that wait for those of other ranks must all
         be running, so it is with as many as the device has room for at once."""
         stream = current_stream()
-        compiled = self.kernel.warmup(*tensors, *numbers, grid=(1,), **constants, **options)
+        given = _arguments(tensors, tiles)
+        compiled = self.kernel.warmup(*given, *numbers, grid=(1,), **constants, **options)
         if self.all_at_once:
             room, group = _room(compiled), constants.get(self.group, 1)
             if room < group:
@@ -113,11 +145,13 @@ class Launcher:
 
         def by_triton(tensors: tuple[Tensor, ...], numbers: tuple[float, ...]) -> None:
             triton.set_allocator(_allocate)  # a thread has its own
-            run(*[tensor.data_ptr() for tensor in tensors], *numbers, *constants.values())
+            given = [one.data_ptr() if isinstance(one, Tensor) else one for one in _arguments(tensors, tiles)]
+            run(*given, *numbers, *constants.values())
 
+        shapes = tuple(of and of.shape for _, of in zip_longest(tensors, tiles))
         are_floats = tuple(isinstance(number, float) for number in numbers)
         submit = submitter(
-            compiled, programs, stream, len(tensors), are_floats, aligned, lambda nbytes: _allocate(nbytes, 16, stream)
+            compiled, programs, stream, shapes, are_floats, aligned, lambda nbytes: _allocate(nbytes, 16, stream)
         )
         if submit is None:
             return by_triton
@@ -131,10 +165,9 @@ class Launcher:
 
         return by_driver
 
-    def compile(
-        self, arguments: tuple[torch.dtype | float, ...], constants: dict[str, Any], options: dict[str, Any]
-    ) -> Any:
-        """The compiled kernel for tensors of these dtypes, for its figures; fills Triton's cache."""
+    def compile(self, arguments: tuple[Any, ...], constants: dict[str, Any], options: dict[str, Any]) -> Any:
+        """The compiled kernel for its figures; fills Triton's cache. `arguments` are the tensors' dtypes or, of those
+        that go as descriptors, `described` dtypes; and numbers."""
         return self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
 
 
@@ -153,6 +186,11 @@ class ShapedLaunch(NamedTuple):
     def compile(self, arguments: tuple[torch.dtype, ...], numbers: tuple[float, ...] = ()) -> Any:
         """The compiled kernel, see Launcher."""
         return self.launcher.compile((*arguments, *self.numbers, *numbers), self.constants, self.options)
+
+
+def _arguments(tensors: tuple[Tensor, ...], tiles: tuple[Tiles | None, ...]) -> list[Any]:
+    """What Triton is given for the tensors."""
+    return [described(tensor, of) if of else tensor for tensor, of in zip_longest(tensors, tiles)]
 
 
 def current_stream() -> int:

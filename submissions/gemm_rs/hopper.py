@@ -52,7 +52,8 @@ def place(
     tiles_m = gl.cdiv(m, BLOCK_M)
     remote = (WORLD - 1) * tiles_m * tiles_n
     own = tile >= remote
-    inside = gl.where(own, tile - remote, tile // (WORLD - 1))
+    turn = tile // (WORLD - 1)  # not inside of the next line, where ptxas spills it
+    inside = gl.where(own, tile - remote, turn)
     owner = gl.where(own, rank, (rank + 1 + tile % (WORLD - 1)) % WORLD)
     first = inside // (GROUP * tiles_n) * GROUP
     rows = gl.minimum(tiles_m - first, GROUP)
@@ -65,8 +66,8 @@ def place(
 
 @gluon.jit
 def load_tiles(
-    a_ptr,
-    b_ptr,
+    a_desc,
+    b_desc,
     sizes,
     ring,
     WORLD: gl.constexpr,
@@ -80,30 +81,16 @@ def load_tiles(
     M, N, K, rank = sizes
     a_ring, b_ring, filled, emptied = ring
     HALF: gl.constexpr = BLOCK_M // GROUPS
-    b_desc = tma.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K], b_ring.layout)
     steps = gl.cdiv(K, BLOCK_K)
-    # The weights of the first stages are requested before the descriptor of rows is made, which takes time.
-    begun = 0
     tiles = WORLD * gl.cdiv(M // WORLD, BLOCK_M) * gl.cdiv(N, BLOCK_N)
-    first = gl.minimum(gl.program_id(0), tiles - 1)  # there may be more programs than tiles
-    _, column, _, _ = place(first, M, N, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
-    if gl.program_id(0) < tiles:
-        begun = gl.minimum(steps, STAGES)
-        for stage in range(begun):
-            mbarrier.expect(filled.index(stage), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
-            bulk_load(b_desc, [column, stage * BLOCK_K], filled.index(stage), b_ring.index(stage))
-    a_desc = tma.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     slot = 0
     turn = 1  # of a ring that is empty
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, column, _, _ = place(tile, M, N, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
         for step in range(steps):
-            if begun > 0:
-                begun -= 1
-            else:
-                mbarrier.wait(emptied.index(slot), turn)
-                mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
-                bulk_load(b_desc, [column, step * BLOCK_K], filled.index(slot), b_ring.index(slot))
+            mbarrier.wait(emptied.index(slot), turn)
+            mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
+            bulk_load(b_desc, [column, step * BLOCK_K], filled.index(slot), b_ring.index(slot))
             for group in gl.static_range(GROUPS):
                 part_s = a_ring.index(slot * GROUPS + group)
                 bulk_load(a_desc, [row + group * HALF, step * BLOCK_K], filled.index(slot), part_s)
@@ -286,9 +273,9 @@ def send_tiles(
 
 @gluon.jit(do_not_specialize=["rank", "epoch", "flags"])
 def warps_kernel(
-    a_ptr,  # all as in gemm_rs_kernel
-    b_ptr,
-    bias_ptr,
+    a_desc,  # of bf16 [M, K] in blocks of a warpgroup's rows, [BLOCK_M / 2, BLOCK_K], laid out as the ring is
+    b_desc,  # of bf16 [N, K] in blocks of [BLOCK_N, BLOCK_K], likewise
+    bias_ptr,  # all as in gemm_rs_kernel
     out_ptr,
     blocks_ptr,
     M,
@@ -332,7 +319,7 @@ def warps_kernel(
                 STAGES, GROUP,
             )),
             (load_tiles, (
-                a_ptr, b_ptr, sizes, ring, WORLD, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP,
+                a_desc, b_desc, sizes, ring, WORLD, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP,
             )),
             (send_tiles, (
                 out_ptr, sizes, heap, leaving, WORLD, BLOCK_M, BLOCK_N, WINDOW, GROUP,

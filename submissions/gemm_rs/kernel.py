@@ -79,8 +79,8 @@ def signal_sent(flags, index, epoch, AMD: tl.constexpr):
 
 @triton.jit(do_not_specialize=["rank", "epoch", "flags"])
 def gemm_rs_kernel(
-    a_ptr,  # bf16 [M, K]
-    b_ptr,  # bf16 [N, K]
+    a,  # the descriptor of bf16 [M, K], for blocks of [BLOCK_M, BLOCK_K]; on AMD a pointer
+    b,  # that of bf16 [N, K], for blocks of [BLOCK_N, BLOCK_K]
     bias_ptr,  # bf16 [N], or anything
     out_ptr,  # bf16 [m, N]
     blocks_ptr,  # int64 [W], the addresses of every rank's block of the heap
@@ -109,8 +109,10 @@ def gemm_rs_kernel(
     AMD: tl.constexpr,
     INTERPRET: tl.constexpr,
 ):
-    a_desc = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
-    b_desc = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BLOCK_N, BLOCK_K])
+    a_desc, b_desc = a, b
+    if AMD:  # by ordinary loads, which are as wide as the compiler knows that pointers and strides allow
+        a_desc = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
+        b_desc = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BLOCK_N, BLOCK_K])
     m = M // WORLD
     peers = tl.arange(0, WORLD)
     blocks = tl.load(blocks_ptr + peers)
@@ -228,9 +230,9 @@ def count_tile(counts_ptr, place, BULK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["rank", "epoch", "flags"])
 def beside_engine_kernel(
-    a_ptr,  # all as in gemm_rs_kernel
-    b_ptr,
-    bias_ptr,
+    a_ptr,  # bf16 [M, K]
+    b_ptr,  # bf16 [N, K]
+    bias_ptr,  # all as in gemm_rs_kernel
     out_ptr,
     blocks_ptr,
     products_ptr,  # bf16 [W - 1, m, N], for the next rank, the one after it, ...

@@ -67,12 +67,13 @@ import torch.distributed as dist
 from common.engine import copy_engine
 from common.gemm import multiply, shared, workspace
 from common.heap import Heap, open_heap
-from common.launch import INTERPRETED, Launcher, make_ahead, new_output
+from common.launch import INTERPRETED, Launcher, Tiles, described, make_ahead, new_output
 from common.tuning import Chip, chip_of, largest_power_of_two, nearest, rows_of_tile
 from hopper import warps_kernel
 from kernel import beside_engine_kernel, gemm_rs_kernel
 from task import input_t, output_t
 from torch import Tensor
+from triton.experimental.gluon import language as gl
 from tuning import TABLE, Row
 
 WARPS_ROWS = 128  # of a tile of the kernel with explicit warps: 64 for each of two warpgroups
@@ -99,12 +100,14 @@ class Plan(NamedTuple):
     work: int  # float32 of the workspace
     constants: dict[str, Any]
     options: dict[str, Any]
+    tiles: tuple[Tiles, ...]  # of the operands, where these go as descriptors
 
-    def example_arguments(self) -> tuple[torch.dtype | int, ...]:
+    def example_arguments(self) -> tuple[Any, ...]:
         """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
         rank, epoch, flags, slots = 1, 2, 1 << 14, 1 << 20
         more = {"plain": (torch.float32,), "engine": (torch.bfloat16, torch.int32), "warps": ()}[self.kernel]
-        return (*[torch.bfloat16] * 4, torch.int64, *more, *self.sizes, rank, epoch, flags, slots)
+        operands = [described(torch.bfloat16, tiles) for tiles in self.tiles] or [torch.bfloat16] * 2
+        return (*operands, *[torch.bfloat16] * 2, torch.int64, *more, *self.sizes, rank, epoch, flags, slots)
 
 
 def custom_kernel(data: input_t) -> output_t:
@@ -181,7 +184,22 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     launcher, flags = launchers[row.kernel], world_size * (pieces if row.kernel == "engine" else tiles_m * tiles_n)
     constants = {name: value for name, value in constants.items() if name in kernels[row.kernel].arg_names}
     sizes, nbytes = (rows, columns, depth), rows * columns * 2
-    return Plan(row.kernel, launcher, sizes, (m, columns), programs, nbytes, flags, work, constants, options)
+    tiles = operand_tiles(row, chip, block_m, sizes)
+    return Plan(row.kernel, launcher, sizes, (m, columns), programs, nbytes, flags, work, constants, options, tiles)
+
+
+def operand_tiles(row: Row, chip: Chip, block_m: int, sizes: tuple[int, int, int]) -> tuple[Tiles, ...]:
+    """Of the operands, where the kernel gets descriptors of them. On AMD it makes its own: given ones would tell the
+    compiler nothing about alignment."""
+    if row.kernel == "engine" or chip.name.startswith("gfx"):
+        return ()
+    rows, columns, depth = sizes
+    blocks = [(block_m, row.block_k), (row.block_n, row.block_k)]
+    layouts = [None, None]
+    if row.kernel == "warps":
+        blocks[0] = (block_m // 2, row.block_k)  # of a warpgroup
+        layouts = [gl.NVMMASharedLayout.get_default_for([*block], gl.bfloat16) for block in blocks]  # the ring's
+    return tuple(map(Tiles, ((rows, depth), (columns, depth)), blocks, layouts))
 
 
 def by_warps(row: Row, chip: Chip, block_m: int, m: int) -> bool:
@@ -199,7 +217,7 @@ def as_planned(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap:
     if plan.kernel == "plain":
         tensors += (workspace(heap.device, plan.work),)
     numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset)
-    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options)
+    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options, plan.tiles)
     make_ahead(output_mN)
     return output_mN
 

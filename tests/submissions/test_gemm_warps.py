@@ -170,6 +170,7 @@ def errors(name: str, submission: ModuleType, machine: Machine, case: Played) ->
             [list(ranks) for ranks in zip(a, b, biases, outputs, strict=True)],
             [[*plan.sizes, rank, call + 1, turn * lines, 2 * lines + turn * plan.nbytes, *sending]
              for rank in range(world)],
+            () if gathers else plan.tiles,
             **plan.constants,
         )  # fmt: skip
         for output, value in zip(outputs, exact, strict=True):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from kernel_ranks import imported
+from triton.experimental.gluon.language import NVMMASharedLayout, bfloat16
 from triton.runtime import build
 
 STREAM = 42
@@ -23,10 +24,12 @@ class FakeKernel:
 
     def __init__(self) -> None:
         self.compilations: list[dict[str, Any]] = []
+        self.arguments: list[tuple[Any, ...]] = []  # of the compilations
         self.launches: list[tuple[int, tuple[Any, ...], int]] = []
 
     def warmup(self, *arguments: Any, grid: tuple[int, ...], **named: Any) -> "FakeKernel":
         self.compilations.append(named)
+        self.arguments.append(arguments)
         return self
 
     def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., None]:
@@ -118,7 +121,8 @@ def test_kernels_of_several_parts_a_row_are_launched_in_whole_rows() -> None:
 
 # ---- by the driver ---------------------------------------------------------------------------------------------------
 
-POINTER, NUMBER = 8, 4  # bytes of a parameter
+POINTER, NUMBER, MAP = 8, 4, 128  # bytes of a parameter
+DESCRIPTOR = [MAP, NUMBER, NUMBER, POINTER, POINTER]  # the map, two sizes and two strides
 COMPILED = {
     "num_warps": 4,
     "warp_size": 32,
@@ -133,10 +137,11 @@ COMPILED = {
 
 class FakeDriver:
     """Of one kernel with parameters of these sizes. Keeps what it launches: everything that is given, with parameters
-    by their values. `refuses` with that error."""
+    by their values; and what it encodes, each map as so many equal bytes. `refuses` either with that error."""
 
-    def __init__(self, sizes: list[int], refuses: int = 0) -> None:
+    def __init__(self, sizes: list[int], refuses: int = 0, refuses_maps: int = 0) -> None:
         self.launches: list[tuple[Any, ...]] = []
+        self.maps: list[tuple[Any, ...]] = []
         void, numbers = ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
 
         def tell(function: int, index: int, offset: Any, size: Any) -> int:
@@ -150,12 +155,23 @@ class FakeDriver:
                 *struct.unpack_from("7I", ctypes.string_at(config, 56)),
                 *struct.unpack_from("QQI", ctypes.string_at(config, 56), 32),
             )
-            read = [ctypes.c_uint64 if size == POINTER else ctypes.c_int32 for size in sizes]
-            values = [kind.from_address(parameters[i]).value for i, kind in enumerate(read)]
+            kinds = {POINTER: ctypes.c_uint64, NUMBER: ctypes.c_int32, MAP: ctypes.c_char * MAP}
+            read = [kinds[size].from_address(parameters[i]) for i, size in enumerate(sizes)]
+            values = [one.raw if isinstance(one, ctypes.Array) else one.value for one in read]
             self.launches.append((function, *how, values, extra))
             return refuses
 
+        def encode(place: int, kind: int, rank: int, address: int, *more: Any) -> int:
+            (sizes, strides, box, steps), how = more[:4], more[4:]
+            assert place % 64 == 0
+            self.maps.append((kind, rank, address, sizes[:2], strides[:1], box[:2], steps[:2], *how))
+            ctypes.memset(place, len(self.maps), MAP)
+            return refuses_maps
+
         self.cuFuncGetParamInfo = ctypes.CFUNCTYPE(ctypes.c_int, void, ctypes.c_size_t, numbers, numbers)(tell)
+        wide, narrow = ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint32)
+        arguments = (void, ctypes.c_int, ctypes.c_uint32, void, wide, wide, narrow, narrow, *[ctypes.c_int] * 4)
+        self.cuTensorMapEncodeTiled = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(encode)
         self.cuLaunchKernelEx = ctypes.CFUNCTYPE(ctypes.c_int, void, void, ctypes.POINTER(void), void)(launch)
 
 
@@ -177,12 +193,12 @@ def by_driver(
     driver_module: Any,
     monkeypatch: pytest.MonkeyPatch,
     driver: Any,
-    tensors: int = 2,
+    tensors: tuple[tuple[int, int] | None, ...] = (None, None),
     are_floats: tuple[bool, ...] = (False,) * 2,
     aligned: bool = True,
     **metadata: Any,
 ) -> Any:
-    """What launches 100 programs of a kernel of so many tensors, and of as many numbers as `are_floats`; or None."""
+    """What launches 100 programs of a kernel of such tensors, and of as many numbers as `are_floats`; or None."""
     compiled = SimpleNamespace(function=FUNCTION, metadata=SimpleNamespace(**{**COMPILED, **metadata}))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
     return driver_module.submitter(compiled, 100, STREAM, tensors, are_floats, aligned, lambda nbytes: SCRATCH[:nbytes])
@@ -208,7 +224,7 @@ def test_what_the_driver_is_given(scratches: int, driver_module: Any, monkeypatc
 
 def test_floats_are_given_as_float32(driver_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeDriver([POINTER, NUMBER, NUMBER])
-    submit = by_driver(driver_module, monkeypatch, driver, tensors=1, are_floats=(True, False))
+    submit = by_driver(driver_module, monkeypatch, driver, tensors=(None,), are_floats=(True, False))
     assert submit((tensor(),), (1.5, 7))
     assert submit((tensor(),), (2, 7))  # as Python's own functions take it
     first, second = (struct.unpack("f", struct.pack("i", launch[-2][1]))[0] for launch in driver.launches)
@@ -228,7 +244,7 @@ def test_a_tensor_that_begins_elsewhere_needs_another_kernel(
 
 def test_nothing_is_launched_on_another_stream(driver_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeDriver([POINTER, NUMBER])
-    submit = by_driver(driver_module, monkeypatch, driver, tensors=1, are_floats=(False,))
+    submit = by_driver(driver_module, monkeypatch, driver, tensors=(None,), are_floats=(False,))
     for stream, launches in ((STREAM, 1), (43, 1), (STREAM, 2)):
         driver_module.streams[3] = stream
         assert submit((tensor(),), (7,)) is (stream == STREAM)
@@ -283,6 +299,7 @@ def test_what_the_driver_refuses_is_left_to_triton(
         pytest.param([POINTER] * 3, {}, id="fewer parameters than arguments"),
         pytest.param([POINTER] * 7, {}, id="more than scratch memories"),
         pytest.param([POINTER] * 3 + [16], {}, id="one of another size"),
+        pytest.param([*DESCRIPTOR, *[POINTER] * 3], {}, id="a descriptor of what is none"),
         pytest.param([POINTER] * 4, {"launch_cooperative_grid": True}, id="cooperative"),
         pytest.param([POINTER] * 4, {"launch_pdl": True}, id="dependent"),
         pytest.param([POINTER] * 4, {"num_ctas": 2}, id="clusters"),
@@ -293,6 +310,71 @@ def test_what_is_not_an_ordinary_kernel_is_left_to_triton(
     sizes: list[int], metadata: dict[str, Any], driver_module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert by_driver(driver_module, monkeypatch, FakeDriver(sizes), **metadata) is None
+
+
+# What the compiler says of two descriptors of bf16, in copies of 64 x 64 and 128 x 64, of a block each or of a part.
+METAS = [{"swizzle": 3, "elem_size": 2, "elem_type": 10, "block_size": [rows, 64]} for rows in (64, 128)]
+SHAPES = ((48, 640), None, (7168, 640))
+
+
+def test_a_tensor_goes_as_a_descriptor_which_is_made_at_every_call(
+    driver_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sizes and strides are fixed; what is encoded has columns first, and the bytes of a row."""
+    driver = FakeDriver([*DESCRIPTOR, POINTER, *DESCRIPTOR, NUMBER, POINTER, POINTER])
+    submit = by_driver(driver_module, monkeypatch, driver, SHAPES, (False,), tensordesc_meta=METAS)
+    for number in (7, 8):
+        given = tuple(tensor() for _ in SHAPES)
+        assert submit(given, (number,))
+        first, second = (
+            (9, 2, one.data_ptr(), [640, rows], [1280], [64, copied], [1, 1], 0, 3, 2, 0)  # 9: bf16; 3: 128 bytes
+            for one, rows, copied in ((given[0], 48, 64), (given[2], 7168, 128))
+        )
+        assert driver.maps[-2:] == [first, second]
+        made = len(driver.maps)
+        assert driver.launches[-1][-2] == [
+            *(bytes([made - 1]) * MAP, 48, 640, 640, 1),
+            given[1].data_ptr(),
+            *(bytes([made]) * MAP, 7168, 640, 640, 1),
+            *(number, SCRATCH.data_ptr(), 0),
+        ]
+
+
+@pytest.mark.parametrize("refuses", [0, 1])
+def test_where_the_driver_makes_no_descriptor_triton_does(
+    refuses: int, module: Any, driver_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver makes none of an address that is no multiple of 16, for example."""
+    monkeypatch.setattr(module.triton, "set_allocator", lambda allocate: None)
+    monkeypatch.setattr(module, "_allocate", lambda nbytes, alignment, stream: SCRATCH)
+    driver = FakeDriver([*DESCRIPTOR, POINTER, NUMBER], refuses_maps=refuses)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
+    kernel: Any = FakeKernel()
+    kernel.function, kernel.metadata = FUNCTION, SimpleNamespace(**COMPILED, tensordesc_meta=METAS[:1])
+    launcher = module.Launcher(kernel, all_at_once=False)
+    matrix, tiles = of_matrix(module)
+    for _ in range(2):
+        launcher(10, (matrix, tensor()), (7,), CONSTANTS, OPTIONS, (tiles,))
+    assert {address for _, _, address, *_ in driver.maps} == {matrix.data_ptr()}
+    assert len(driver.launches) == (0 if refuses else 2)
+    assert [arguments[0].base is matrix for _, arguments, _ in kernel.launches] == [True] * (2 if refuses else 0)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param([POINTER] * 3 + [NUMBER], id="addresses"),
+        pytest.param(
+            [*[POINTER] * 5, 1, *DESCRIPTOR[1:], POINTER, *[POINTER] * 5, 1, *DESCRIPTOR[1:], NUMBER], id="parts"
+        ),
+    ],
+)
+def test_a_descriptor_that_the_kernel_has_otherwise_is_left_to_triton(
+    sizes: list[int], driver_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on chips that cannot copy by one: the kernel has its parts."""
+    driver = FakeDriver(sizes)
+    assert by_driver(driver_module, monkeypatch, driver, SHAPES, (False,), tensordesc_meta=[]) is None
 
 
 def test_a_driver_that_does_not_tell_parameters_is_not_used(
@@ -313,6 +395,57 @@ def test_a_machine_without_a_compiler_is_left_to_triton(
     for _ in range(2):
         assert by_driver(driver_module, monkeypatch, FakeDriver([POINTER] * 4)) is None
     assert capsys.readouterr().out.count("launched by Triton, which takes longer: no gcc") == 1
+
+
+# ---- descriptors for Triton -----------------------------------------------------------------------------------------
+
+
+def of_matrix(module: Any, dtype: torch.dtype = torch.bfloat16) -> tuple[torch.Tensor, Any]:
+    return torch.zeros(4, 32, dtype=dtype), module.Tiles((4, 32), (2, 16))
+
+
+def test_triton_is_given_descriptors_of_tensors_that_go_as_such(launcher: Any, module: Any) -> None:
+    matrix, tiles = of_matrix(module)
+    other = tensor()
+    launcher(10, (other, matrix, other), (32,), CONSTANTS, OPTIONS, (None, tiles))
+    ((_, (first, made, last, *rest), _),) = launcher.kernel.launches
+    assert (first, last, *rest) == (other.data_ptr(), other.data_ptr(), 32, 16, True)
+    assert made.base is matrix
+    assert (made.shape, made.strides, made.block_shape) == ([4, 32], [32, 1], [2, 16])
+    assert [type(one) for one in launcher.kernel.arguments[-1]] == [torch.Tensor, type(made), torch.Tensor, int]
+
+
+def test_a_descriptor_of_a_tensor_that_begins_elsewhere_is_that_of_a_copy(launcher: Any, module: Any) -> None:
+    _, tiles = of_matrix(module)
+    matrix = torch.arange(4 * 32 + 1).bfloat16()[1:].view(4, 32)
+    launcher(10, (matrix,), (32,), CONSTANTS, OPTIONS, (tiles,))
+    ((_, (made, *_), _),) = launcher.kernel.launches
+    assert made.base.data_ptr() % 16 == 0
+    assert torch.equal(made.base, matrix)
+
+
+def test_an_interpreted_kernel_is_given_descriptors_too(
+    launcher: Any, module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "INTERPRETED", True)
+    calls: list[tuple[Any, ...]] = []
+    launcher.kernel = {(1,): lambda *arguments, **constants: calls.append(arguments)}
+    matrix, tiles = of_matrix(module)
+    other = tensor()
+    launcher(10, (matrix, other), (32,), CONSTANTS, OPTIONS, (tiles,))
+    ((made, *rest),) = calls
+    assert made.base is matrix
+    assert rest[0] is other
+
+
+def test_a_kernel_is_compiled_for_descriptors_of_dtypes(module: Any) -> None:
+    """Also one in Gluon, whose descriptors tell how blocks lie in shared memory."""
+    layout = NVMMASharedLayout.get_default_for([8, 64], bfloat16)
+    plain = module.described(torch.bfloat16, module.Tiles((4, 64), (8, 64)))
+    gluon = module.described(torch.bfloat16, module.Tiles((4, 64), (8, 64), layout))
+    assert [one.base.dtype for one in (plain, gluon)] == [torch.bfloat16] * 2
+    assert [one.block_shape for one in (plain, gluon)] == [[8, 64]] * 2
+    assert gluon.layout == layout
 
 
 # ---- outputs made ahead ----------------------------------------------------------------------------------------------
