@@ -259,8 +259,8 @@ class Machine:
     def run(
         self, tensors: list[list[torch.Tensor]], numbers: list[list[int]], tiles: Sequence[Any] = (), **constants: Any
     ) -> None:
-        """Each rank's tensors, behind which a kernel of several ranks has the table of their blocks, and numbers. The
-        first tensors go as descriptors of these tiles, the others as pointers. Raises what a thread raises."""
+        """Each rank's tensors, behind which a kernel of several ranks has the table of their blocks, and numbers. Those
+        of the first that `tiles` has go as descriptors, the others as pointers. Raises what a thread raises."""
         kernel = self.names[self.kernel]
         kernel.__globals__.update(self.names)
         threads = []
@@ -269,7 +269,10 @@ class Machine:
             if rank == ranks[-1] and program == 0:
                 time.sleep(LATE_RANK_S)
             pointers = [Pointer(self.memory, self.memory.add(one).places, one.dtype) for one in tensors[rank]]
-            made = [Descriptor(pointer, of.shape, of.block) for pointer, of in zip(pointers, tiles, strict=False)]
+            made = [
+                Descriptor(pointer, of.shape, of.block) if of else pointer
+                for pointer, of in zip(pointers, tiles, strict=False)
+            ]
             pointers = pointers[len(made) :]
             if self.world_size > 1:
                 pointers.append(Pointer(self.memory, self.memory.add(self.table).places, torch.int64))

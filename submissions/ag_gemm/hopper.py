@@ -85,23 +85,8 @@ def come_to(
 
 
 @gluon.jit
-def load_weights(
-    descs, column, depth, ring, rest_ring, slot,
-    BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, REST_N: gl.constexpr, BLOCK_K: gl.constexpr,
-):  # fmt: skip
-    """Asks for a stage's weights, and has the stage expect its rows too."""
-    _, b_ring, filled, _ = ring
-    b_desc, rest_desc = descs
-    mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N + REST_N) * BLOCK_K * 2)
-    bulk_load(b_desc, [column, depth], filled.index(slot), b_ring.index(slot))
-    if REST_N > 0:
-        bulk_load(rest_desc, [column + BLOCK_N, depth], filled.index(slot), rest_ring.index(slot))
-
-
-@gluon.jit
 def load_tiles(
-    a_ptr,
-    b_ptr,
+    descs,
     sizes,
     heap,
     ring,
@@ -122,40 +107,26 @@ def load_tiles(
     m, n, K, rank = sizes
     blocks_ptr, epoch, flags, gathered = heap
     a_ring, b_ring, filled, emptied = ring
+    a_desc, b_desc, rest_desc = descs
     HALF: gl.constexpr = BLOCK_M // GROUPS
     WIDTH: gl.constexpr = BLOCK_N + REST_N
-    b_desc = tma.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [BLOCK_N, BLOCK_K], b_ring.layout)
-    rest_desc = b_desc
-    if REST_N > 0:
-        rest_desc = tma.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [REST_N, BLOCK_K], rest_ring.layout)
-    descs = (b_desc, rest_desc)
-    steps = gl.cdiv(K, BLOCK_K)
-    # The weights of the first stages are requested before the descriptors of rows are made and before rows arrive.
-    begun = 0
-    tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, WIDTH)
-    first = gl.minimum(gl.program_id(0), tiles - 1)  # there may be more programs than tiles
-    _, column = place(first, m, n, rank, WORLD, BLOCK_M, WIDTH, GROUP)
-    if gl.program_id(0) < tiles:
-        begun = gl.minimum(steps, STAGES)
-        for stage in range(begun):
-            load_weights(descs, column, stage * BLOCK_K, ring, rest_ring, stage, BLOCK_M, BLOCK_N, REST_N, BLOCK_K)
-    a_desc = tma.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     own_block = gl.load(blocks_ptr + rank)
     all_ptr = bf16_behind(own_block, gathered)
     all_desc = tma.make_tensor_descriptor(all_ptr, [m * WORLD, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     slot = 0
     turn = 1  # of a ring that is empty
+    tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, WIDTH)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, column = place(tile, m, n, rank, WORLD, BLOCK_M, WIDTH, GROUP)
         own = row // m == rank
         come = gl.where(own, FLAGS_K, 0)
-        for step in range(steps):
+        for step in range(gl.cdiv(K, BLOCK_K)):
             depth = step * BLOCK_K
-            if begun > 0:
-                begun -= 1
-            else:
-                mbarrier.wait(emptied.index(slot), turn)
-                load_weights(descs, column, depth, ring, rest_ring, slot, BLOCK_M, BLOCK_N, REST_N, BLOCK_K)
+            mbarrier.wait(emptied.index(slot), turn)
+            mbarrier.expect(filled.index(slot), (BLOCK_M + WIDTH) * BLOCK_K * 2)
+            bulk_load(b_desc, [column, depth], filled.index(slot), b_ring.index(slot))
+            if REST_N > 0:
+                bulk_load(rest_desc, [column + BLOCK_N, depth], filled.index(slot), rest_ring.index(slot))
             while depth // SEND_K >= come:
                 come = come_to(
                     own_block + flags, m * WORLD // SEND_M, row, epoch, come, BLOCK_M, SEND_M, FLAGS_K, FLAGS_K2
@@ -247,7 +218,7 @@ def flag_chunk(blocks, flag, epoch, UNDER_WAY: gl.constexpr, WORLD: gl.constexpr
 
 @gluon.jit
 def send_rows(
-    a_ptr,
+    own_desc,
     senders,
     sizes,
     heap,
@@ -264,7 +235,6 @@ def send_rows(
     this one is on its way."""
     m, _, K, rank = sizes
     blocks_ptr, epoch, flags, gathered = heap
-    own_desc = tma.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [SEND_M, SEND_K], chunks.layout)
     flags_m = m // SEND_M
     count = flags_m * FLAGS_K
     if gl.program_id(0) < gl.minimum(senders, count):
@@ -307,10 +277,12 @@ def send_rows(
 
 @gluon.jit(do_not_specialize=["rank", "epoch", "flags", "senders"])
 def warps_kernel(
-    a_ptr,  # all as in ag_gemm_kernel
-    b_ptr,
-    bias_ptr,
-    out_ptr,
+    a_desc,  # of bf16 [m, K] in blocks of a warpgroup's rows, [BLOCK_M / 2, BLOCK_K]; blocks are laid out as in rings
+    own_desc,  # of the same in chunks of [SEND_M, SEND_K]
+    b_desc,  # of bf16 [n, K] in blocks of [BLOCK_N, BLOCK_K]
+    rest_desc,  # of the same in blocks of [REST_N, BLOCK_K], or anything
+    bias_ptr,  # all as in ag_gemm_kernel
+    out_ptr,  # bf16 [M, n]
     blocks_ptr,
     m,
     n,
@@ -366,11 +338,11 @@ def warps_kernel(
                 BLOCK_M, BLOCK_N, REST_N, BLOCK_K, STAGES, GROUP,
             )),
             (load_tiles, (
-                a_ptr, b_ptr, sizes, heap, ring, rest_ring, WORLD, BLOCK_M, BLOCK_N, REST_N, BLOCK_K,
+                (a_desc, b_desc, rest_desc), sizes, heap, ring, rest_ring, WORLD, BLOCK_M, BLOCK_N, REST_N, BLOCK_K,
                 STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
             )),
             (send_rows, (
-                a_ptr, senders, sizes, heap, chunks, loaded, WORLD, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,
+                own_desc, senders, sizes, heap, chunks, loaded, WORLD, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,
                 BUFFERS,
             )),
         ],

@@ -104,9 +104,11 @@ def following(tile, place, shared_out, programs, senders):
 @triton.jit(do_not_specialize=["rank", "epoch", "flags", "senders", "send_group", "lead", "prefetch"])
 def ag_gemm_kernel(
     a_ptr,  # bf16 [m, K]
+    a,  # its descriptor, for blocks of [BLOCK_M, BLOCK_K]; on AMD a pointer, as the next ones
     b_ptr,  # bf16 [n, K]
+    b,  # its descriptor, for blocks of [BLOCK_N, BLOCK_K]
     bias_ptr,  # bf16 [n], or anything
-    out_ptr,  # bf16 [M, n]
+    out,  # the descriptor of bf16 [M, n], for blocks of [BLOCK_M, BLOCK_N]
     blocks_ptr,  # int64 [W], the addresses of every rank's block of the heap
     work_ptr,  # see common.gemm.joined
     m,
@@ -164,8 +166,11 @@ def ag_gemm_kernel(
         )
 
     M = m * WORLD
-    b_desc = tl.make_tensor_descriptor(b_ptr, [n, K], [K, 1], [BLOCK_N, BLOCK_K])
-    out_desc = tl.make_tensor_descriptor(out_ptr, [M, n], [n, 1], [BLOCK_M, BLOCK_N])
+    a_desc, b_desc, out_desc = a, b, out
+    if AMD:  # see gemm_rs_kernel
+        a_desc = tl.make_tensor_descriptor(a, [m, K], [K, 1], [BLOCK_M, BLOCK_K])
+        b_desc = tl.make_tensor_descriptor(b, [n, K], [K, 1], [BLOCK_N, BLOCK_K])
+        out_desc = tl.make_tensor_descriptor(out, [M, n], [n, 1], [BLOCK_M, BLOCK_N])
     ends = (work_ptr, out_desc, bias_ptr, n)
     tiles_n = tl.cdiv(n, BLOCK_N)
     steps = tl.cdiv(K, BLOCK_K)
@@ -181,7 +186,6 @@ def ag_gemm_kernel(
 
     # This rank's rows come first ...
     if not MIXED:
-        a_desc = tl.make_tensor_descriptor(a_ptr, [m, K], [K, 1], [BLOCK_M, BLOCK_K])
         while tile < own_tiles:
             tile_m, tile_n = swizzled(tile // SPLIT, own_tiles_m, tiles_n, GROUP)
             row = first_row(tile_m, m, BLOCK_M)

@@ -63,7 +63,7 @@ import triton
 from common.engine import copy_engine
 from common.gemm import multiply, shared, workspace
 from common.heap import Heap, Turn, open_heap
-from common.launch import INTERPRETED, Launcher, make_ahead, new_output
+from common.launch import INTERPRETED, Launcher, Tiles, arguments_of, make_ahead, new_output
 from common.space import SHARED_BYTES
 from common.tuning import Chip, chip_of, largest_power_of_two, nearest, rows_of_tile
 from hopper import warps_kernel
@@ -71,6 +71,7 @@ from kernel import ag_gemm_kernel
 from task import input_t, output_t
 from torch import Tensor
 from torch.nn.functional import linear
+from triton.experimental.gluon import language as gl
 from tuning import TABLE, Row
 
 WARPS_ROWS = 128  # of a tile of the kernel with explicit warps: 64 for each of two warpgroups
@@ -96,13 +97,14 @@ class Plan(NamedTuple):
     sending: tuple[int, ...]  # senders, and for the plain kernel send_group, lead and prefetch
     constants: dict[str, Any]
     options: dict[str, Any]
+    tiles: tuple[Tiles | None, ...]  # of the tensors that go as descriptors
 
-    def example_arguments(self) -> tuple[torch.dtype | int, ...]:
+    def example_arguments(self) -> tuple[Any, ...]:
         """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
         rank, epoch, flags, gathered = 1, 2, 1 << 14, 1 << 20
         more = (torch.float32,) if self.kernel == "plain" else ()
         numbers = (*self.sizes, rank, epoch, flags, gathered, *self.sending)
-        return (*[torch.bfloat16] * 4, torch.int64, *more, *numbers)
+        return (*arguments_of((*[torch.bfloat16] * 6, torch.int64, *more), self.tiles), *numbers)
 
 
 def custom_kernel(data: input_t) -> output_t:
@@ -176,7 +178,11 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     send_group = max(1, min(row.send_rows, m) // flag_m)
     sending = (min(row.senders, chip.multiprocessors), send_group, row.lead, row.prefetch)
     made = (row.kernel, launchers[row.kernel], sizes, (rows, columns), programs, nbytes, flags, work)
-    return Plan(*made, sending, constants, options)
+    blocks = ((block_m, row.block_k), (row.block_n, row.block_k), (block_m, row.block_n))
+    a, b, out = map(Tiles, ((m, depth), (columns, depth), (rows, columns)), blocks)
+    # On AMD the kernel makes its own: given ones would tell the compiler nothing about alignment.
+    tiles = () if chip.name.startswith("gfx") else (None, a, None, b, None, out)
+    return Plan(*made, sending, constants, options, tiles)
 
 
 def rows_of_flag(row: Row, most: int, m: int) -> int:
@@ -221,7 +227,19 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
     flags, nbytes = rows // send_m * flags_k, rows * depth * 2
     sending = (min(row.senders, programs),)
     made = (row.kernel, launchers[row.kernel], sizes, (rows, columns), programs, nbytes, flags, 0)
-    return Plan(*made, sending, constants, {"num_warps": 4})  # of the first warpgroup; the kernel asks for the others
+    blocks = (
+        (block_m // 2, row.block_k),
+        (send_m, send_k),
+        (first_n, row.block_k),
+        (row.block_n - first_n, row.block_k),
+    )
+    shapes = ((m, depth), (m, depth), (columns, depth), (columns, depth))
+    tiles = tuple(
+        Tiles(shape, block, gl.NVMMASharedLayout.get_default_for([*block], gl.bfloat16)) if block[0] else None
+        for shape, block in zip(shapes, blocks, strict=True)
+    )
+    options = {"num_warps": 4}  # of the first warpgroup; the kernel asks for the others
+    return Plan(*made, sending, constants, options, tiles)
 
 
 def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap: Heap, plan: Plan) -> Tensor:
@@ -230,11 +248,11 @@ def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap:
         return beside_engine(input_mK, weight_nK, bias_n, heap, turn)
     output_Mn = new_output(plan.output, input_mK)
     bias = output_Mn if bias_n is None else bias_n
-    tensors: tuple[Tensor, ...] = (input_mK, weight_nK, bias, output_Mn, heap.pointers)
+    tensors: tuple[Tensor, ...] = (input_mK, input_mK, weight_nK, weight_nK, bias, output_Mn, heap.pointers)
     if plan.kernel == "plain":
         tensors += (workspace(heap.device, plan.work),)
     numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset, *plan.sending)
-    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options)
+    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options, plan.tiles)
     make_ahead(output_Mn)
     return output_Mn
 

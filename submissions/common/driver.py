@@ -279,6 +279,9 @@ def submitter(
         return None
     if sizes != expected + numbers + ADDRESS_BYTES * scratches:
         return None
+    runtime = [kind for kind in compiled.src.signature.values() if kind != "constexpr"]
+    if len(runtime) != len(tensors) + len(are_floats):  # Triton makes a constant of a number that is 1
+        return None
     module = _module()
     if module is None or len(sizes) > MOST_PARAMETERS:
         return None

@@ -7,7 +7,7 @@ output, if it is small, is allocated behind the launch of the call before, when 
 """
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -68,6 +68,12 @@ def described(tensor: Tensor | torch.dtype, tiles: Tiles) -> Any:
     return hopper.TensorDescriptor(base, shape, strides, block, tiles.layout)
 
 
+def arguments_of(tensors: Sequence[Tensor | torch.dtype], tiles: Sequence[Tiles | None]) -> list[Any]:
+    """What Triton is given for a kernel's tensors, or to compile it for tensors of these dtypes. `tiles`, one for each
+    of the first, says which go as descriptors."""
+    return [described(tensor, of) if of else tensor for tensor, of in zip_longest(tensors, tiles)]
+
+
 class Launcher:
     """Launches `kernel`, whose parameters are its runtime arguments and then its constants. Its programs may be more
     than have room at once where none waits for another and each has a part of its own: `all_at_once` false. `group`
@@ -97,7 +103,7 @@ class Launcher:
         if INTERPRETED:
             # Programs that may wait are one, which plays the part of all: the interpreter runs programs one after the
             # other, and the first would wait for ranks that wait for its second.
-            self.kernel[(1 if self.all_at_once else programs,)](*_arguments(tensors, tiles), *numbers, **constants)
+            self.kernel[(1 if self.all_at_once else programs,)](*arguments_of(tensors, tiles), *numbers, **constants)
             return
         submit = self.quick.get(id(constants))
         if submit is None or not submit(tensors, numbers):
@@ -134,7 +140,7 @@ class Launcher:
         """What launches the compiled kernel on the current stream. Programs that wait for those of other ranks must all
         be running, so it is with as many as the device has room for at once."""
         stream = current_stream()
-        given = _arguments(tensors, tiles)
+        given = arguments_of(tensors, tiles)
         compiled = self.kernel.warmup(*given, *numbers, grid=(1,), **constants, **options)
         if self.all_at_once:
             room, group = _room(compiled), constants.get(self.group, 1)
@@ -145,7 +151,7 @@ class Launcher:
 
         def by_triton(tensors: tuple[Tensor, ...], numbers: tuple[float, ...]) -> None:
             triton.set_allocator(_allocate)  # a thread has its own
-            given = [one.data_ptr() if isinstance(one, Tensor) else one for one in _arguments(tensors, tiles)]
+            given = [one.data_ptr() if isinstance(one, Tensor) else one for one in arguments_of(tensors, tiles)]
             run(*given, *numbers, *constants.values())
 
         shapes = tuple(of and of.shape for _, of in zip_longest(tensors, tiles))
@@ -186,11 +192,6 @@ class ShapedLaunch(NamedTuple):
     def compile(self, arguments: tuple[torch.dtype, ...], numbers: tuple[float, ...] = ()) -> Any:
         """The compiled kernel, see Launcher."""
         return self.launcher.compile((*arguments, *self.numbers, *numbers), self.constants, self.options)
-
-
-def _arguments(tensors: tuple[Tensor, ...], tiles: tuple[Tiles | None, ...]) -> list[Any]:
-    """What Triton is given for the tensors."""
-    return [described(tensor, of) if of else tensor for tensor, of in zip_longest(tensors, tiles)]
 
 
 def current_stream() -> int:

@@ -67,7 +67,7 @@ import torch.distributed as dist
 from common.engine import copy_engine
 from common.gemm import multiply, shared, workspace
 from common.heap import Heap, open_heap
-from common.launch import INTERPRETED, Launcher, Tiles, described, make_ahead, new_output
+from common.launch import INTERPRETED, Launcher, Tiles, arguments_of, make_ahead, new_output
 from common.tuning import Chip, chip_of, largest_power_of_two, nearest, rows_of_tile
 from hopper import warps_kernel
 from kernel import beside_engine_kernel, gemm_rs_kernel
@@ -106,8 +106,8 @@ class Plan(NamedTuple):
         """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
         rank, epoch, flags, slots = 1, 2, 1 << 14, 1 << 20
         more = {"plain": (torch.float32,), "engine": (torch.bfloat16, torch.int32), "warps": ()}[self.kernel]
-        operands = [described(torch.bfloat16, tiles) for tiles in self.tiles] or [torch.bfloat16] * 2
-        return (*operands, *[torch.bfloat16] * 2, torch.int64, *more, *self.sizes, rank, epoch, flags, slots)
+        tensors = arguments_of((*[torch.bfloat16] * 4, torch.int64, *more), self.tiles)
+        return (*tensors, *self.sizes, rank, epoch, flags, slots)
 
 
 def custom_kernel(data: input_t) -> output_t:

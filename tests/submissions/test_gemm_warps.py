@@ -166,11 +166,12 @@ def errors(name: str, submission: ModuleType, machine: Machine, case: Played) ->
             exact = [one + (1 if gathers else world) * more.float() for one, more in zip(exact, biases, strict=True)]
         lines, turn = 128 * plan.flags, call % 2
         sending = plan.sending if gathers else ()
+        operands = (a, a, b, b) if gathers else (a, b)
         machine.run(
-            [list(ranks) for ranks in zip(a, b, biases, outputs, strict=True)],
+            [list(ranks) for ranks in zip(*operands, biases, outputs, strict=True)],
             [[*plan.sizes, rank, call + 1, turn * lines, 2 * lines + turn * plan.nbytes, *sending]
              for rank in range(world)],
-            () if gathers else plan.tiles,
+            plan.tiles,
             **plan.constants,
         )  # fmt: skip
         for output, value in zip(outputs, exact, strict=True):

@@ -189,6 +189,12 @@ def driver_module(module: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return found
 
 
+def source(parameters: int, constants: int) -> SimpleNamespace:
+    """What Triton keeps of a kernel's source: the types of its arguments."""
+    types = ["i32"] * parameters + ["constexpr"] * constants
+    return SimpleNamespace(signature={f"argument {at}": kind for at, kind in enumerate(types)})
+
+
 def by_driver(
     driver_module: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -196,10 +202,13 @@ def by_driver(
     tensors: tuple[tuple[int, int] | None, ...] = (None, None),
     are_floats: tuple[bool, ...] = (False,) * 2,
     aligned: bool = True,
+    ones: int = 0,
     **metadata: Any,
 ) -> Any:
-    """What launches 100 programs of a kernel of such tensors, and of as many numbers as `are_floats`; or None."""
+    """What launches 100 programs of a kernel of such tensors, and of as many numbers as `are_floats`, of which so many
+    were 1 when it was compiled; or None."""
     compiled = SimpleNamespace(function=FUNCTION, metadata=SimpleNamespace(**{**COMPILED, **metadata}))
+    compiled.src = source(len(tensors) + len(are_floats) - ones, ones)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
     return driver_module.submitter(compiled, 100, STREAM, tensors, are_floats, aligned, lambda nbytes: SCRATCH[:nbytes])
 
@@ -280,7 +289,7 @@ def test_what_the_driver_refuses_is_left_to_triton(
     monkeypatch.setattr(module.triton, "set_allocator", lambda allocate: None)
     monkeypatch.setattr(module, "_allocate", lambda nbytes, alignment, stream: SCRATCH)
     kernel = FakeKernel()
-    kernel.function, kernel.metadata = FUNCTION, SimpleNamespace(**COMPILED)  # type: ignore[attr-defined]
+    kernel.function, kernel.metadata, kernel.src = FUNCTION, SimpleNamespace(**COMPILED), source(2, 2)  # type: ignore
     launcher = module.Launcher(kernel, all_at_once=False)
     one = tensor()
     for refuses in (0, 201):
@@ -304,6 +313,7 @@ def test_what_the_driver_refuses_is_left_to_triton(
         pytest.param([POINTER] * 4, {"launch_pdl": True}, id="dependent"),
         pytest.param([POINTER] * 4, {"num_ctas": 2}, id="clusters"),
         pytest.param([POINTER] * 6, {"profile_scratch_size": 8}, id="profiled"),
+        pytest.param([POINTER] * 5, {"ones": 1}, id="of which a number is a constant"),
     ],
 )
 def test_what_is_not_an_ordinary_kernel_is_left_to_triton(
@@ -351,6 +361,7 @@ def test_where_the_driver_makes_no_descriptor_triton_does(
     monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
     kernel: Any = FakeKernel()
     kernel.function, kernel.metadata = FUNCTION, SimpleNamespace(**COMPILED, tensordesc_meta=METAS[:1])
+    kernel.src = source(3, 2)
     launcher = module.Launcher(kernel, all_at_once=False)
     matrix, tiles = of_matrix(module)
     for _ in range(2):
