@@ -105,14 +105,12 @@ def load_tiles(
 ):
     """The loading warp."""
     m, n, K, rank = sizes
-    blocks_ptr, epoch, flags, gathered = heap
+    blocks_ptr, epoch, flags, _ = heap
     a_ring, b_ring, filled, emptied = ring
-    a_desc, b_desc, rest_desc = descs
+    a_desc, b_desc, rest_desc, all_desc = descs
     HALF: gl.constexpr = BLOCK_M // GROUPS
     WIDTH: gl.constexpr = BLOCK_N + REST_N
     own_block = gl.load(blocks_ptr + rank)
-    all_ptr = bf16_behind(own_block, gathered)
-    all_desc = tma.make_tensor_descriptor(all_ptr, [m * WORLD, K], [K, 1], [HALF, BLOCK_K], a_ring.layout)
     slot = 0
     turn = 1  # of a ring that is empty
     tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, WIDTH)
@@ -281,6 +279,7 @@ def warps_kernel(
     own_desc,  # of the same in chunks of [SEND_M, SEND_K]
     b_desc,  # of bf16 [n, K] in blocks of [BLOCK_N, BLOCK_K]
     rest_desc,  # of the same in blocks of [REST_N, BLOCK_K], or anything
+    all_desc,  # of bf16 [M, K] in this rank's block, where the other ranks' rows arrive, in blocks as of a_desc
     bias_ptr,  # all as in ag_gemm_kernel
     out_ptr,  # bf16 [M, n]
     blocks_ptr,
@@ -338,8 +337,8 @@ def warps_kernel(
                 BLOCK_M, BLOCK_N, REST_N, BLOCK_K, STAGES, GROUP,
             )),
             (load_tiles, (
-                (a_desc, b_desc, rest_desc), sizes, heap, ring, rest_ring, WORLD, BLOCK_M, BLOCK_N, REST_N, BLOCK_K,
-                STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
+                (a_desc, b_desc, rest_desc, all_desc), sizes, heap, ring, rest_ring, WORLD, BLOCK_M, BLOCK_N, REST_N,
+                BLOCK_K, STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
             )),
             (send_rows, (
                 own_desc, senders, sizes, heap, chunks, loaded, WORLD, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,

@@ -107,6 +107,7 @@ def ag_gemm_kernel(
     a,  # its descriptor, for blocks of [BLOCK_M, BLOCK_K]; on AMD a pointer, as the next ones
     b_ptr,  # bf16 [n, K]
     b,  # its descriptor, for blocks of [BLOCK_N, BLOCK_K]
+    whole,  # that of bf16 [M, K] in this rank's block, where the other ranks' rows arrive, for blocks as of `a`
     bias_ptr,  # bf16 [n], or anything
     out,  # the descriptor of bf16 [M, n], for blocks of [BLOCK_M, BLOCK_N]
     blocks_ptr,  # int64 [W], the addresses of every rank's block of the heap
@@ -117,7 +118,7 @@ def ag_gemm_kernel(
     rank,
     epoch,
     flags,  # where this call's flags begin in a block, bytes
-    gathered,  # where the other ranks' rows arrive in a block, bytes: bf16 [M, K]
+    gathered,  # where these begin in every block, bytes
     senders,  # programs that send before they multiply
     send_group,  # rows of flags that they send column by column
     lead,  # rounds of tiles that the others do meanwhile
@@ -166,11 +167,12 @@ def ag_gemm_kernel(
         )
 
     M = m * WORLD
-    a_desc, b_desc, out_desc = a, b, out
+    a_desc, b_desc, out_desc, all_desc = a, b, out, whole
     if AMD:  # see gemm_rs_kernel
         a_desc = tl.make_tensor_descriptor(a, [m, K], [K, 1], [BLOCK_M, BLOCK_K])
         b_desc = tl.make_tensor_descriptor(b, [n, K], [K, 1], [BLOCK_N, BLOCK_K])
         out_desc = tl.make_tensor_descriptor(out, [M, n], [n, 1], [BLOCK_M, BLOCK_N])
+        all_desc = tl.make_tensor_descriptor(whole, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
     ends = (work_ptr, out_desc, bias_ptr, n)
     tiles_n = tl.cdiv(n, BLOCK_N)
     steps = tl.cdiv(K, BLOCK_K)
@@ -197,7 +199,6 @@ def ag_gemm_kernel(
             tile = following(tile, place, shared_out, programs, senders)
 
     # ... then those of the others as they arrive: block of rows after block of rows, one rank after the other in each.
-    all_desc = tl.make_tensor_descriptor(bf16_at(own_block, gathered), [M, K], [K, 1], [BLOCK_M, BLOCK_K])
     tiles_m = tl.cdiv(M, BLOCK_M) if MIXED else (WORLD - 1) * own_tiles_m
     while tile - own_tiles < tiles_m * tiles_n * SPLIT:
         arrival, tile_n = swizzled((tile - own_tiles) // SPLIT, tiles_m, tiles_n, GROUP)

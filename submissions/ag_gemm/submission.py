@@ -104,7 +104,7 @@ class Plan(NamedTuple):
         rank, epoch, flags, gathered = 1, 2, 1 << 14, 1 << 20
         more = (torch.float32,) if self.kernel == "plain" else ()
         numbers = (*self.sizes, rank, epoch, flags, gathered, *self.sending)
-        return (*arguments_of((*[torch.bfloat16] * 6, torch.int64, *more), self.tiles), *numbers)
+        return (*arguments_of((*[torch.bfloat16] * 7, torch.int64, *more), self.tiles), *numbers)
 
 
 def custom_kernel(data: input_t) -> output_t:
@@ -178,10 +178,10 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     send_group = max(1, min(row.send_rows, m) // flag_m)
     sending = (min(row.senders, chip.multiprocessors), send_group, row.lead, row.prefetch)
     made = (row.kernel, launchers[row.kernel], sizes, (rows, columns), programs, nbytes, flags, work)
-    blocks = ((block_m, row.block_k), (row.block_n, row.block_k), (block_m, row.block_n))
-    a, b, out = map(Tiles, ((m, depth), (columns, depth), (rows, columns)), blocks)
+    a, gathered = (Tiles((count, depth), (block_m, row.block_k)) for count in (m, rows))
+    b, out = Tiles((columns, depth), (row.block_n, row.block_k)), Tiles((rows, columns), (block_m, row.block_n))
     # On AMD the kernel makes its own: given ones would tell the compiler nothing about alignment.
-    tiles = () if chip.name.startswith("gfx") else (None, a, None, b, None, out)
+    tiles = () if chip.name.startswith("gfx") else (None, a, None, b, gathered, None, out)
     return Plan(*made, sending, constants, options, tiles)
 
 
@@ -227,16 +227,16 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
     flags, nbytes = rows // send_m * flags_k, rows * depth * 2
     sending = (min(row.senders, programs),)
     made = (row.kernel, launchers[row.kernel], sizes, (rows, columns), programs, nbytes, flags, 0)
-    blocks = (
-        (block_m // 2, row.block_k),
-        (send_m, send_k),
-        (first_n, row.block_k),
-        (row.block_n - first_n, row.block_k),
+    operands = (
+        ((m, depth), (block_m // 2, row.block_k)),  # the rows of a warpgroup
+        ((m, depth), (send_m, send_k)),
+        ((columns, depth), (first_n, row.block_k)),
+        ((columns, depth), (row.block_n - first_n, row.block_k)),
+        ((rows, depth), (block_m // 2, row.block_k)),
     )
-    shapes = ((m, depth), (m, depth), (columns, depth), (columns, depth))
     tiles = tuple(
         Tiles(shape, block, gl.NVMMASharedLayout.get_default_for([*block], gl.bfloat16)) if block[0] else None
-        for shape, block in zip(shapes, blocks, strict=True)
+        for shape, block in operands
     )
     options = {"num_warps": 4}  # of the first warpgroup; the kernel asks for the others
     return Plan(*made, sending, constants, options, tiles)
@@ -248,7 +248,8 @@ def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap:
         return beside_engine(input_mK, weight_nK, bias_n, heap, turn)
     output_Mn = new_output(plan.output, input_mK)
     bias = output_Mn if bias_n is None else bias_n
-    tensors: tuple[Tensor, ...] = (input_mK, input_mK, weight_nK, weight_nK, bias, output_Mn, heap.pointers)
+    operands = (input_mK, input_mK, weight_nK, weight_nK, heap.own_from(turn.offset))
+    tensors: tuple[Tensor, ...] = (*operands, bias, output_Mn, heap.pointers)
     if plan.kernel == "plain":
         tensors += (workspace(heap.device, plan.work),)
     numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset, *plan.sending)

@@ -33,7 +33,7 @@ SOURCE = r"""
 #include <string.h>
 
 #define MOST 64
-#define MOST_MAPS 4
+#define MOST_MAPS 8
 
 typedef int launch_t(const void *config, void *function, void **parameters, void **extra);
 typedef int encode_t(void *map, int type, uint32_t rank, void *address, const uint64_t *sizes, const uint64_t *strides,

@@ -210,7 +210,7 @@ def test_an_amd_gpu_orders_memory_for_the_whole_system(submission: ModuleType) -
 
 def test_numbers_that_change_from_call_to_call_need_no_new_kernel(submission: ModuleType) -> None:
     """A launcher does not look at numbers. Sizes are the plan's; where a turn's share of the heap begins is aligned."""
-    tensors = {"a", "b", "out", "a_ptr", "b_ptr", "bias_ptr", "out_ptr", "blocks_ptr", "work_ptr"}
+    tensors = {"a", "b", "out", "whole", "a_ptr", "b_ptr", "bias_ptr", "out_ptr", "blocks_ptr", "work_ptr"}
     tensors |= {"products_ptr", "counts_ptr"}
     numbers = {"gemm_rs": ["M", "N", "K", "slots"], "ag_gemm": ["m", "n", "K", "gathered"]}[problem_of(submission)]
     for launcher in (submission.launch, getattr(submission, "launch_beside_engine", submission.launch)):

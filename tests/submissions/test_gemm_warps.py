@@ -166,10 +166,13 @@ def errors(name: str, submission: ModuleType, machine: Machine, case: Played) ->
             exact = [one + (1 if gathers else world) * more.float() for one, more in zip(exact, biases, strict=True)]
         lines, turn = 128 * plan.flags, call % 2
         sending = plan.sending if gathers else ()
-        operands = (a, a, b, b) if gathers else (a, b)
+        offset = 2 * lines + turn * plan.nbytes
+        operands = (a, b)
+        if gathers:
+            operands = (a, a, b, b, [block[offset:].view(torch.bfloat16) for block in machine.blocks])
         machine.run(
             [list(ranks) for ranks in zip(*operands, biases, outputs, strict=True)],
-            [[*plan.sizes, rank, call + 1, turn * lines, 2 * lines + turn * plan.nbytes, *sending]
+            [[*plan.sizes, rank, call + 1, turn * lines, offset, *sending]
              for rank in range(world)],
             plan.tiles,
             **plan.constants,
