@@ -55,7 +55,7 @@ class Tiles(NamedTuple):
 
 def described(tensor: Tensor | torch.dtype, tiles: Tiles) -> Any:
     """The descriptor for Triton; of a tensor's dtype, to compile a kernel. A descriptor's matrix begins at a multiple
-    of 16 bytes: where a tensor does not, it is that of a copy."""
+    of 16 bytes: where a tensor does not, it is that of a copy. So only memory that torch allocates may be written."""
     if isinstance(tensor, torch.dtype):
         base = MockTensor(tensor)
     else:

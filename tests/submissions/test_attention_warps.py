@@ -117,6 +117,16 @@ def test_a_kernel_that_does_not_wait_is_noticed(fault: tuple[str, str, str]) -> 
     assert is_noticed(is_right)
 
 
+@pytest.mark.parametrize("shape", [(8, 8, 192, 128), (8, 8, 256, 64)])
+def test_shapes_that_the_backward_kernel_cannot_do_are_the_librarys(shape: tuple[int, int, int, int]) -> None:
+    with imported("attention") as submission:
+        [*_, row] = [row for row in submission.TABLE if row.chip == "sm_90" and row.backward]
+        chip = chip_of(submission, "sm_90")
+        assert row.kernel == "warps"
+        assert submission.make_plan(row, chip, (8, 8, 256, 128)) is not None
+        assert submission.make_plan(row, chip, shape) is None
+
+
 @pytest.mark.parametrize(("backward", "blocks"), [(False, (128, 128, 2)), (True, (64, 128, 2))])
 def test_it_fits_a_multiprocessor(backward: bool, blocks: tuple[int, int, int]) -> None:
     """The loop keeps its sums in registers; a few words beside it may be spilled."""
