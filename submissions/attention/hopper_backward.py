@@ -25,7 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 
 @gluon.jit
-def place(S, SHARE: gl.constexpr, SECTION: gl.constexpr, BLOCK_N: gl.constexpr):
+def block_of_keys(S, SHARE: gl.constexpr, SECTION: gl.constexpr, BLOCK_N: gl.constexpr):
     """The program's head of keys, where its block of them begins, and with which of its SHARE heads of queries it
     begins: the longest first, within SECTION heads of keys. Programs whose blocks are later are through with a head
     sooner, so they begin further back: most of those that run meet the same heads at a time, which then are in the
@@ -59,7 +59,7 @@ def load_backward(
     q_ring, dout_ring, lse_ring, delta_ring = rings
     kv_filled, q_filled, dout_filled, emptied = barriers
     HALF: gl.constexpr = BLOCK_N // GROUPS
-    head, key, share = place(S, SHARE, SECTION, BLOCK_N)
+    head, key, share = block_of_keys(S, SHARE, SECTION, BLOCK_N)
     mbarrier.expect(kv_filled, 2 * BLOCK_N * DIM * 2)
     for group in gl.static_range(GROUPS):
         bulk_load(k_desc, [head * S + key + group * HALF, 0], kv_filled, k_s.index(group))
@@ -120,7 +120,7 @@ def differentiate(
     row_layout: gl.constexpr = gl.SliceLayout(0, s_layout)
     part_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, COLUMNS], gl.bfloat16)
     k_parts = bulk_view(k_s, gl.bfloat16, [GROUPS * GROUPS, HALF, COLUMNS], part_layout)  # columns lie behind others
-    head, key, share = place(S, SHARE, SECTION, BLOCK_N)
+    head, key, share = block_of_keys(S, SHARE, SECTION, BLOCK_N)
     blocks = (S - key) // BLOCK_M
 
     zeros = gl.zeros((HALF, BLOCK_M), gl.float32, s_layout)
