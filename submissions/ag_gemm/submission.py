@@ -66,12 +66,12 @@ from common.heap import Heap, Turn, open_heap
 from common.launch import INTERPRETED, Launcher, Tiles, arguments_of, make_ahead, new_output
 from common.space import SHARED_BYTES
 from common.tuning import Chip, chip_of, largest_power_of_two, nearest, rows_of_tile
+from common.warps import ring_tiles
 from hopper import warps_kernel
 from kernel import ag_gemm_kernel
 from task import input_t, output_t
 from torch import Tensor
 from torch.nn.functional import linear
-from triton.experimental.gluon import language as gl
 from tuning import TABLE, Row
 
 WARPS_ROWS = 128  # of a tile of the kernel with explicit warps: 64 for each of two warpgroups
@@ -227,16 +227,13 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
     flags, nbytes = rows // send_m * flags_k, rows * depth * 2
     sending = (min(row.senders, programs),)
     made = (row.kernel, launchers[row.kernel], sizes, (rows, columns), programs, nbytes, flags, 0)
-    operands = (
-        ((m, depth), (block_m // 2, row.block_k)),  # the rows of a warpgroup
-        ((m, depth), (send_m, send_k)),
-        ((columns, depth), (first_n, row.block_k)),
-        ((columns, depth), (row.block_n - first_n, row.block_k)),
-        ((rows, depth), (block_m // 2, row.block_k)),
-    )
-    tiles = tuple(
-        Tiles(shape, block, gl.NVMMASharedLayout.get_default_for([*block], gl.bfloat16)) if block[0] else None
-        for shape, block in operands
+    half, rest_n = (block_m // 2, row.block_k), row.block_n - first_n  # the rows of a warpgroup
+    tiles = (
+        ring_tiles((m, depth), half),
+        ring_tiles((m, depth), (send_m, send_k)),
+        ring_tiles((columns, depth), (first_n, row.block_k)),
+        ring_tiles((columns, depth), (rest_n, row.block_k)) if rest_n else None,
+        ring_tiles((rows, depth), half),
     )
     options = {"num_warps": 4}  # of the first warpgroup; the kernel asks for the others
     return Plan(*made, sending, constants, options, tiles)

@@ -173,8 +173,7 @@ def make_plan(row: Row, chip: Chip, shape: Shape) -> Plan | None:
         return (warps_backward if row.backward else warps_forward)(row, chip, shape)
     block_m, block_n = dividing(row.block_m or WARPS_BLOCK, seq), dividing(row.block_n or WARPS_BLOCK, seq)
     if (
-        row.kernel == "library"
-        or (row.kernel == "warps" and row.backward)  # cuDNN's is ahead of the plain kernels
+        (row.backward and row.kernel != "plain")  # cuDNN's is ahead of the plain kernels
         or min(block_m, block_n) < 16
         or seq % max(block_m, block_n)
         or dim & dim - 1

@@ -8,6 +8,7 @@ scope (`wait_for`), and a fence lets the bulk copies that follow see what it has
 """
 
 from common.bulk import partition_barrier
+from common.launch import Tiles
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -19,6 +20,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 GROUPS = gl.constexpr(2)  # warpgroups that multiply, each a half of a tile's rows
 FLAG_BYTES = gl.constexpr(128)  # a flag's line, as in heap
+
+
+def ring_tiles(shape: tuple[int, int], block: tuple[int, int]) -> Tiles:
+    """A bf16 matrix whose blocks bulk copies bring into shared memory as rings have them, each by itself."""
+    return Tiles(shape, block, gl.NVMMASharedLayout.get_default_for([*block], gl.bfloat16))
 
 
 @gluon.jit

@@ -69,11 +69,11 @@ from common.gemm import multiply, shared, workspace
 from common.heap import Heap, open_heap
 from common.launch import INTERPRETED, Launcher, Tiles, arguments_of, make_ahead, new_output
 from common.tuning import Chip, chip_of, largest_power_of_two, nearest, rows_of_tile
+from common.warps import ring_tiles
 from hopper import warps_kernel
 from kernel import beside_engine_kernel, gemm_rs_kernel
 from task import input_t, output_t
 from torch import Tensor
-from triton.experimental.gluon import language as gl
 from tuning import TABLE, Row
 
 WARPS_ROWS = 128  # of a tile of the kernel with explicit warps: 64 for each of two warpgroups
@@ -194,12 +194,8 @@ def operand_tiles(row: Row, chip: Chip, block_m: int, sizes: tuple[int, int, int
     if row.kernel == "engine" or chip.name.startswith("gfx"):
         return ()
     rows, columns, depth = sizes
-    blocks = [(block_m, row.block_k), (row.block_n, row.block_k)]
-    layouts = [None, None]
-    if row.kernel == "warps":
-        blocks[0] = (block_m // 2, row.block_k)  # of a warpgroup
-        layouts = [gl.NVMMASharedLayout.get_default_for([*block], gl.bfloat16) for block in blocks]  # the ring's
-    return tuple(map(Tiles, ((rows, depth), (columns, depth)), blocks, layouts))
+    made, rows_each = (ring_tiles, block_m // 2) if row.kernel == "warps" else (Tiles, block_m)  # // 2: of a warpgroup
+    return made((rows, depth), (rows_each, row.block_k)), made((columns, depth), (row.block_n, row.block_k))
 
 
 def by_warps(row: Row, chip: Chip, block_m: int, m: int) -> bool:

@@ -288,8 +288,8 @@ def test_what_the_driver_refuses_is_left_to_triton(
     """As in a thread that has no context yet. What it does not refuse is not launched twice."""
     monkeypatch.setattr(module.triton, "set_allocator", lambda allocate: None)
     monkeypatch.setattr(module, "_allocate", lambda nbytes, alignment, stream: SCRATCH)
-    kernel = FakeKernel()
-    kernel.function, kernel.metadata, kernel.src = FUNCTION, SimpleNamespace(**COMPILED), source(2, 2)  # type: ignore
+    kernel: Any = FakeKernel()
+    kernel.function, kernel.metadata, kernel.src = FUNCTION, SimpleNamespace(**COMPILED), source(2, 2)
     launcher = module.Launcher(kernel, all_at_once=False)
     one = tensor()
     for refuses in (0, 201):
