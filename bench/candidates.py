@@ -42,6 +42,10 @@ A2A = {  # by hidden_dim: piece, rows, warps and programs a multiprocessor
     4096: [(2048, 2, 4, 6), (2048, 4, 4, 6), (4096, 4, 8, 3), (1024, 4, 2, 10)],
     2880: [(1536, 1, 4, 6), (1536, 2, 4, 6), (2880, 2, 8, 3), (960, 2, 4, 6)],
 }
+# The same where there are MANY tokens: so long a call, most of all, is bound by links, and by a flag's fence if too few
+# bytes are on their way.
+MANY = 1024
+A2A_MANY = [(2048, 2, 4, 6), (4096, 2, 4, 6), (4096, 2, 8, 3), (4096, 4, 8, 4), (2048, 4, 4, 8), (2048, 2, 4, 3)]
 MOE = {  # by hidden_dim: splits of an expert; tokens, block and stages; warps and programs a multiprocessor
     7168: ((8, 4, 14), ((16, 64, 4), (16, 64, 3), (16, 128, 3), (32, 64, 4)), ((2, 8), (4, 4), (2, 6))),
     4096: ((8, 4, 16), ((16, 64, 4), (16, 64, 3), (16, 128, 3), (32, 64, 4)), ((2, 8), (4, 4))),
@@ -69,7 +73,8 @@ def candidates(
     known = {row[2:-1]: row for row in rows}  # what a row has already is not measured twice
     rows = list(known.values())
     if problem == "a2a":
-        rest = [tuning.Row(chip, shape, *cut, "") for cut in A2A.get(shape[0], A2A_SMALL)]
+        cuts = A2A_MANY if shape[1] >= MANY else A2A.get(shape[0], A2A_SMALL)
+        rest = [tuning.Row(chip, shape, *cut, "") for cut in cuts]
         return rows + [row for row in rest if row[2:-1] not in known]
     if problem == "moe":
         rest = [
