@@ -55,6 +55,7 @@ from harness.judging.correctness import strict
 from reference import exact_kernel
 
 BLOCK = 128  # rows: copies are of a multiple
+CUTTING = ("PIECES", "SENDS", "ROWS")  # constants that differ between rows, of which lines are named
 SECONDS = 100.0  # after which ranks are taken to wait for each other forever
 
 Found = tuple[str, float, int, int]  # what, its us, how many bytes leave a rank, how many all its tokens are
@@ -64,12 +65,12 @@ Found = tuple[str, float, int, int]  # what, its us, how many bytes leave a rank
 def dispatch_kernel(  # what a2a_kernel takes
     x, indices, weights, out, blocks, num_tokens, capacity, rank, epoch, first_flag, arrivals, returns,
     WORLD: tl.constexpr, PER_RANK: tl.constexpr, TOP_K: tl.constexpr, HIDDEN: tl.constexpr, PIECES: tl.constexpr,
-    PIECE: tl.constexpr, ROWS: tl.constexpr, DIES: tl.constexpr, AMD: tl.constexpr,
+    PIECE: tl.constexpr, SENDS: tl.constexpr, ROWS: tl.constexpr, DIES: tl.constexpr, AMD: tl.constexpr,
 ):  # fmt: skip
     """Sends as a2a_kernel does, and waits for what comes as its `answer` does."""
     program, programs, units = tl.program_id(0), tl.num_programs(0), capacity * PIECES
     where = (program, programs, num_tokens, units, rank, epoch, first_flag, arrivals)
-    send(x, indices, blocks, *where, WORLD, PER_RANK, TOP_K, HIDDEN, PIECES, PIECE, AMD)
+    send(x, indices, blocks, *where, WORLD, PER_RANK, TOP_K, HIDDEN, PIECES, PIECE, SENDS, AMD)
     own_block = tl.load(blocks + rank)
     for item in range(turned(program, programs, units, DIES), units * (WORLD - 1), programs * ROWS):
         items_R = item + programs * tl.arange(0, ROWS)
@@ -146,8 +147,8 @@ def figures_of(options: argparse.Namespace, chosen: int, heap: Any, clock: Clock
     sent = [(other.x, needed(config, other, world)[:, rank]) for _, other in made]
     judge = partial(strict, expected=exact_kernel((config, mine, rank, world)))
     for plan, cut in zip(plans, cuts, strict=True):
-        cutting, warps = plan.constants, plan.options["num_warps"]
-        name = f"{cutting['PIECES']} a token, {cutting['ROWS']} at a time, {plan.programs} programs of {warps} warps"
+        warps, (pieces, sends, rows) = plan.options["num_warps"], (plan.constants[name] for name in CUTTING)
+        name = f"{pieces} pieces, {sends} sent and {rows} answered at a time, {plan.programs} programs of {warps} warps"
         for what, data, way, judged, times in (
             ("call", mine, plan, judge, 2),
             ("dispatch", mine, cut, lambda _, plan=plan: arrived(heap, plan, sent), 1),
