@@ -37,11 +37,21 @@ CHUNKS = (
     (64, 256),
     (128, 128),
 )  # rows and columns that sending warps copy at once
-A2A = {  # by hidden_dim: piece, rows, warps and programs a multiprocessor
-    7168: [(2048, 4, 4, 6), (3584, 4, 8, 3), (1024, 8, 2, 10), (2048, 8, 4, 4), (1792, 8, 8, 4)],
-    4096: [(2048, 2, 4, 6), (2048, 4, 4, 6), (4096, 4, 8, 3), (1024, 4, 2, 10)],
-    2880: [(1536, 1, 4, 6), (1536, 2, 4, 6), (2880, 2, 8, 3), (960, 2, 4, 6)],
+A2A = {  # by hidden_dim: piece, how many are sent and answered at a time, warps and programs a multiprocessor
+    7168: [(2048, 1, 4, 4, 6), (3584, 1, 4, 8, 3), (1024, 1, 8, 2, 10), (2048, 1, 8, 4, 4), (1792, 1, 8, 8, 4)],
+    4096: [(2048, 1, 2, 4, 6), (2048, 1, 4, 4, 6), (4096, 1, 4, 8, 3), (1024, 1, 4, 2, 10)],
+    2880: [(1536, 1, 1, 4, 6), (1536, 1, 2, 4, 6), (2880, 1, 2, 8, 3), (960, 1, 2, 4, 6)],
 }
+MANY = 1024  # tokens, from which on links are what counts, and whether enough bytes are on their way between fences
+A2A_MANY = [
+    (2048, 1, 2, 4, 6),
+    (2048, 4, 4, 4, 6),
+    (2048, 8, 4, 4, 6),
+    (4096, 1, 2, 4, 6),
+    (4096, 2, 4, 8, 3),
+    (4096, 4, 4, 8, 3),
+    (2048, 1, 2, 4, 3),
+]
 MOE = {  # by hidden_dim: splits of an expert; tokens, block and stages; warps and programs a multiprocessor
     7168: ((8, 4, 14), ((16, 64, 4), (16, 64, 3), (16, 128, 3), (32, 64, 4)), ((2, 8), (4, 4), (2, 6))),
     4096: ((8, 4, 16), ((16, 64, 4), (16, 64, 3), (16, 128, 3), (32, 64, 4)), ((2, 8), (4, 4))),
@@ -49,7 +59,7 @@ MOE = {  # by hidden_dim: splits of an expert; tokens, block and stages; warps a
     2048: ((4, 8, 2), ((16, 64, 4), (16, 64, 3), (16, 128, 3)), ((2, 8), (4, 4))),
     6144: ((32, 16, 8), ((16, 64, 4), (16, 64, 3), (16, 128, 3)), ((2, 6), (4, 4))),
 }
-A2A_SMALL = list(itertools.product((2048, 1024, 3072, 6144), (1,), (4, 8), (2, 4)))
+A2A_SMALL = list(itertools.product((2048, 1024, 3072, 6144), (1,), (1,), (4, 8), (2, 4)))
 
 
 def candidates(
@@ -69,7 +79,8 @@ def candidates(
     known = {row[2:-1]: row for row in rows}  # what a row has already is not measured twice
     rows = list(known.values())
     if problem == "a2a":
-        rest = [tuning.Row(chip, shape, *cut, "") for cut in A2A.get(shape[0], A2A_SMALL)]
+        cuts = A2A_MANY if shape[1] >= MANY else A2A.get(shape[0], A2A_SMALL)
+        rest = [tuning.Row(chip, shape, *cut, "") for cut in cuts]
         return rows + [row for row in rest if row[2:-1] not in known]
     if problem == "moe":
         rest = [

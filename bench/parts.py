@@ -24,7 +24,7 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,15 +73,15 @@ def bulk_kernel(own_ptr, blocks_ptr, offset, rows, rank, WORLD: tl.constexpr, CO
             to.store(at, own.load(at))
 
 
-def ways(heap: Heap, own: torch.Tensor) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """What is measured: a name, and what sends `own` to every other rank."""
+def ways(heap: Heap, own: torch.Tensor, counts: Sequence[int] = PROGRAMS) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """What is measured: a name, and what sends `own` to every other rank. `counts` are of a kernel's programs."""
     world, offset = heap.world_size, heap.turn(own.nbytes * heap.world_size).offset
 
     def sending(kernel: Any, programs: int) -> Callable[[], Any]:
         return lambda: kernel[(programs,)](own, heap.pointers, offset, len(own), heap.rank, world, COLUMNS, num_warps=4)
 
     for name, kernel in (("stores", stores_kernel), ("bulk", bulk_kernel)):
-        for programs in PROGRAMS:
+        for programs in counts:
             yield f"{name}, {programs} programs", sending(kernel, programs)
     streams = [torch.cuda.Stream(own.device) for _ in range(world - 1)]
     targets = [

@@ -4,6 +4,7 @@
     python3 bench/tune.py ag_gemm --ranks 4 --write             ... and writes them into submissions/ag_gemm/tuning.py
     python3 bench/tune.py gemm_rs --ranks 4 --shapes 0 3 --at-most 24
     python3 bench/tune.py gemm_rs --ranks 4 --shape 64 1024 16384 --write       a shape of one's own
+    python3 bench/tune.py a2a --ranks 2 --shape 64 8 4096 4096 --write          likewise
     python3 bench/tune.py gemm_rs ag_gemm --ranks 2 --kernels warps     beside the table's rows only rows of that kernel
     python3 bench/tune.py gemm_rs --ranks 4 --dry-run           what would be measured on an H200; needs no GPU
 
@@ -42,6 +43,8 @@ from torch.multiprocessing.spawn import spawn
 ROOT = Path(__file__).resolve().parent.parent
 EXPERTS = ("a2a", "moe")  # problems whose ranks hold experts
 PROBLEMS = ("gemm_rs", "ag_gemm", *EXPERTS)
+ROUTED = ("num_experts", "experts_per_token", "hidden_dim", "max_num_tokens")
+SIZES = {"gemm_rs": ("m", "n", "k"), "ag_gemm": ("m", "n", "k"), "a2a": ROUTED}  # that make a shape of one's own
 KERNELS = ("plain", "engine", "warps")  # of the tables of gemm_rs and ag_gemm
 START_S, ROW_S = 120, 15  # for ranks to come together, and to measure a row; a kernel that never ends is killed then
 PARTS = 8  # of a shape's rows that are compiled at the same time
@@ -82,7 +85,7 @@ def cases_of(problem: str, world_size: int) -> list[Case]:
 
 def case_of(problem: str, params: Mapping[str, Any], world_size: int) -> Case:
     if problem in EXPERTS:
-        sizes = [params[name] for name in ("num_experts", "experts_per_token", "hidden_dim", "max_num_tokens")]
+        sizes = [params[name] for name in ROUTED]
         more = [importlib.import_module("params").INTERMEDIATE_DIM] if problem == "moe" else []
         return Case((*sizes[2:], world_size), (world_size, *sizes, *more), params)
     m, n, k, bias = params.values()
@@ -285,8 +288,10 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--shapes", type=int, nargs="*", help="which of the official benchmarks (default: all)")
     parser.add_argument(
-        "--shape", type=int, nargs=3, metavar=("M", "N", "K"), help="another one, of all ranks, of gemm_rs or ag_gemm"
-    )
+        "--shape", type=int, nargs="+", metavar="SIZE",
+        help="another one: M N K of all ranks, of gemm_rs or ag_gemm; experts, experts a token, hidden_dim and "
+        "max_num_tokens of a2a",
+    )  # fmt: skip
     parser.add_argument("--at-most", type=int, default=48, help="kernels compiled for a shape (default: %(default)s)")
     parser.add_argument(
         "--kernels", nargs="+", choices=KERNELS, default=KERNELS, help="of which others than the table's rows are tried"
@@ -299,8 +304,8 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.problems) - set(PROBLEMS):
         parser.error(f"no table to tune for {', '.join(sorted(unknown))}; there are {', '.join(PROBLEMS)}")
-    if options.shape and (options.shapes or {*options.problems} & {*EXPERTS}):
-        parser.error("--shape stands for a product by itself: without --shapes, and of gemm_rs or ag_gemm")
+    if options.shape and (options.shapes or any(len(SIZES.get(p, ())) != len(options.shape) for p in options.problems)):
+        parser.error("--shape stands by itself, without --shapes: M N K of gemm_rs or ag_gemm, or E k H T of a2a")
 
     if not options.dry_run:
         need_gpus(parser, options.ranks, torch.cuda.device_count(), f"torch {torch.__version__}")
@@ -312,7 +317,8 @@ def main() -> None:
         cases = cases_of(problem, options.ranks)
         chosen = [cases[index] for index in options.shapes] if options.shapes else cases
         if options.shape:
-            params = dict(zip(("m", "n", "k", "has_bias"), (*options.shape, False), strict=True))
+            bias = {} if problem in EXPERTS else {"has_bias": False}
+            params = dict(zip(SIZES[problem], options.shape, strict=True)) | bias
             chosen = [case_of(problem, params, options.ranks)]
         jobs[problem] = [
             (

@@ -25,27 +25,34 @@ def send(
     HIDDEN: tl.constexpr,
     PIECES: tl.constexpr,
     PIECE: tl.constexpr,
+    SENDS: tl.constexpr,
     AMD: tl.constexpr,
 ):
-    """This program's share of the tokens, to all ranks that need them; and to all ranks that there is no more."""
+    """This program's share of the tokens, to all ranks that need them; and to all ranks that there is no more. The
+    flags of SENDS pieces have one fence, which waits until all of them have arrived."""
     peers_W = tl.arange(0, triton.next_power_of_2(WORLD))
     others_W = (peers_W < WORLD) & (peers_W != rank)
     blocks_W = tl.load(blocks + peers_W, mask=peers_W < WORLD, other=0)
     columns_1P = tl.arange(0, triton.next_power_of_2(PIECE))[None, :]
-    for unit in range(program, units, programs):
-        token = unit // PIECES
-        first = unit % PIECES * PIECE
-        place = rank * units + unit
-        needed_W = tl.zeros_like(peers_W)
-        if token < num_tokens:
-            inside_1P = (columns_1P < PIECE) & (first + columns_1P < HIDDEN)
-            x_1P = tl.load(x + token * HIDDEN + first + columns_1P, mask=inside_1P)
-            ranks_K = ranks_of(indices, token, PER_RANK, TOP_K)
-            needed_W = tl.max((ranks_K[None, :] == peers_W[:, None]).to(tl.int32), 1)
-            there_WP = rows_at(blocks_W, arrivals)[:, None] + place * PIECE + columns_1P
-            mask_WP = inside_1P & (others_W & (needed_W > 0))[:, None]
-            tl.store(there_WP, tl.broadcast_to(x_1P, there_WP.shape), mask=mask_WP)
-        signal(flag_pointers(blocks_W, first_flag + place), epoch + 1 - needed_W, others_W, AMD)
+    sends_S1 = tl.arange(0, SENDS)[:, None]
+    for next_unit in range(program, units, programs * SENDS):
+        needed_SW = tl.zeros([SENDS, peers_W.shape[0]], tl.int32)
+        for index in tl.static_range(SENDS):
+            unit = next_unit + index * programs
+            token = unit // PIECES
+            first = unit % PIECES * PIECE
+            if token < num_tokens:
+                inside_1P = (columns_1P < PIECE) & (first + columns_1P < HIDDEN)
+                x_1P = tl.load(x + token * HIDDEN + first + columns_1P, mask=inside_1P)
+                ranks_K = ranks_of(indices, token, PER_RANK, TOP_K)
+                needed_W = tl.max((ranks_K[None, :] == peers_W[:, None]).to(tl.int32), 1)
+                there_WP = rows_at(blocks_W, arrivals)[:, None] + (rank * units + unit) * PIECE + columns_1P
+                mask_WP = inside_1P & (others_W & (needed_W > 0))[:, None]
+                tl.store(there_WP, tl.broadcast_to(x_1P, there_WP.shape), mask=mask_WP)
+                needed_SW += tl.where(sends_S1 == index, needed_W[None, :], 0)
+        units_S1 = next_unit + sends_S1 * programs
+        flags_SW = flag_pointers(blocks_W[None, :], first_flag + rank * units + units_S1)
+        signal(flags_SW, epoch + 1 - needed_SW, others_W[None, :] & (units_S1 < units), AMD)
 
 
 @triton.jit
@@ -150,6 +157,7 @@ def a2a_kernel(
     HIDDEN: tl.constexpr,
     PIECES: tl.constexpr,
     PIECE: tl.constexpr,
+    SENDS: tl.constexpr,
     ROWS: tl.constexpr,
     DIES: tl.constexpr,
     AMD: tl.constexpr,
@@ -183,6 +191,7 @@ def a2a_kernel(
             HIDDEN,
             PIECES,
             PIECE,
+            SENDS,
             AMD,
         )
         answer(

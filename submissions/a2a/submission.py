@@ -49,8 +49,8 @@ Tried and lost on CPU ranks:
 
 Legend: T this rank's tokens, C max_num_tokens, k experts per token (K: rounded up to a power of 2), H hidden
 dimension; S source ranks, W expert ranks or all ranks; Q the tokens of all ranks that have experts on this one. A
-unit is a piece of one of a rank's C tokens; P a piece's elements, R pieces awaited at a time. SCxH: the first two
-flattened.
+unit is a piece of one of a rank's C tokens; P a piece's elements, R pieces awaited at a time, in the kernel S pieces
+sent at a time. SCxH: the first two flattened.
 """
 
 from functools import cache
@@ -131,6 +131,7 @@ def make_plan(
         "HIDDEN": hidden_dim,
         "PIECES": pieces,
         "PIECE": piece,
+        "SENDS": row.sends,
         "ROWS": row.rows,
         "DIES": chip.dies,
         "AMD": amd,

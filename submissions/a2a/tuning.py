@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 class Row(NamedTuple):
     """`shape` is hidden_dim, max_num_tokens and the number of ranks. `piece`: a token is sent in pieces of at most so
-    many elements, each with a flag of its own. `rows`: how many pieces from others a program awaits, and answers, at a
-    time. `warps` of a program, and programs a multiprocessor, `per_sm`."""
+    many elements, each with a flag of its own. `sends`: how many pieces a program sends before it flags them, which
+    takes one fence; a power of two. `rows`: how many pieces from others it awaits, and answers, at a time. `warps` of a
+    program, and programs a multiprocessor, `per_sm`."""
 
     chip: str
     shape: tuple[int, int, int]
     piece: int
+    sends: int
     rows: int
     warps: int
     per_sm: int
@@ -20,22 +22,22 @@ class Row(NamedTuple):
 UNMEASURED = "not measured: compiles without spilling"
 
 TABLE = [
-    Row("sm_90", (2048, 32, 2), 3072, 1, 8, 2, "10.4 us, best of 16, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (2048, 32, 4), 3072, 1, 8, 2, "12.0 us, best of 16, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (2048, 32, 8), 1024, 1, 4, 4, UNMEASURED),
-    Row("sm_90", (2880, 128, 2), 2880, 2, 8, 3, "15.0 us, best of 5, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (2880, 128, 4), 1536, 2, 4, 6, "21.3 us, best of 7, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (2880, 128, 8), 1536, 4, 4, 4, UNMEASURED),
-    Row("sm_90", (4096, 256, 2), 2048, 2, 4, 6, "23.3 us, best of 5, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (4096, 256, 4), 2880, 2, 8, 3, "45.6 us, best of 8, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (4096, 256, 8), 2048, 4, 4, 4, UNMEASURED),
-    Row("sm_90", (6144, 16, 2), 2048, 1, 8, 2, "10.7 us, best of 16, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (6144, 16, 4), 2048, 1, 8, 2, "11.5 us, best of 16, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (6144, 16, 8), 2048, 1, 4, 4, UNMEASURED),
-    Row("sm_90", (7168, 256, 2), 2048, 2, 4, 6, "32.3 us, best of 6, 2x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (7168, 256, 4), 2048, 2, 4, 6, "67.6 us, best of 7, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (7168, 256, 8), 2048, 4, 4, 4, UNMEASURED),
-    Row("gfx942", (6144, 16, 8), 2048, 1, 4, 2, UNMEASURED),
-    Row("gfx942", (7168, 256, 8), 2048, 4, 4, 4, UNMEASURED),
-    Row("interpreter", (64, 8, 4), 64, 2, 1, 1, "pieces of few elements, so that small shapes have several"),
+    Row("sm_90", (2048, 32, 2), 3072, 1, 1, 8, 2, "10.4 us, best of 16, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (2048, 32, 4), 3072, 1, 1, 8, 2, "12.0 us, best of 16, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (2048, 32, 8), 1024, 1, 1, 4, 4, UNMEASURED),
+    Row("sm_90", (2880, 128, 2), 2880, 1, 2, 8, 3, "15.0 us, best of 5, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (2880, 128, 4), 1536, 1, 2, 4, 6, "21.3 us, best of 7, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (2880, 128, 8), 1536, 1, 4, 4, 4, UNMEASURED),
+    Row("sm_90", (4096, 256, 2), 2048, 1, 2, 4, 6, "23.3 us, best of 5, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (4096, 256, 4), 2880, 1, 2, 8, 3, "45.6 us, best of 8, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (4096, 256, 8), 2048, 1, 4, 4, 4, UNMEASURED),
+    Row("sm_90", (6144, 16, 2), 2048, 1, 1, 8, 2, "10.7 us, best of 16, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (6144, 16, 4), 2048, 1, 1, 8, 2, "11.5 us, best of 16, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (6144, 16, 8), 2048, 1, 1, 4, 4, UNMEASURED),
+    Row("sm_90", (7168, 256, 2), 2048, 1, 2, 4, 6, "32.3 us, best of 6, 2x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (7168, 256, 4), 2048, 1, 2, 4, 6, "67.6 us, best of 7, 4x NVIDIA H200, 2026-11-22"),
+    Row("sm_90", (7168, 256, 8), 2048, 1, 4, 4, 4, UNMEASURED),
+    Row("gfx942", (6144, 16, 8), 2048, 1, 1, 4, 2, UNMEASURED),
+    Row("gfx942", (7168, 256, 8), 2048, 1, 4, 4, 4, UNMEASURED),
+    Row("interpreter", (64, 8, 4), 64, 2, 2, 1, 1, "pieces of few elements, so that small shapes have several"),
 ]

@@ -93,6 +93,14 @@ def test_an_nvidia_gpu_moves_16_bytes_at_a_time_and_orders_memory_for_the_whole_
         assert "bar.sync" in between, row
 
 
+def test_pieces_that_are_sent_together_share_a_fence_and_need_no_more_registers(submission: ModuleType) -> None:
+    row = submission.nearest(submission.TABLE, "sm_90", (4096, 4096, 2))
+    made = built(submission, row._replace(sends=8), 2, 64, 8)
+    assert made.spilled_bytes == 0
+    assert made.fit >= row.per_sm
+    assert re.findall(r"atom[.\w]+", made.assembly).count(RELEASE) == 2  # a piece's way there and its way back
+
+
 def test_an_amd_gpu_moves_16_bytes_at_a_time_and_orders_memory_for_the_whole_system(submission: ModuleType) -> None:
     for row in rows_of(submission, "gfx942"):
         text = built(submission, row, row.shape[2], 128, 8).assembly
@@ -152,14 +160,15 @@ def back_to_back(rank: int, world_size: int) -> None:
 def in_turns(  # what a2a_kernel does
     x, indices, weights, out, blocks, num_tokens, capacity, rank, epoch, first_flag, arrivals, returns,
     WORLD: tl.constexpr, PER_RANK: tl.constexpr, TOP_K: tl.constexpr, HIDDEN: tl.constexpr, PIECES: tl.constexpr,
-    PIECE: tl.constexpr, ROWS: tl.constexpr, DIES: tl.constexpr, AMD: tl.constexpr, PROGRAMS: tl.constexpr,
+    PIECE: tl.constexpr, SENDS: tl.constexpr, ROWS: tl.constexpr, DIES: tl.constexpr, AMD: tl.constexpr,
+    PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     units = capacity * PIECES
     own_block = tl.load(blocks + rank)
     cut = (WORLD, PER_RANK, TOP_K, HIDDEN, PIECES, PIECE)
     for program in range(PROGRAMS):
         where = (program, PROGRAMS, num_tokens, units, rank, epoch, first_flag)
-        kernel.send(x, indices, blocks, *where, arrivals, *cut, AMD)
+        kernel.send(x, indices, blocks, *where, arrivals, *cut, SENDS, AMD)
     for program in range(PROGRAMS):
         where = (kernel.turned(program, PROGRAMS, units, DIES), PROGRAMS, units, rank, epoch, first_flag)
         kernel.answer(blocks, own_block, *where, arrivals, returns, WORLD, PIECE, ROWS, AMD)
@@ -176,11 +185,14 @@ def many_programs(rank: int, world_size: int) -> None:
     tune_interpreter()
     a2a.launch = a2a.Launcher(in_turns)
     make_plan = a2a.make_plan
-    for programs, dies, rows in ((3, 1, 1), (8, 2, 4), (64, 8, 2)):
+    for programs, dies, rows, sends in ((3, 1, 1, 1), (8, 2, 4, 4), (64, 8, 2, 2)):
+        given = {"rows": rows, "sends": sends}
 
-        def plan(row: Any, chip: Any, *shape: int, given: tuple[int, int, int] = (programs, dies, rows)) -> Any:
-            made = make_plan(row._replace(rows=given[2]), chip._replace(dies=given[1]), *shape)
-            return made._replace(constants={**made.constants, "PROGRAMS": given[0]})
+        def plan(
+            row: Any, chip: Any, *shape: int, given: dict[str, int] = given, programs: int = programs, dies: int = dies
+        ) -> Any:
+            made = make_plan(row._replace(**given), chip._replace(dies=dies), *shape)
+            return made._replace(constants={**made.constants, "PROGRAMS": programs})
 
         a2a.make_plan = plan
         a2a.plan_of.cache_clear()
