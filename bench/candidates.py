@@ -59,6 +59,7 @@ MOE = {  # by hidden_dim: splits of an expert; tokens, block and stages; warps a
     2048: ((4, 8, 2), ((16, 64, 4), (16, 64, 3), (16, 128, 3)), ((2, 8), (4, 4))),
     6144: ((32, 16, 8), ((16, 64, 4), (16, 64, 3), (16, 128, 3)), ((2, 6), (4, 4))),
 }
+MOE_REQUESTS = (1, 0, 2)  # how many matrices are asked for ahead
 A2A_SMALL = list(itertools.product((2048, 1024, 3072, 6144), (1,), (1,), (4, 8), (2, 4)))
 
 
@@ -83,12 +84,12 @@ def candidates(
         rest = [tuning.Row(chip, shape, *cut, "") for cut in cuts]
         return rows + [row for row in rest if row[2:-1] not in known]
     if problem == "moe":
-        rest = [
-            tuning.Row(chip, shape, split, *block, asks, *room, "")
-            for split, block, room in likeliest(*MOE[shape[0]])
-            for asks in (True, False)
+        splits, blocks, rooms = MOE[shape[0]]
+        rest = [row._replace(partial_sums=not row.partial_sums, found="") for row in rows] + [
+            tuning.Row(chip, shape, split, *block, asks, sums, *room, "")
+            for sums, room, block, split, asks in likeliest((True, False), rooms, blocks, splits, MOE_REQUESTS)
         ]
-        return rows + [row for row in rest if row[2:-1] not in known][:at_most]
+        return rows + [row for row in dict.fromkeys(rest) if row[2:-1] not in known][:at_most]
     plain = [row for row in rows if row.kernel == "plain"]
     make = of_gemm_rs if problem == "gemm_rs" else of_ag_gemm
     rest = make(tuning.Row, chip, shape, ranks, at_most, plain)

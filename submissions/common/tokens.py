@@ -16,6 +16,18 @@ def rows_at(blocks, offset):
 
 
 @triton.jit
+def words_at(block, offset):
+    """The int32 numbers that lie at this offset of the block at this address."""
+    return tl.multiple_of(tl.cast(block + offset, tl.pointer_type(tl.int32)), 16)
+
+
+@triton.jit
+def floats_at(block, offset):
+    """Likewise the float32 numbers."""
+    return tl.multiple_of(tl.cast(block + offset, tl.pointer_type(tl.float32)), 16)
+
+
+@triton.jit
 def turned(program, programs, before, DIES: tl.constexpr):
     """The number of this program in a phase, where the items of earlier phases, `before`, were dealt out ahead.
 

@@ -11,7 +11,8 @@ row, D parts.
 import triton
 import triton.language as tl
 from common.signals import finish_stores, flag_pointers, signal, wait
-from common.tokens import ranks_of, rows_at, turned
+from common.tokens import floats_at, ranks_of, rows_at, turned, words_at
+from partials import add_up, combine_partials
 
 NO_EXPERT = tl.constexpr(-1)  # in place of an expert's number, where there is no token
 COPIES = tl.constexpr(16)  # of a flag that all programs wait for, so that they do not all ask for one
@@ -19,20 +20,17 @@ LANES = tl.constexpr(64)  # that ask for parts of a matrix
 
 
 @triton.jit
-def words_at(block, offset):
-    """The int32 numbers that lie at this offset of the block at this address."""
-    return tl.multiple_of(tl.cast(block + offset, tl.pointer_type(tl.int32)), 16)
-
-
-@triton.jit
-def floats_at(block, offset):
-    """Likewise the float32 numbers."""
-    return tl.multiple_of(tl.cast(block + offset, tl.pointer_type(tl.float32)), 16)
-
-
-@triton.jit
-def request(up, down, unit, HIDDEN: tl.constexpr, INTER: tl.constexpr, SPLIT: tl.constexpr, SLICE: tl.constexpr):
-    """Asks the L2 for the unit's parts of both matrices."""
+def request(
+    up,
+    down,
+    unit,
+    HIDDEN: tl.constexpr,
+    INTER: tl.constexpr,
+    SPLIT: tl.constexpr,
+    SLICE: tl.constexpr,
+    MATRICES: tl.constexpr,
+):
+    """Asks the L2 for the unit's parts of both matrices, or of `down` alone."""
     first = unit % SPLIT * SLICE
     matrix = (unit // SPLIT).to(tl.int64) * (INTER * HIDDEN)
     size = tl.minimum(HIDDEN - first, SLICE) * INTER * 2 // LANES  # bytes of a lane
@@ -41,8 +39,17 @@ def request(up, down, unit, HIDDEN: tl.constexpr, INTER: tl.constexpr, SPLIT: tl
     up_parts = (up + matrix + lanes // A_ROW * HIDDEN + first).to(tl.int64) + lanes % A_ROW * size
     down_parts = (down + matrix + first * INTER).to(tl.int64) + lanes * size
     asked: tl.constexpr = "cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0;"
-    tl.inline_asm_elementwise(asked, "=r,l,r", [up_parts, size], tl.int32, False, 1)
+    if MATRICES == 2:
+        tl.inline_asm_elementwise(asked, "=r,l,r", [up_parts, size], tl.int32, False, 1)
     tl.inline_asm_elementwise(asked, "=r,l,r", [down_parts, size], tl.int32, False, 1)
+
+
+@triton.jit
+def wait_for_routing(block, program, epoch, first_told, WORLD: tl.constexpr, PORTIONS: tl.constexpr):
+    """Returns once the routing of all ranks is here."""
+    portions = tl.arange(0, triton.next_power_of_2(WORLD * PORTIONS))
+    told = flag_pointers(block, first_told + portions * COPIES + program % COPIES)
+    wait(told, epoch, portions < WORLD * PORTIONS)
 
 
 @triton.jit
@@ -171,13 +178,11 @@ def multiply_up(
     inner_I1 = tl.arange(0, INTER)[:, None]
     inner_1I = tl.arange(0, INTER)[None, :]
     columns_1P = tl.arange(0, BLOCK)[None, :]
-    portions = tl.arange(0, triton.next_power_of_2(WORLD * PORTIONS))
-    told = flag_pointers(own_block, first_told + portions * COPIES + program % COPIES)
     one = tl.arange(0, 1)
     for unit in range(program, PER_RANK * SPLIT, programs):
         expert = unit // SPLIT
         part = unit % SPLIT
-        wait(told, epoch, portions < WORLD * PORTIONS)
+        wait_for_routing(own_block, program, epoch, first_told, WORLD, PORTIONS)
         pairs = words_at(own_block, lists) + unit * (places + 1)
         count = list_pairs(own_block, routing, pairs + 1, rank * PER_RANK + expert, places, TOP_K, SCANNED, AMD)
         tl.store(pairs, count)
@@ -196,7 +201,7 @@ def multiply_up(
                 a_BI = tl.dot(x_BP, up_IP.T, a_BI)
             sums_B1 = floats_at(own_block, sums) + (pairs_B[:, None] * SPLIT + part) * INTER
             tl.store(sums_B1 + inner_1I, a_BI, mask=known_B[:, None])
-        signal(flag_pointers(own_block, first_summed + unit + one), epoch, one == 0, AMD)
+        signal(flag_pointers(own_block, first_summed + unit + one), epoch, one == 0, AMD, "gpu")
 
 
 @triton.jit
@@ -238,9 +243,11 @@ def multiply_down(
     TOKENS: tl.constexpr,
     BLOCK: tl.constexpr,
     TOGETHER: tl.constexpr,
+    PARTIALS: tl.constexpr,
     AMD: tl.constexpr,
 ):
-    """This program's share of the units: w (down @ a) in the unit's part of H, rounded, to the rank of each token."""
+    """This program's share of the units: w (down @ a) in the unit's part of H, rounded, to the rank of each token or,
+    with PARTIALS, to this rank's own memory."""
     places = WORLD * capacity
     inner_1I = tl.arange(0, INTER)[None, :]
     columns_P = tl.arange(0, BLOCK)
@@ -254,8 +261,12 @@ def multiply_down(
             known_B = first + tl.arange(0, TOKENS) < count
             pairs_B = tl.load(pairs + 1 + first + tl.arange(0, TOKENS), mask=known_B, other=0)
             weights_B = tl.load(floats_at(own_block, routing) + places * TOP_K + pairs_B, mask=known_B, other=0.0)
-            blocks_B = tl.load(blocks + pairs_B // (capacity * TOP_K))
-            parts_B = pairs_B % (capacity * TOP_K) * SPLIT + part  # of those that come back there
+            if PARTIALS:
+                blocks_B = tl.zeros_like(pairs_B) + own_block
+                parts_B = pairs_B * SPLIT + part
+            else:
+                blocks_B = tl.load(blocks + pairs_B // (capacity * TOP_K))
+                parts_B = pairs_B % (capacity * TOP_K) * SPLIT + part  # of those that come back there
             y_rows_B1 = rows_at(blocks_B, returns)[:, None] + parts_B[:, None] * SLICE
             if first == 0:
                 wait(flag_pointers(own_block, first_summed + expert * SPLIT + splits_D), epoch, splits_D < SPLIT)
@@ -268,7 +279,7 @@ def multiply_down(
                 y_BP = tl.dot(a_BI, down_PI.T)
                 y_at_BP = y_rows_B1 + column + columns_P[None, :]
                 tl.store(y_at_BP, y_BP.to(tl.float16), mask=known_B[:, None] & inside_P[None, :])
-            signal(flag_pointers(blocks_B, first_back + parts_B), epoch, known_B, AMD)
+            signal(flag_pointers(blocks_B, first_back + parts_B), epoch, known_B, AMD, "gpu" if PARTIALS else "sys")
 
 
 @triton.jit
@@ -321,12 +332,12 @@ def moe_kernel(
     capacity,  # C
     rank,
     epoch,
-    first_flag,  # of those of this call: [W, PORTIONS, COPIES], [W, C, SPLIT], [L, SPLIT], [C, k, SPLIT]; see below
+    first_flag,  # of those of this call: [W, PORTIONS, COPIES], [W, C, SPLIT], [L, SPLIT], [rows, SPLIT]; see below
     arrivals,  # where in a block the tokens come in, bytes: fp16 [W, C, SPLIT, SLICE]
     routing,  # likewise each pair's expert and, behind all of these, its weight: int32 and float32 [W, C, k]
     lists,  # likewise how many pairs a unit's expert has here, and which: int32 [L, SPLIT, 1 + W C]
     sums,  # likewise what units make of pairs: float32 [W, C, k, SPLIT, I]
-    returns,  # likewise where experts' outputs come back: fp16 [C, k, SPLIT, SLICE]
+    returns,  # likewise where experts' outputs come back: fp16 [rows, SPLIT, SLICE], C k rows or those of partials.py
     WORLD: tl.constexpr,
     PER_RANK: tl.constexpr,  # experts
     TOP_K: tl.constexpr,
@@ -338,6 +349,7 @@ def moe_kernel(
     BLOCK: tl.constexpr,
     TOGETHER: tl.constexpr,
     COLUMNS: tl.constexpr,
+    PARTIALS: tl.constexpr,  # how many parts of tokens a program adds up at a time; 0: no partial sums
     PORTIONS: tl.constexpr,
     TOLD: tl.constexpr,
     SCANNED: tl.constexpr,
@@ -352,13 +364,13 @@ def moe_kernel(
     own_block = tl.load(blocks + rank)
     first_sent = first_flag + WORLD * PORTIONS * COPIES  # a part of a token has come
     first_summed = first_sent + WORLD * capacity * SPLIT  # a unit's part of the sums is there
-    first_back = first_summed + PER_RANK * SPLIT  # a part of a pair's output has come back
+    first_back = first_summed + PER_RANK * SPLIT  # a part of a row that is to be added up is there
     sending = turned(program, programs, WORLD * PORTIONS, DIES)
     multiplying = turned(program, programs, WORLD * PORTIONS + capacity * SPLIT, DIES)
     combining = turned(program, programs, WORLD * PORTIONS + (capacity + PER_RANK) * SPLIT, DIES)
     if REQUEST:
         for unit in range(multiplying, PER_RANK * SPLIT, programs):
-            request(up, down, unit, HIDDEN, INTER, SPLIT, SLICE)
+            request(up, down, unit, HIDDEN, INTER, SPLIT, SLICE, REQUEST)
     tell(
         indices, weights, blocks, program, programs, num_tokens, capacity, rank, epoch, first_flag, routing,
         WORLD, TOP_K, PORTIONS, TOLD, AMD,
@@ -375,9 +387,23 @@ def moe_kernel(
     multiply_down(
         down, blocks, own_block, multiplying, programs, capacity, epoch, first_summed, first_back,
         routing, lists, sums, returns,
-        WORLD, PER_RANK, TOP_K, HIDDEN, INTER, SPLIT, SLICE, TOKENS, BLOCK, TOGETHER, AMD,
+        WORLD, PER_RANK, TOP_K, HIDDEN, INTER, SPLIT, SLICE, TOKENS, BLOCK, TOGETHER, PARTIALS, AMD,
     )  # fmt: skip
-    combine(
-        out, own_block, combining, programs, num_tokens, epoch, first_back, returns,
-        TOP_K, HIDDEN, SPLIT, SLICE, COLUMNS,
-    )  # fmt: skip
+    if PARTIALS:
+        if multiplying >= PER_RANK * SPLIT:  # a program without units, which has not waited for the routing yet
+            wait_for_routing(own_block, program, epoch, first_flag, WORLD, PORTIONS)
+        add_up(
+            blocks, own_block, combining, programs, capacity, rank, epoch, first_back, routing, returns,
+            WORLD, PER_RANK, TOP_K, HIDDEN, SPLIT, SLICE, COLUMNS, PARTIALS, AMD,
+        )  # fmt: skip
+        before = WORLD * PORTIONS + (WORLD * capacity + PER_RANK) * SPLIT
+        combine_partials(
+            indices, out, own_block, turned(program, programs, before, DIES), programs, num_tokens, capacity, rank,
+            epoch, first_back, returns,
+            WORLD, PER_RANK, TOP_K, HIDDEN, SPLIT, SLICE, COLUMNS, PARTIALS,
+        )  # fmt: skip
+    else:
+        combine(
+            out, own_block, combining, programs, num_tokens, epoch, first_back, returns,
+            TOP_K, HIDDEN, SPLIT, SLICE, COLUMNS,
+        )  # fmt: skip

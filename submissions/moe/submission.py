@@ -2,14 +2,17 @@
 tokens together.
 
 The way of a2a's kernel (a heap that all ranks map, flags for what has come, no wait of the host), with experts that are
-matrices. A program does its share of five phases one after the other (kernel.py):
+matrices. A program does its share of these phases one after the other (kernel.py, partials.py):
 - tell: each rank sends its routing, experts and weights of all its tokens, to all ranks;
 - send: a token is written in parts of H to all ranks that need it, each part with a flag of its own;
 - up: a unit, one part of one expert's `up`, finds the expert's tokens in all ranks' routing, waits for its part of
   them, multiplies blocks of them on the matrix units, and leaves its sums over H, float32, to the expert's other units;
 - down: the same units, now parts of `down`, add these sums up, multiply, round, and write one row a (token, expert)
-  pair to the token's rank;
-- combine: the rows of a token's experts are added up in float32 and rounded once.
+  pair, to the token's rank or, with partial sums, to this rank's memory;
+- add up (with partial sums alone): the rows that a rank's experts made of another rank's token are added up in float32,
+  rounded once, and written to the token's rank as one row;
+- combine: the rows of a token's experts, or those of its own rank's experts and one from each other rank that has some,
+  are added up in float32 and rounded once.
 All programs fit on the chip at once, and each ends a phase before it waits in the next. The phases are dealt out one
 behind the other: where there is little to do, those that multiply are waiting before anything has come. Since units are
 fixed, programs ask the L2 for their matrices before anything else.
@@ -17,8 +20,9 @@ fixed, programs ask the L2 for their matrices before anything else.
 When it should win (compiled and interpreted; see docs/kernels.md for what was measured): a unit reads its part of the
 matrices once for each block of tokens, where a kernel that takes tokens one by one reads them once for each: 470 MB in
 the largest official shape, the matrices being 59 MB on 2 ranks. Parts of H give all multiprocessors work where experts
-are few. What it costs: k rows a token come back, where W sums would do; a wait between up and down for the other units
-of the expert.
+are few. What it costs: a wait between up and down for the other units of the expert. Without partial sums k rows a
+token come back where W would do: in the largest official shape on 2 ranks 7 MB cross the link for 2, 16 us more at 340
+GB/s. With them programs wait once more, and rows are written to and read from the L2 once more: 4 to 5 us by reckoning.
 Skewed routing: a place belongs to a source rank and one of its C tokens, and not to an expert, so there is one for
 every token wherever all of them go (T < C). A rank without tokens sends its routing alone. An expert's units go through
 as many blocks of tokens as it has.
@@ -50,6 +54,7 @@ from tuning import TABLE, Row
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # since, before torch 2.13
 
 SUMS, TERMS = 512, 2048  # float32 and fp16 numbers that a warp loads at a time
+MOST_BYTES = 1 << 28  # of all pairs' rows on a rank; the heap's places are 32-bit numbers
 TOLD, SCANNED = 512, 256  # pairs, and places of the routing table, that a program reads at a time
 NOBODY = -1  # in place of an expert's number, where there is no token
 
@@ -119,16 +124,23 @@ def make_plan(
 ) -> Plan:
     slice_ = -(-hidden_dim // (row.split * row.block)) * row.block
     split, per_rank, pairs = -(-hidden_dim // slice_), num_experts // world_size, world_size * capacity * top_k
+    amd = chip.name.startswith("gfx")
+    told = min(power_of_2(capacity * top_k), TOLD)
+    portions = -(-capacity * top_k // told)
+    items = world_size * portions + (2 * capacity + per_rank) * split
+    partials, returned, terms = 0, capacity * top_k, TERMS
+    if row.partial_sums and min(world_size, top_k) > 1 and 2 * pairs * hidden_dim <= MOST_BYTES:
+        added = (world_size - 1) * capacity * split
+        items, returned = items + added, pairs + world_size * capacity
+        terms = 2 * TERMS if world_size == 2 else TERMS  # several other ranks' rows take registers too
+        partials = 1 if added <= chip.multiprocessors * row.per_sm else 2  # at a time, where a program has several
     offsets, nbytes = lay_out(
         (torch.float16, (world_size * capacity, split, slice_)),
         (torch.int32, (2, pairs)),
         (torch.int32, (per_rank, split, 1 + world_size * capacity)),
         (torch.float32, (pairs, split, intermediate_dim)),
-        (torch.float16, (capacity * top_k, split, slice_)),
+        (torch.float16, (returned, split, slice_)),
     )
-    amd = chip.name.startswith("gfx")
-    told = min(power_of_2(capacity * top_k), TOLD)
-    portions = -(-capacity * top_k // told)
     constants = {
         "WORLD": world_size,
         "PER_RANK": per_rank,
@@ -140,18 +152,18 @@ def make_plan(
         "TOKENS": row.tokens,
         "BLOCK": row.block,
         "TOGETHER": min(power_of_2(split), max(1, SUMS * row.warps // (row.tokens * intermediate_dim))),
-        "COLUMNS": min(power_of_2(slice_), max(row.block, TERMS * row.warps // power_of_2(top_k))),
+        "COLUMNS": min(power_of_2(slice_), max(row.block, terms * row.warps // (max(1, partials) * power_of_2(top_k)))),
+        "PARTIALS": partials,
         "PORTIONS": portions,
         "TOLD": told,
         "SCANNED": min(power_of_2(world_size * capacity), SCANNED),
-        "REQUEST": row.request and hidden_dim % 32 == 0 and chip.name.startswith("sm_"),  # multiples of 16 bytes
+        "REQUEST": row.request if hidden_dim % 32 == 0 and chip.name.startswith("sm_") else 0,  # of 16 bytes each
         "DIES": chip.dies,
         "AMD": amd,
     }
-    items = world_size * portions + (2 * capacity + per_rank) * split
     needed = -(-items // chip.dies) * chip.dies  # with more, some would have nothing to do
     programs = min(chip.multiprocessors * row.per_sm, needed)
-    flags = world_size * portions * COPIES.value + (world_size * capacity + per_rank + capacity * top_k) * split
+    flags = world_size * portions * COPIES.value + (world_size * capacity + per_rank + returned) * split
     options = {"num_warps": row.warps, "num_stages": row.stages, **room(chip, row.per_sm, row.warps)}
     return Plan(launch, programs, nbytes, flags, tuple(offsets), constants, options)
 

@@ -6,8 +6,10 @@ from typing import NamedTuple
 class Row(NamedTuple):
     """`shape` is hidden_dim, max_num_tokens and the number of ranks. `split`: into how many parts of H at most the work
     for an expert is cut, each for a program of its own. `tokens` of an expert are multiplied together, by `block`
-    elements of H at a time, in `stages`; powers of 2 from 16 on. `request`: whether programs ask for their matrices
-    before they send. `warps` of a program, and programs a multiprocessor, `per_sm`."""
+    elements of H at a time, in `stages`; powers of 2 from 16 on. `request`: for how many of their matrices programs
+    ask before they send: 2, 1 (the second) or 0. `partial_sums`: whether the rank of a token's experts adds up what
+    these make of it and sends one row; otherwise it sends a row for each. `warps` of a program, and programs a
+    multiprocessor, `per_sm`."""
 
     chip: str
     shape: tuple[int, int, int]
@@ -15,7 +17,8 @@ class Row(NamedTuple):
     tokens: int
     block: int
     stages: int
-    request: bool
+    request: int
+    partial_sums: bool
     warps: int
     per_sm: int
     found: str
@@ -24,15 +27,15 @@ class Row(NamedTuple):
 UNMEASURED = "not measured: compiles without spilling"
 
 TABLE = [
-    Row("sm_90", (2048, 32, 2), 4, 16, 64, 4, True, 2, 8, "17.2 us, best of 21, 2x NVIDIA H200, 2026-11-26"),
-    Row("sm_90", (2880, 128, 2), 3, 16, 64, 4, True, 2, 8, "25.5 us, best of 21, 2x NVIDIA H200, 2026-11-26"),
-    Row("sm_90", (4096, 256, 2), 4, 16, 64, 4, False, 2, 8, "57.9 us, second of 21, 2x NVIDIA H200, 2026-11-26"),
-    Row("sm_90", (6144, 16, 2), 16, 16, 64, 4, True, 2, 6, "16.8 us, best of 21, 2x NVIDIA H200, 2026-11-26"),
-    Row("sm_90", (6144, 16, 8), 32, 16, 64, 4, True, 2, 6, UNMEASURED),
-    Row("sm_90", (7168, 128, 2), 14, 16, 64, 4, False, 2, 8, "108.6 us, best of 21, 2x NVIDIA H200, 2026-11-26"),
-    Row("sm_90", (7168, 256, 2), 8, 16, 64, 4, False, 2, 8, "86.8 us, best of 21, 2x NVIDIA H200, 2026-11-26"),
-    Row("sm_90", (7168, 256, 8), 16, 32, 64, 4, True, 2, 6, UNMEASURED),
-    Row("gfx942", (6144, 16, 8), 32, 16, 64, 2, False, 1, 4, UNMEASURED),
-    Row("gfx942", (7168, 256, 8), 16, 32, 64, 2, False, 2, 4, UNMEASURED),
-    Row("interpreter", (64, 8, 4), 3, 16, 16, 1, False, 1, 1, "small blocks, so that small shapes have several"),
+    Row("sm_90", (2048, 32, 2), 4, 16, 64, 4, 2, False, 2, 8, "17.2 us, best of 21, 2x NVIDIA H200, 2026-11-26"),
+    Row("sm_90", (2880, 128, 2), 3, 16, 64, 4, 2, False, 2, 8, "25.5 us, best of 21, 2x NVIDIA H200, 2026-11-26"),
+    Row("sm_90", (4096, 256, 2), 4, 16, 64, 4, 0, False, 2, 8, "57.9 us, second of 21, 2x NVIDIA H200, 2026-11-26"),
+    Row("sm_90", (6144, 16, 2), 16, 16, 64, 4, 2, False, 2, 6, "16.8 us, best of 21, 2x NVIDIA H200, 2026-11-26"),
+    Row("sm_90", (6144, 16, 8), 32, 16, 64, 4, 2, False, 2, 6, UNMEASURED),
+    Row("sm_90", (7168, 128, 2), 14, 16, 64, 4, 0, False, 2, 8, "108.6 us, best of 21, 2x NVIDIA H200, 2026-11-26"),
+    Row("sm_90", (7168, 256, 2), 8, 16, 64, 4, 0, False, 2, 8, "86.8 us, best of 21, 2x NVIDIA H200, 2026-11-26"),
+    Row("sm_90", (7168, 256, 8), 16, 32, 64, 4, 2, False, 2, 6, UNMEASURED),
+    Row("gfx942", (6144, 16, 8), 32, 16, 64, 2, 0, False, 1, 4, UNMEASURED),
+    Row("gfx942", (7168, 256, 8), 16, 32, 64, 2, 0, False, 2, 4, UNMEASURED),
+    Row("interpreter", (64, 8, 4), 3, 16, 16, 1, 0, False, 1, 1, "small blocks, so that small shapes have several"),
 ]

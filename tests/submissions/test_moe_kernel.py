@@ -63,14 +63,17 @@ def test_every_row_of_the_table_compiles_without_spilling_and_all_its_programs_f
             assert kernel.fit >= row.per_sm, row
 
 
-def test_an_nvidia_gpu_orders_memory_for_the_whole_system(submission: ModuleType) -> None:
-    """Every flag is released with all of the program's stores before it, and acquired before what it stands for."""
-    for row in submission.TABLE[:1]:
-        text = built(submission, row).assembly
-        assert set(re.findall(r"atom[.\w]+", text)) == {RELEASE, ACQUIRE}
-        between = re.split(r"st\.global", text.partition("release.exch")[0])[-1]
-        assert "bar.sync" in between
-        assert "ld.global.nc" not in text  # what others write is not constant
+@pytest.mark.parametrize("partial_sums", [False, True])
+def test_an_nvidia_gpu_orders_memory_for_the_whole_system(submission: ModuleType, partial_sums: bool) -> None:
+    """Every flag is released with all of the program's stores before it, and acquired before what it stands for. On its
+    device alone is released what only this device waits for: sums and, if it adds them up, rows of pairs."""
+    text = built(submission, submission.TABLE[0]._replace(partial_sums=partial_sums)).assembly
+    here = RELEASE.replace("sys", "gpu")
+    assert set(re.findall(r"atom[.\w]+", text)) == {RELEASE, here, ACQUIRE}
+    assert text.count(here) == 1 + partial_sums
+    between = re.split(r"st\.global", text.partition("release.exch")[0])[-1]
+    assert "bar.sync" in between
+    assert "ld.global.nc" not in text  # what others write is not constant
 
 
 def test_numbers_that_change_from_call_to_call_need_no_new_kernel(submission: ModuleType) -> None:
@@ -89,11 +92,20 @@ def test_ranks_in_processes_of_their_own_get_right_results(names: str) -> None:
     assert not started(__file__, *names.split(), interpreted=names != "on_cpu")
 
 
+def ways() -> Iterator[bool]:
+    """From now on outputs come back a row for each expert; then, one for each rank that has some."""
+    rows = moe.TABLE
+    for partial_sums in (False, True):
+        moe.TABLE = [row._replace(partial_sums=partial_sums) for row in rows]
+        moe.plan_of.cache_clear()
+        yield partial_sums
+
+
 def shapes(rank: int, world_size: int) -> None:
     """Shapes one after another, of different sizes, so that the heap grows; ranks have from no token to C - 1. Experts
-    have from no token to several blocks of them, and routing is read in several parts."""
+    have from no token to several blocks of them; routing is read, and rows are added up, in several parts."""
     tune_interpreter()
-    moe.TOLD, moe.SCANNED = 16, 8
+    moe.TOLD, moe.SCANNED, moe.TERMS = 16, 8, 32
     calls = kept_calls(moe.launch)
     cases: list[tuple[Routing, str]] = [
         ((world_size, 1, 16, 2), "any"),
@@ -110,14 +122,19 @@ def shapes(rank: int, world_size: int) -> None:
             ((2 * world_size, 2, 40, 12), "single"),
             ((2 * world_size, 2, 72, 3), "empty"),
         ]
-    for number, (config, which) in enumerate(cases):
-        routed_right(moe, config, which, 100 * number, rank, world_size)
-        plan = moe.plan_of(torch.device("cpu"), world_size, *config, INTER)
-        assert kinds(calls[-1]) == kinds(plan.example_arguments())
+    for partial_sums in ways():
+        for number, (config, which) in enumerate(cases):
+            plan = moe.plan_of(torch.device("cpu"), world_size, *config, INTER)
+            assert bool(plan.constants["PARTIALS"]) == (partial_sums and min(world_size, config[1]) > 1)
+            if partial_sums and not plan.constants["PARTIALS"]:
+                continue  # both ways are the same
+            routed_right(moe, config, which, 100 * number, rank, world_size)
+            assert kinds(calls[-1]) == kinds(plan.example_arguments())
 
 
 def back_to_back(rank: int, world_size: int) -> None:
-    routed_back_to_back(moe, 8, rank, world_size)
+    for _ in ways():
+        routed_back_to_back(moe, 8, rank, world_size)
 
 
 @triton.jit
@@ -126,7 +143,7 @@ def in_turns(  # what moe_kernel does
     arrivals, routing, lists, sums, returns,
     WORLD: tl.constexpr, PER_RANK: tl.constexpr, TOP_K: tl.constexpr, HIDDEN: tl.constexpr, INTER: tl.constexpr,
     SPLIT: tl.constexpr, SLICE: tl.constexpr, TOKENS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr,
-    COLUMNS: tl.constexpr, PORTIONS: tl.constexpr, TOLD: tl.constexpr, SCANNED: tl.constexpr,
+    COLUMNS: tl.constexpr, PARTIALS: tl.constexpr, PORTIONS: tl.constexpr, TOLD: tl.constexpr, SCANNED: tl.constexpr,
     REQUEST: tl.constexpr, DIES: tl.constexpr, AMD: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     own_block = tl.load(blocks + rank)
@@ -149,12 +166,21 @@ def in_turns(  # what moe_kernel does
     for program in range(PROGRAMS):
         mine = kernel.turned(program, PROGRAMS, WORLD * PORTIONS + capacity * SPLIT, DIES)
         where = (mine, PROGRAMS, capacity, epoch, first_summed, first_back, routing, lists, sums, returns)
-        how = (INTER, SPLIT, SLICE, TOKENS, BLOCK, TOGETHER, AMD)
+        how = (INTER, SPLIT, SLICE, TOKENS, BLOCK, TOGETHER, PARTIALS, AMD)
         kernel.multiply_down(down, blocks, own_block, *where, *cut, *how)
     for program in range(PROGRAMS):
         mine = kernel.turned(program, PROGRAMS, WORLD * PORTIONS + (capacity + PER_RANK) * SPLIT, DIES)
-        where = (mine, PROGRAMS, num_tokens, epoch, first_back, returns)
-        kernel.combine(out, own_block, *where, TOP_K, HIDDEN, SPLIT, SLICE, COLUMNS)
+        if PARTIALS:
+            kernel.wait_for_routing(own_block, mine, epoch, first_flag, WORLD, PORTIONS)
+            where = (mine, PROGRAMS, capacity, rank, epoch, first_back, routing, returns)
+            kernel.add_up(blocks, own_block, *where, *cut, SPLIT, SLICE, COLUMNS, PARTIALS, AMD)
+        else:
+            where = (mine, PROGRAMS, num_tokens, epoch, first_back, returns)
+            kernel.combine(out, own_block, *where, TOP_K, HIDDEN, SPLIT, SLICE, COLUMNS)
+    for program in range(PROGRAMS if PARTIALS else 0):
+        mine = kernel.turned(program, PROGRAMS, WORLD * PORTIONS + (WORLD * capacity + PER_RANK) * SPLIT, DIES)
+        where = (mine, PROGRAMS, num_tokens, capacity, rank, epoch, first_back, returns)
+        kernel.combine_partials(indices, out, own_block, *where, *cut, SPLIT, SLICE, COLUMNS, PARTIALS)
 
 
 def many_programs(rank: int, world_size: int) -> None:
@@ -167,12 +193,12 @@ def many_programs(rank: int, world_size: int) -> None:
     for programs, dies in ((3, 1), (64, 8)):
 
         def plan(row: Any, chip: Any, *shape: int, given: tuple[int, int] = (programs, dies)) -> Any:
-            made = make_plan(row, chip._replace(dies=given[1]), *shape)
+            made = make_plan(row, chip._replace(multiprocessors=given[0], dies=given[1]), *shape)
             return made._replace(constants={**made.constants, "PROGRAMS": given[0]})
 
         moe.make_plan = plan
-        moe.plan_of.cache_clear()
-        routed_right(moe, (2 * world_size, 2, 72, 5), "any", programs, rank, world_size)
+        for _ in ways():
+            routed_right(moe, (2 * world_size, 2, 72, 5), "any", programs, rank, world_size)
 
 
 def on_cpu(rank: int, world_size: int) -> None:
