@@ -39,11 +39,14 @@ def finish_stores(AMD: tl.constexpr):
 
 
 @triton.jit
-def signal(flags, epoch, mask=None, AMD: tl.constexpr = False, SCOPE: tl.constexpr = "sys"):
-    """Sets the flags to `epoch` once all that this program has stored can be seen by whoever sees them. With the scope
-    "gpu" that holds on this device alone, and does not wait for what is on its way to others."""
+def signal(flags, epoch, mask=None, AMD: tl.constexpr = False, HERE: tl.constexpr = False):
+    """Sets the flags to `epoch` once all that this program has stored can be seen by whoever sees them. With HERE that
+    holds on this device alone, and does not wait for what is on its way to others."""
     finish_stores(AMD)
-    tl.atomic_xchg(flags, epoch, mask=mask, sem="release", scope=SCOPE)
+    if HERE:
+        tl.atomic_xchg(flags, epoch, mask=mask, sem="release", scope="gpu")
+    else:
+        tl.atomic_xchg(flags, epoch, mask=mask, sem="release", scope="sys")
 
 
 @triton.jit

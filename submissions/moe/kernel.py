@@ -201,7 +201,7 @@ def multiply_up(
                 a_BI = tl.dot(x_BP, up_IP.T, a_BI)
             sums_B1 = floats_at(own_block, sums) + (pairs_B[:, None] * SPLIT + part) * INTER
             tl.store(sums_B1 + inner_1I, a_BI, mask=known_B[:, None])
-        signal(flag_pointers(own_block, first_summed + unit + one), epoch, one == 0, AMD, "gpu")
+        signal(flag_pointers(own_block, first_summed + unit + one), epoch, one == 0, AMD, True)
 
 
 @triton.jit
@@ -279,7 +279,7 @@ def multiply_down(
                 y_BP = tl.dot(a_BI, down_PI.T)
                 y_at_BP = y_rows_B1 + column + columns_P[None, :]
                 tl.store(y_at_BP, y_BP.to(tl.float16), mask=known_B[:, None] & inside_P[None, :])
-            signal(flag_pointers(blocks_B, first_back + parts_B), epoch, known_B, AMD, "gpu" if PARTIALS else "sys")
+            signal(flag_pointers(blocks_B, first_back + parts_B), epoch, known_B, AMD, PARTIALS > 0)
 
 
 @triton.jit
