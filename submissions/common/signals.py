@@ -1,8 +1,8 @@
 """Flags between the kernels of several ranks: what one rank wrote before it signals, another sees after it waited.
 
 A flag is the first 32-bit word of its line; it holds an epoch, which only grows (see heap). The order of memory is
-made by a release at system scope on the writer's side and an acquire at system scope on the reader's. Some things
-have to be helped:
+made by a release at system scope on the writer's side (at the device's, where only that device waits) and an acquire at
+system scope on the reader's. Some things have to be helped:
 - Up to Triton 3.8 an atomic with release is not preceded by a barrier of its block, so that only the stores of the
   thread that does it would be released. Hence the barrier in `finish_stores`.
 - A loop over plain loads is deleted by the compiler, and volatile loads hang on gfx942. Hence `wait` reads by adding 0.
