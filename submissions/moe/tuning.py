@@ -32,7 +32,7 @@ TABLE = [
     Row("sm_90", (4096, 256, 2), 8, 16, 64, 4, 1, True, 2, 8, "47.9 us, best of 22, 2x NVIDIA H200, 2026-11-27"),
     Row("sm_90", (6144, 16, 2), 16, 16, 64, 4, 2, False, 2, 6, "16.8 us, best of 21, 2x NVIDIA H200, 2026-11-26"),
     Row("sm_90", (6144, 16, 8), 32, 16, 64, 4, 2, False, 2, 6, UNMEASURED),
-    Row("sm_90", (7168, 128, 2), 14, 32, 64, 4, 0, True, 2, 7, "89.5 us with 8, which spill on Triton 3.9, 2x NVIDIA H200, 2026-11-27"),
+    Row("sm_90", (7168, 128, 2), 14, 32, 64, 4, 0, True, 2, 7, "per_sm 8: 89.5 us, 2x NVIDIA H200, 2026-11-27"),
     Row("sm_90", (7168, 256, 2), 8, 16, 64, 6, 0, True, 2, 8, "67.1 us, best of 25, 2x NVIDIA H200, 2026-11-27"),
     Row("sm_90", (7168, 256, 8), 16, 32, 64, 4, 2, False, 2, 6, UNMEASURED),
     Row("gfx942", (6144, 16, 8), 32, 16, 64, 2, 0, False, 1, 4, UNMEASURED),
