@@ -41,7 +41,7 @@ import triton
 import triton.language as tl
 from candidates import candidates
 from figures import Figures, add_data_argument, need_gpus
-from parts import COLUMNS, ways
+from parts import COLUMNS, opened, ways
 from torch.multiprocessing.spawn import spawn
 from tune import Clock, ended, load, measured
 
@@ -159,13 +159,7 @@ def figures_of(options: argparse.Namespace, chosen: int, heap: Any, clock: Clock
 
 
 def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
-    torch.cuda.set_device(rank)
-    device, world = torch.device("cuda", rank), options.ranks
-    meeting = f"file://{folder}/meeting"
-    dist.init_process_group("nccl", init_method=meeting, rank=rank, world_size=world, device_id=device)
-    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
-    heap = submission.open_heap(device)
-    assert heap is not None
+    heap = opened(rank, options.ranks, folder)
     clock = Clock(heap)
     found: dict[int, list[Found]] = {}
     for chosen in options.chosen:

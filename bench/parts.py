@@ -128,20 +128,25 @@ def parts(problem: str, sizes: tuple[int, ...], heap: Heap, clock: Clock) -> lis
     return times
 
 
-def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
+def opened(rank: int, world: int, folder: str) -> Heap:
+    """The heap of a rank whose process has just begun; all ranks meet in that folder, and have a GPU each."""
     torch.cuda.set_device(rank)
-    device, world = torch.device("cuda", rank), options.ranks
-    meeting = f"file://{folder}/meeting"
+    device, meeting = torch.device("cuda", rank), f"file://{folder}/meeting"
     dist.init_process_group("nccl", init_method=meeting, rank=rank, world_size=world, device_id=device)
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
     heap = open_heap(device)
     assert heap is not None
+    return heap
+
+
+def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
+    world, heap = options.ranks, opened(rank, options.ranks, folder)
     heap.turn(world * (max(*options.megabytes, 64) << 20))  # grows now, not in between
     clock = Clock(heap)
     sent, shapes = [], []
     for megabytes in options.megabytes:
         count = (megabytes << 20) // (world - 1) // (2 * COLUMNS) // 128 * 128
-        own = torch.randn(count, COLUMNS, device=device).bfloat16()
+        own = torch.randn(count, COLUMNS, device=heap.device).bfloat16()
         for name, send in ways(heap, own):
             send()
             us = statistics.median(clock.times_us(send))
