@@ -22,8 +22,8 @@ matrices once for each block of tokens, where a kernel that takes tokens one by 
 the largest official shape, the matrices being 59 MB on 2 ranks. Parts of H give all multiprocessors work where experts
 are few. What it costs: a wait between up and down for the other units of the expert. Without partial sums k rows a
 token come back where W would do: in the largest official shape on 2 ranks 7 MB cross the link for 2, 16 us more at 340
-GB/s. With them programs wait once more, and rows are written to and read from the L2 once more. From 256 tokens on they
-pay there (docs/kernels-log.md).
+GB/s. With them programs wait once more, and rows are written to and read from the L2 once more. On 2 ranks they pay at
+the three largest official shapes (docs/kernels-log.md).
 Skewed routing: a place belongs to a source rank and one of its C tokens, and not to an expert, so there is one for
 every token wherever all of them go (T < C). A rank without tokens sends its routing alone. An expert's units go through
 as many blocks of tokens as it has.
