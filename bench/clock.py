@@ -6,6 +6,7 @@
     python3 bench/clock.py phases rms_norm               what the parent sees of calls: medians and quartiles, in us;
                                                          and where an evaluation's seconds go
     python3 bench/clock.py phases a2a --ranks 2 --keep SEEN.json         the same; every call's stamps go to the file
+                                                                         (also of same)
     python3 bench/clock.py recount SEEN.json             what the calls in such files count by the rules of today
 
 The loop runs in a process of its own, one call at a time with flushed caches, behind a kernel that holds the device
@@ -75,7 +76,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="a shape (default: the suite's)")
     parser.add_argument("--launches", type=int, help="(default: 1, in same an evaluation's own)")
     parser.add_argument("--file", type=Path, help="phases of this submission (default: the shipped one)")
-    parser.add_argument("--keep", type=Path, help="where phases writes the stamps of all calls of one problem (JSON)")
+    parser.add_argument("--keep", type=Path, help="where phases and same write all calls' stamps, of one problem")
     parser.add_argument("--busy", type=int, default=0, help="processes that never rest (default: none)")
     add_data_argument(parser)
     options = parser.parse_args()
@@ -111,9 +112,12 @@ def agree(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ...
 
 def same(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ...]]:
     """How many times as fast as itself the reference is shown."""
+    kept: list[DeviceWitness] = []
     for _ in range(options.times):
         began = time.monotonic()
-        report, _ = evaluated(problem, options, REFERENCE)
+        report, seen = evaluated(problem, options, REFERENCE)
+        kept += seen
+        keep(options.keep, kept)
         assert report.figures is not None
         assert report.figures.ratio is not None
         launches = [ratios_of(one.ranked).by_launch for one in measured(report)]
@@ -133,9 +137,14 @@ def phases(problem: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ..
         report, seen = evaluated(problem, options, options.file.read_text() if options.file else None)
     print(f"{problem}: {report.phases_s} s, of it", *spent.lines(), sep="\n", file=sys.stderr)
     print(f"{problem}: {report.figures.ratio if report.figures else verdict.first_failure(report)}", file=sys.stderr)
-    if options.keep:
-        options.keep.write_text(json.dumps(encode(seen)))
+    keep(options.keep, seen)
     yield from seen_of(problem, seen)
+
+
+def keep(file: Path | None, seen: Sequence[DeviceWitness]) -> None:
+    """Writes the stamps of these cases, launch by launch, if they are to be kept."""
+    if file:
+        file.write_text(json.dumps(encode(seen)))
 
 
 def recount(file: str, options: argparse.Namespace) -> Iterator[tuple[Cell, ...]]:
