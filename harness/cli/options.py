@@ -73,7 +73,7 @@ class OfSubmission:
 
 @dataclass(frozen=True, kw_only=True)
 class OnSetting:
-    ranks: int | None = option(None, "how many ranks (default: one per GPU; on CPU cores as the shapes say, 8)")
+    ranks: int | None = option(None, "how many ranks (default: as the shapes say, 8; on GPUs at most one each)")
     suite: str | None = suite("cpu")
     device: str | None = device()
     timeout_s: float | None = option(
