@@ -45,6 +45,11 @@ NEAR := $(strip $(foreach one,$(filter-out A B ID,$(KNOWN)),$(if $(or $(findstri
 $(error $(UNKNOWN): no target reads this variable$(if $(NEAR),; did you mean $(NEAR)?,; these are read: $(KNOWN)))
 endif
 
+# To make, a word without = is a target: `make eval PROBLEM=a2a my.py` would evaluate the shipped submission.
+ifneq ($(filter %.py,$(MAKECMDGOALS)),)
+$(error $(firstword $(filter %.py,$(MAKECMDGOALS))) is no target; SUBMISSION=path names the file)
+endif
+
 PROBLEM ?=
 .DEFAULT_GOAL := help
 SHELL := /bin/bash

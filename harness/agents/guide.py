@@ -4,6 +4,7 @@ One text for the tools, for Harbor's instruction.md and for the AGENTS.md beside
 """
 
 from harness.judging.scoring import SCORINGS
+from harness.kinds.checkers import CHECKERS
 from harness.problems.problem import OFFICIAL, Problem
 from harness.problems.skeleton import submission_text
 
@@ -64,10 +65,8 @@ Work on `{file}`. Nothing else is judged.
 | `python -m harness check {name} {file} --json -` | is it right? Seconds, nothing is timed |
 | `python -m harness eval {name} {file} --no-record --result -` | stages, verdict, figures, one hint, the reward |
 | `python -m harness compare {name} OLD NEW --json -` | is NEW faster than OLD? Measured head to head |
-| `python -m harness eval {name} {file} --mode profile --no-record -v` | which kernels or host functions take the time |
 | `python -m harness eval-many {name} FOLDER --out results.jsonl` | a population of candidates, copies once |
-| `python -m harness roofline {name}` | the limit of every shape |
-
+{further}
 Exit codes: 0 right, 112 wrong, raised, crashed or held, 114 timed out, 2 the request cannot be met, 1 the harness or
 the machine failed. Read `next` in the result first, then `evidence`.
 
@@ -75,6 +74,13 @@ Run one evaluation at a time: two at once spoil each other's times. Evaluate not
 (`--unconfined`): such a result is not ranked. An edit of the reference, the shapes or the harness changes no rank.
 
 {instruction}"""
+
+PROFILE = """\
+| `python -m harness eval {name} {file} --mode profile --no-record -v` | which kernels or host functions take the time |
+"""
+ROOFLINE = """\
+| `python -m harness roofline {name}` | the limit of every shape |
+"""
 
 
 def instruction(problem: Problem, path: str = "", suite: str = OFFICIAL) -> str:
@@ -91,7 +97,11 @@ def instruction(problem: Problem, path: str = "", suite: str = OFFICIAL) -> str:
 
 def agents_text(problem: Problem, name: str, file: str) -> str:
     """The AGENTS.md for the folder of that submission; `name` is what commands call the problem."""
-    return AGENTS.format(name=name, file=file, instruction=instruction(problem))
+    further = PROFILE if CHECKERS[problem.checker].has_profile else ""
+    further += ROOFLINE if problem.cost_of else ""
+    return AGENTS.format(
+        name=name, file=file, further=further.format(name=name, file=file), instruction=instruction(problem)
+    )
 
 
 def _contract(problem: Problem) -> str:

@@ -1,9 +1,9 @@
-"""Problems as Harbor tasks: folders that harbor, verifiers and inspect read, each with a verifier in a box of its own.
+"""Problems as Harbor tasks: folders that harbor, verifiers and inspect read. Each verifier has a container of its own.
 
     <problem>/instruction.md            what the agent is told
     <problem>/task.toml                 limits and resources; the agent's file goes to the verifier as an artifact
-    <problem>/environment/Dockerfile    the agent's box: Python, torch, this harness without its submissions
-    <problem>/tests/Dockerfile          the verifier's box, which the agent never enters
+    <problem>/environment/Dockerfile    the agent's container: Python, torch, this harness without its submissions
+    <problem>/tests/Dockerfile          the verifier's container, which the agent never enters
     <problem>/tests/test.sh             evaluates the file, writes reward.json and result.json
 
 A problem of KernelBench is a file of its own, problem/ in both boxes.
@@ -90,7 +90,7 @@ AGENTS_BOX = "COPY task /app\nWORKDIR /app\n"
 VERIFIERS_BOX = "COPY test.sh /tests/test.sh\n"
 TEST = """\
 #!/bin/bash
-# Evaluates the agent's file and writes reward.json and result.json. Variables name other places than the box's.
+# Evaluates the agent's file and writes reward.json and result.json. Variables name other places than the container's.
 set -u
 FILE="${{SUBMISSION:-{file}}}"
 OUT="${{LOGS:-/logs/verifier}}"
@@ -201,7 +201,7 @@ def _commands(problem: Problem, suite: str, device: str, ranks: int) -> str:
         "\n## Commands\n\nThe problem's files are in `/app`, the harness in `/opt/kernel-eval`, where these run:\n\n"
         f"- `python -m harness check {called} {FILE} --device {device} --ranks {ranks}`: is it right?\n"
         f"- `python -m harness eval {called} {FILE} {where} --no-record --result -`: the result as JSON, with a "
-        "hint under `next`\n\nWhat is judged is the file alone, in another box: nothing else that you change counts.\n"
+        "hint under `next`\n\nOnly the file is judged, in another container: nothing else that you change counts.\n"
     )
 
 

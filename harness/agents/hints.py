@@ -5,6 +5,7 @@ from harness.core.errors import BadFileError, BadSubmissionError, HarnessError, 
 from harness.core.records import CaseResult, EvalReport, Held
 from harness.core.words import clean_line, percent_text, times_text
 from harness.judging import verdict
+from harness.kinds.checkers import CHECKERS
 
 BY_CHECK = {
     "clock": "finish all work before the call returns: its times do not fit what trusted processes saw",
@@ -68,6 +69,8 @@ def _faster(cases: "tuple[CaseFigure, ...]", report: EvalReport) -> str:
             return "it is ranked: try something faster"
         ratio, worst = min(ratios, key=lambda pair: pair[0])
         reason = f"is {times_text(ratio)} the reference"
-    number = cases.index(worst)
-    profile = f"`python -m harness eval {report.problem} FILE --mode profile --benchmark {number}`"
-    return f"{worst.label} has most to gain, as it {reason}: {profile} shows what takes the time"
+    most = f"{worst.label} has most to gain, as it {reason}"
+    if not CHECKERS[report.checker].has_profile:
+        return most
+    profile = f"`python -m harness eval {report.problem} FILE --mode profile --benchmark {cases.index(worst)}`"
+    return f"{most}: {profile} shows what takes the time"

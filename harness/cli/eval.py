@@ -1,5 +1,6 @@
 """Evaluate a submission. Tests it on every test shape, times it on every benchmark shape in turn with
-the reference, and records the result. Stops at the first phase that fails; a failure is never recorded."""
+the reference, and records the result. Stops at the first phase that fails; a failed run is kept in
+runs/ and never ranked."""
 
 import contextlib
 import os
@@ -119,6 +120,8 @@ def run(order: EvalOrder, checkout: Checkout) -> Exit:
         raise UsageError(f"{count}: only --tool ncu takes it; add --mode profile --tool ncu, or leave it out")
     if order.until is not None and not 0 < order.until < 100:
         raise UsageError(f"--until {order.until:g}: a percentage above 0 and below 100 is needed")
+    if order.until is not None and not order.leader:
+        raise UsageError(f"--until {order.until:g} asks for what --no-leader leaves out; leave one of them out")
     if order.remeasure:
         peaks_cache.ask_again(checkout.root)
     return evaluate(order, checkout)

@@ -20,7 +20,7 @@ AGENTS = "AGENTS.md"
 
 @dataclass(frozen=True, kw_only=True)
 class NewSubmissionOrder:
-    problem: str = options.problem(options.NAMED, options.WHICH)
+    problem: str = options.problem(f"{options.NAMED}, or the path of a problem folder or file", options.WHICH)
     file: Path | None = argument(
         "default: submissions/<problem>/mine.py, or <problem>_mine.py beside a folder that is one submission",
         default=None,

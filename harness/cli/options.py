@@ -60,8 +60,8 @@ USUAL = ", ".join(f"{count} on {device}" for device, count in LAUNCHES.items())
 @dataclass(frozen=True, kw_only=True)
 class OfSubmission:
     problem: str = problem(
-        "its name (see `problems`), GPU MODE's name for it, or a folder with GPU MODE's task.yml; may be left out if "
-        "the file's `#!POPCORN leaderboard` line names it",
+        "its name (see `problems`), GPU MODE's name for it, a folder with GPU MODE's task.yml, or another benchmark's "
+        "file; may be left out if the submission's `#!POPCORN leaderboard` line names it",
         f"{WHICH}, or a file that names it",
     )
     file: Path | None = argument(
@@ -73,7 +73,7 @@ class OfSubmission:
 
 @dataclass(frozen=True, kw_only=True)
 class OnSetting:
-    ranks: int | None = option(None, "how many ranks (default: one per GPU; on CPU cores as the shapes say, 8)")
+    ranks: int | None = option(None, "how many ranks (default: as the shapes say, 8; on GPUs at most one each)")
     suite: str | None = suite("cpu")
     device: str | None = device()
     timeout_s: float | None = option(

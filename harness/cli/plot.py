@@ -15,7 +15,7 @@ from harness.report.plot import DPI, SUFFIXES, figure
 
 @dataclass(frozen=True, kw_only=True)
 class PlotOrder:
-    recorded: str = argument("a run id of runs/ (`history` lists them), or its beginning", metavar="RUN")
+    recorded: str = argument("a run id of runs/ (`history` lists them), its beginning, or a report file", metavar="RUN")
     out: Path = options.out(".svg or .png", REQUIRED)
 
 

@@ -1,4 +1,4 @@
-"""The files that a verb writes its result to: --json, --result, --markdown, --junit and --csv, the same for all verbs.
+"""Files that a verb writes its result to: --json, --result, --markdown, --csv, --html and --junit, the same for all.
 
 Each file gets the whole result, or the error that ended the verb. `-` is standard output; nothing else is then printed
 there.

@@ -50,8 +50,8 @@ TEXTS = {
     "more: they could not be counted; --launch-count N profiles more of them, in more time",
     "theirs": "judged and timed by the folder's own eval.py, in processes that also run the submission and are not "
     "confined: its word is taken, and such runs are ranked apart",
-    "reference": "the submission has the reference's text: its speedup is 1, and any other value is noise of the "
-    "harness and the machine",
+    "reference": "the submission calls the reference or has its text: its speedup is 1, and any other value is noise "
+    "of the harness and the machine",
     "captured": "calls of the submission are replays of CUDA graphs (capture: graph), as the folder's eval.py times "
     "them; the reference's are not",
     "validation": "task.yml's validation {version}: {text}",

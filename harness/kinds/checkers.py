@@ -24,6 +24,7 @@ class Checker:
     has_published: bool = False  # whether the published tolerance is judged beside it
     none: str = "none: no output was judged"
     judges: float = 1.0
+    has_profile: bool = True  # whether mode profile can look at a call of what is judged
     judges_baseline: bool = False  # whether what the reference, or the opponent, returns is judged too
     after_wrong: str = (
         "compare with `ref_kernel` on this shape in the problem's reference.py; --json FILE has every verdict."
@@ -70,6 +71,7 @@ CHECKERS = {
         name="exact",
         judges=0.0,
         unit="cost",
+        has_profile=False,
         note="the problem's own checker: recomputes every answer's value from the instance, in whole numbers",
         after_wrong="run it by itself on the instance: what counts is the last line that it prints within the limit.",
     ),
@@ -77,6 +79,7 @@ CHECKERS = {
         name="quality",
         trusted="harness.kinds.train.rank:QualityTrusted",
         unit="s",
+        has_profile=False,
         judges_baseline=True,
         note="trusted ranks evaluate the weights of every run on held-out data, which no submission gets",
         none="no test was run; every run's weights were evaluated",

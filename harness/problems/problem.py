@@ -206,7 +206,7 @@ class Problem(Declared):
         except DecodeError as error:
             fitting = ", ".join(str(ranks) for ranks in range(1, 65) if self._fits(suite, ranks))
             where = shown(self.shapes_path, self.root)
-            advice = f"world sizes that fit suite '{suite.name}': {fitting or 'none up to 64'}"
+            advice = f"--ranks that fit suite '{suite.name}': {fitting or 'none up to 64'}"
             raise UsageError(f"{where}: {error} ({advice})") from None
 
     def _retargeted(self, suite: Suite, world_size: int) -> Suite:

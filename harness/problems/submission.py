@@ -36,7 +36,7 @@ def read_submission(path: Path, root: Path, lang: Literal["py", "cu"] = "py") ->
     is no such file, BadSubmissionError if a file is not Python or has imports of another form than FORM."""
     shown = shown_path(path, root)
     if not os.path.exists(path):  # False, not an error, for a name that is too long
-        raise UsageError(f"no submission file {shown}; write one, or name another (SUBMISSION=path, or the argument)")
+        raise UsageError(f"no submission file {shown}; write it, or name another file")
     if not path.is_file():
         raise UsageError(f"{shown} is not a file; a submission is one Python file with custom_kernel(data)")
     if lang == "cu":

@@ -127,7 +127,7 @@ def custom_kernel(workdir: str) -> Kernel:
     if kernel is None:
         raise AttributeError("the submission defines no custom_kernel(data); define it at the top level")
     if not callable(kernel):
-        raise TypeError(f"custom_kernel is a {type(kernel).__name__}; it must be a function of one argument")
+        raise TypeError(f"custom_kernel is of type {type(kernel).__name__}; it must be a function of one argument")
     try:
         inspect.signature(kernel).bind(None)
     except TypeError as error:

@@ -18,6 +18,7 @@ NEXT_ALONE = {  # where there is one rank
     "raised": "The traceback ends where it was raised.",
     "timed_out": "If it only needs longer, --timeout gives it more.",
 }
+WITHOUT_A_FRAME = "Change the submission as the message says."  # raised by the harness: no custom_kernel, say
 RAISED_ON_ALL = "Every rank raised this; one traceback stands for all."
 # A problem that is named by the path of its folder, which a report does not have.
 WRONG_IN_FOLDER = "the same command with `check` in place of `eval` runs the tests alone, in seconds."
@@ -58,6 +59,8 @@ def failure(report: EvalReport, result: CaseResult, logs_at: str) -> list[Block]
 def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
     if isinstance(outcome, Crashed):
         return next(advice for word, advice in CRASHES if word in outcome.message)
+    if isinstance(outcome, Raised) and 'File "' not in outcome.traceback:
+        return WITHOUT_A_FRAME
     if isinstance(outcome, Raised) and len(outcome.alike) + 1 == report.world_size > 1:
         return RAISED_ON_ALL
     checker = CHECKERS[report.checker]

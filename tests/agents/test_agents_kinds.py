@@ -12,10 +12,10 @@ from harness.agents.guide import agents_text, instruction
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
 from harness.evaluation.evaluate import evaluate
-from harness.kinds.kind import Kind, Plan, Progress, Session
+from harness.kinds.kind import Kind, Order, Plan, Progress, Session
 from harness.kinds.op.plan import make_plan
 from harness.kinds.op.pool import OpPool
-from harness.kinds.registry import KINDS, find, pool_of, read_submission
+from harness.kinds.registry import KINDS, find, plan_of, pool_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.problems.shape_file import problem_names
 
@@ -32,6 +32,20 @@ def test_every_problem_has_a_pool_and_an_instruction(name: str) -> None:
     assert "/app/submission.py" in told
     assert all(case.label in told for case in made.problem.suite("official").benchmarks)
     assert f"check {name} my.py" in agents_text(made.problem, name, "my.py")
+
+
+@pytest.mark.parametrize("name", problem_names(HERE))
+def test_an_agent_is_told_no_command_that_the_problem_refuses(name: str) -> None:
+    made = setting(Asked(problem=name, device="cpu", suite="quick"), HERE)
+    asked = Order(setting=made, submission=read_submission(made.problem, None, HERE), mode="profile", author="me")
+    try:
+        has_profile = bool(plan_of(asked).phases)
+    except UsageError:
+        has_profile = False
+    told = agents_text(made.problem, name, "my.py")
+    assert ("--mode profile" in told) == has_profile
+    assert (f"roofline {name}" in told) == (made.problem.cost_of is not None)
+    assert "\n\nExit codes" in told
 
 
 def test_a_kind_that_keeps_nothing_is_its_own_pool() -> None:

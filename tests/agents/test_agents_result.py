@@ -126,6 +126,12 @@ def test_stages_say_how_far_it_came(found: EvalReport, stages: tuple[str, str, s
     assert (result.stages.compile.status, result.stages.correct.status, result.stages.fast.status) == stages
 
 
+def test_no_profile_is_advised_where_there_is_none() -> None:
+    """Of a solver or a training run `--mode profile` is refused."""
+    assert "--mode profile" in result_of(report()).next
+    assert "--mode profile" not in result_of(report(checker="exact")).next
+
+
 @pytest.mark.parametrize(("outcome", "word"), [(RAISED, "IndexError"), (CRASHED, "about to touch")])
 def test_evidence_has_what_was_printed_without_control_characters(outcome: Outcome, word: str) -> None:
     result = result_of(failed_test(outcome))

@@ -395,6 +395,9 @@ def test_make_refuses_a_variable_that_nothing_reads() -> None:
     other = made("eval", "PROBLEM=a2a", "FILE=my.py")
     assert "make eval reads no FILE; SUBMISSION=path names the file" in other.stderr
     assert other.returncode == Exit.USAGE
+    bare = made("eval", "PROBLEM=a2a", "my.py")
+    assert "my.py is no target; SUBMISSION=path names the file" in bare.stderr
+    assert bare.returncode == Exit.USAGE
     right = made("check", "PROBLEM=a2a", "RANKS=2", "ARGS=--seconds=1 --timeout=2", "PYTHON=python3")
     assert "--ranks '2'" in right.stdout
     assert "--seconds=1 --timeout=2" in right.stdout

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness.cli import bundle, compare, declare, export, main, options
+from harness.cli import eval as eval_verb
 from harness.cli.result_files import ResultFile
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, UsageError
@@ -305,6 +306,12 @@ def test_an_author_is_a_name_that_boards_can_show(capsys: pytest.CaptureFixture[
             with pytest.raises(SystemExit, match="2"):
                 main.parse([verb, "a2a", "--author", name])
             assert "--author: expected 1 to 64 printable characters" in capsys.readouterr().err
+
+
+def test_a_meeting_with_the_leader_is_not_both_asked_for_and_left_out(tmp_path: Path) -> None:
+    order = main.parse(["eval", "a2a", "--until", "1", "--no-leader"]).order
+    with pytest.raises(UsageError, match="--until 1 asks for what --no-leader leaves out"):
+        eval_verb.run(order, Checkout(tmp_path))
 
 
 def test_an_interrupt_while_modules_are_imported_is_no_traceback(

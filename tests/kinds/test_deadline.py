@@ -33,7 +33,7 @@ def test_making_inputs_and_judging_do_not_use_up_the_submissions_limit(clock: Cl
     assert deadline.at_s - clock.now_s == pytest.approx(40.0)  # of 45 s, less the calls
     assert deadline.judged_by_s - clock.now_s == pytest.approx(85.0)  # of 135 s, less making and judging
     assert deadline.told() == (
-        "the phase's limit is 45 s beside making inputs and judging, and its time went to: making inputs 30.0 s, "
+        "the phase's limit is 45 s without making inputs and judging, and its time went to: making inputs 30.0 s, "
         "judging 20.0 s, calls of the submission 5.0 s"
     )
 

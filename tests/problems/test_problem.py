@@ -242,7 +242,7 @@ def test_a_world_size_that_does_not_divide_is_refused_with_those_that_do(
         found.with_world_size(found.suite(suite), 7)
     message = str(caught.value)
     assert message.startswith(f"shapes/{name}.yaml: {place} is not divisible by the world size 7; choose a multiple of")
-    assert f"world sizes that fit suite '{suite}': 1, 2, 4, 8" in message
+    assert f"--ranks that fit suite '{suite}': 1, 2, 4, 8" in message
 
 
 def test_no_ranks_at_all_are_refused(root: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_failed_run_says_what_where_and_what_next(outcome: Any) -> None:
 
 def test_the_advice_after_a_failure_fits_the_failure() -> None:
     """SIGKILL alone is called out of memory, a `check` is not answered by `check`, and where all ranks raised none
-    only waited."""
+    only waited; no traceback is pointed at where the harness raised before any line of the submission could."""
     for message in ("ended by signal 11 (SIGSEGV)", "exited with code 7 in the middle", "exited with code 1"):
         assert "memory" not in shown(failed_test(replace(CRASHED, message=message)))
     assert "Mostly out of memory" in shown(failed_test(replace(CRASHED, message="was killed by SIGKILL")))
@@ -179,6 +179,8 @@ def test_the_advice_after_a_failure_fits_the_failure() -> None:
     assert "harness check" not in shown(replace(failed_test(WRONG_OUTCOME), mode="test"))
     assert "may only have" in shown(failed_test(replace(RAISED, alike=(1, 2))))
     assert "may only have" not in shown(failed_test(replace(RAISED, alike=(0, 1, 2, 4, 5, 6, 7))))
+    unframed = shown(failed_test(replace(RAISED, traceback="AttributeError: the submission defines no custom_kernel")))
+    assert "Next: Change the submission as the message says." in unframed
 
 
 def test_a_hang_is_one_line_for_ranks_that_stood_at_the_same_place() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.core.records import Case, Clock, Params, Verdict, Verdicts
+from harness.core.words import count_text
 from harness.kinds.op.groups import JUDGING, MAKING, Groups
 from harness.kinds.op.plan import OpPlan
 from harness.machine.nvml import LinkCounters
@@ -218,5 +219,5 @@ def _over_ranks(verdicts: Sequence[Verdict]) -> Verdict:
     wrong = [f"rank {rank}: {verdict.message}" for rank, verdict in enumerate(verdicts) if not verdict.passed]
     if not wrong:
         return Verdict(passed=True, note=next((verdict.note for verdict in verdicts if verdict.note), ""))
-    more = f" (and {len(wrong) - 1} more ranks)" if len(wrong) > 1 else ""
+    more = f" (and {count_text(len(wrong) - 1, 'more rank')})" if len(wrong) > 1 else ""
     return Verdict(passed=False, message=wrong[0] + more)

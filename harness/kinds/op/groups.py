@@ -57,7 +57,7 @@ class Deadline:
         """Where the time went, in words, the longest part first."""
         went = sorted(self._spent_s.items(), key=lambda item: -item[1])
         spent = ", ".join(f"{what} {seconds:.1f} s" for what, seconds in went if seconds >= SHOWN_S)
-        limit = f"the phase's limit is {self._limit_s:g} s beside {MAKING} and {JUDGING}"
+        limit = f"the phase's limit is {self._limit_s:g} s without {MAKING} and {JUDGING}"
         return f"{limit}{f', and its time went to: {spent}' if spent else ''}"
 
 

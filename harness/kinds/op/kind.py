@@ -266,7 +266,7 @@ class OpKind(Kind):
         return plan
 
     def is_reference(self, submission: Submission, problem: Problem) -> bool:
-        """Whether the submission has the reference's text."""
+        """Whether the submission calls the reference or has its text."""
         text = problem.staged().get("reference.py", b"").decode(errors="replace")
         return is_reference(submission.source, text)
 

@@ -28,7 +28,7 @@ def read_solver(path: Path, root: Path) -> Submission:
     """The submission at that path. Raises UsageError where there is none, BadSubmissionError if it cannot be run."""
     name = shown_path(path, root)
     if not os.path.exists(path):
-        raise UsageError(f"no submission {name}; write one, or name another (SUBMISSION=path, or the argument)")
+        raise UsageError(f"no submission {name}; write it, or name another file")
     if path.is_dir():
         return _folder(path, name)
     source = _program(path, name)
