@@ -44,8 +44,11 @@ class Control:
         return self.why.pop(0) if self.why else ""
 
 
-def decided(found: RankFailure, may_be_its: bool = False, control: Any = None, **changes: Any) -> Any:
-    return op_failures.decided(found, plan(**changes), "m 64", 3 << 30, may_be_its, control or Control("never run"))
+def decided(
+    found: RankFailure, may_be_its: bool = False, control: Any = None, has_timed: bool = False, **changes: Any
+) -> Any:
+    asked = control or Control("never run")
+    return op_failures.decided(found, plan(**changes), "m 64", 3 << 30, may_be_its, has_timed, asked)
 
 
 def raised(reason: wire.Reason, message: str = "it broke", role: wire.Role = "trusted") -> RankFailure:
@@ -106,6 +109,7 @@ def test_judges_that_used_up_their_own_time_are_no_fault_of_the_submissions(left
     phase = Deadline(60.0, left_s)
     session: Any = SimpleNamespace(
         calls=SimpleNamespace(made=[], at=0, phase=phase, has_read=True),
+        has_timed=False,
         plan=plan(phases=[SimpleNamespace(cases=[case])]),
         _control=Control(),
     )
@@ -214,9 +218,9 @@ JIT = "from triton import language as tl\n"
 INLINE = "import torch.utils.cpp_extension as e\ne.load_inline('a', '', cuda_sources='')\n"
 
 
-def gpu_only(source: str, traceback: str, device: str = "cpu") -> Any:
+def gpu_only(source: str, traceback: str, device: str = "cpu", has_timed: bool = False) -> Any:
     failure = RankFailure("candidate", Raised(rank=0, message="whatever", traceback=traceback))
-    return decided(failure, submission=submission_of(source), device=device)
+    return decided(failure, submission=submission_of(source), device=device, has_timed=has_timed)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +245,7 @@ def test_code_that_only_a_gpu_runs_is_refused_on_cpu_cores(source: str, tracebac
         with pytest.raises(UsageError, match=f"needs a GPU for its {what}.*: whatever.*Next: .*{advice}") as caught:
             gpu_only(source, text)
         assert "\n" not in str(caught.value)
+        assert isinstance(gpu_only(source, text, has_timed=True), Raised), "it ran here, and chose its moment"
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ class Guarded(Session):
     def __init__(self, plan: OpPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
         self.has_run = False  # code of the submission's or an opponent's
+        self.has_timed = False  # a case that the submission was right in
         self.phase_now: Phase
         self.step: Step | None = None  # None before the first case
         self.checked = 0  # cases
@@ -57,6 +58,7 @@ class Guarded(Session):
     def goes_on(self, then: Then) -> None:
         """The case that was just checked goes on with that."""
         assert self.step is not None, "a case is checked first"
+        self.has_timed = True
         self.step = replace(self.step, then=then)
 
     def check(self, case: Case) -> Verdicts | None:
@@ -112,7 +114,8 @@ class Guarded(Session):
             self._check_memory(f"{case.kind} {case.label}")
         reached = self.has_run if failure.role == "baseline" or failure.reason else self.calls.has_read
         may_be_its = reached and not self.plan.is_control
-        return op_failures.decided(failure, self.plan, f"{case.kind} {case.label}", made, may_be_its, self._control)
+        where = f"{case.kind} {case.label}"
+        return op_failures.decided(failure, self.plan, where, made, may_be_its, self.has_timed, self._control)
 
     def _check_memory(self, case: str) -> None:
         """Raises UsageError if the reference in the submission's place runs out of memory too: the machine lacks it.

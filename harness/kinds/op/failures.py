@@ -45,18 +45,25 @@ Control = Callable[[Submission | None], str]
 
 
 def decided(
-    failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, may_be_its: bool, control: Control
+    failure: RankFailure,
+    plan: OpPlan,
+    case: str,
+    made_nbytes: int,
+    may_be_its: bool,
+    has_timed: bool,
+    control: Control,
 ) -> Raised | Crashed | TimedOut | Held:
     """The failure as the submission's outcome. `made_nbytes`: of the case's input and output on a rank, 0 where it is
-    not known. `may_be_its`: whether the submission can have reached a rank that is not its own. `control` repeats the
-    step with the reference as the submission, against that opponent, and returns why it fails too, or "".
+    not known. `may_be_its`: whether the submission can have reached a rank that is not its own. `has_timed`: whether a
+    case was timed before, in which it was right, so that it runs on this kind of device. `control` repeats the step
+    with the reference as the submission, against that opponent, and returns why it fails too, or "".
 
     Raises UsageError where neither the submission nor an opponent is to blame, as where the submission has code that
     only a GPU runs and this machine has none, and OpponentFailed where that is.
     """
     outcome = failure.outcome
     if failure.role == "candidate":
-        if plan.device == "cpu" and isinstance(outcome, Raised):
+        if plan.device == "cpu" and isinstance(outcome, Raised) and not has_timed:
             refuse_gpu_only(plan.submission, outcome.traceback, outcome.message)
         return _advised(failure, plan)
     what = cut_line(outcome.message, REASON_CHARS)
