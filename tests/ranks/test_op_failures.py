@@ -45,10 +45,15 @@ class Control:
 
 
 def decided(
-    found: RankFailure, may_be_its: bool = False, control: Any = None, has_timed: bool = False, **changes: Any
+    found: RankFailure,
+    may_be_its: bool = False,
+    control: Any = None,
+    has_timed: bool = False,
+    breaks: str = "broke its judge",
+    **changes: Any,
 ) -> Any:
-    asked = control or Control("never run")
-    return op_failures.decided(found, plan(**changes), "m 64", 3 << 30, may_be_its, has_timed, asked)
+    asked = control or Control("never run"), lambda: breaks
+    return op_failures.decided(found, plan(**changes), "m 64", 3 << 30, may_be_its, has_timed, *asked)
 
 
 def raised(reason: wire.Reason, message: str = "it broke", role: wire.Role = "trusted") -> RankFailure:
@@ -112,6 +117,7 @@ def test_judges_that_used_up_their_own_time_are_no_fault_of_the_submissions(left
         has_timed=False,
         plan=plan(phases=[SimpleNamespace(cases=[case])]),
         _control=Control(),
+        _breaks=Control(),
     )
     if left_s > 0:
         assert Guarded._decided(session, late) == late.outcome
@@ -294,6 +300,19 @@ def test_time_runs_out_by_whom_was_waited_for_longer(late: wire.Role, waited_s: 
 def test_time_that_runs_out_before_either_was_waited_for_is_neithers() -> None:
     found = RankFailure("trusted", TimedOut(message="timed out", stacks=()))
     assert op_failures.by_the_slowest(found, {"candidate": 0.0, "baseline": 0.0}) is found
+
+
+@pytest.mark.parametrize("reason", ["memory", "files"])
+def test_an_opponent_blames_nobody_by_saying_that_it_lacks_something(reason: wire.Reason) -> None:
+    """It may say so beside a rival alone, whom it knows by how fast it is, and pass beside the reference."""
+    for found, may_be_its in ((raised(reason, role="baseline"), False), (raised(""), True)):
+        with pytest.raises(HarnessError, match="nobody can tell which is to blame") as caught:
+            decided(found, may_be_its=may_be_its, control=Control(), breaks="", opponent=submission_of("B"))
+        assert not isinstance(caught.value, UsageError)
+
+
+def test_a_rank_that_can_send_no_file_says_so_in_a_word() -> None:
+    assert program.reason_of(OSError(errno.ETOOMANYREFS, "Too many references")) == "files"
 
 
 def test_what_ends_for_want_of_memory_is_laid_to_the_side_without_which_it_passes() -> None:
