@@ -9,6 +9,7 @@ from harness.core import accounts
 from harness.core.errors import BadSubmissionError, HarnessError
 from harness.evaluation import compare, verify
 from harness.evaluation.settle import Contenders, Dropped
+from harness.kinds.gpu_only import NeedsGpu
 from harness.kinds.kind import OpponentFailed, Order, Progress
 from harness.kinds.registry import plan_of
 
@@ -36,6 +37,8 @@ def launches(
     except BadSubmissionError as error:
         at_fault = opponent if isinstance(error.__context__, OpponentFailed) else candidate
         raise Dropped(at_fault, error) from None
+    except NeedsGpu as error:  # a file could end the meetings of all by that
+        raise Dropped(candidate, error) from None
     return tuple(log if candidate == one else -log for log in found.launches)
 
 

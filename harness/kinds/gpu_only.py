@@ -2,7 +2,8 @@
 
 Two things must agree: the submission's text has such code, which the parent reads, and the exception comes out of what
 starts that code: Triton's search for a driver, or torch's for a CUDA toolkit. What the exception says does not count. A
-submission could stage both, but gains only that it is refused without a result.
+submission could stage both, and gains only that it is refused without a result. Nobody asks once it was timed
+(kinds.op.failures): it could choose then which of its figures count.
 """
 
 import ast
@@ -43,14 +44,18 @@ CUDA = GpuCode(
 )
 
 
+class NeedsGpu(UsageError):
+    """A submission has code that only a GPU runs, and runs on CPU cores."""
+
+
 def refuse_gpu_only(submission: Submission, text: str, message: str) -> None:
-    """Raises UsageError if the submission failed on CPU cores, with these tracebacks (`text`), for a GPU's code."""
+    """Raises NeedsGpu if the submission failed on CPU cores, with these tracebacks (`text`), for a GPU's code."""
     last = [frames[-1] for block in text.split(START)[1:] if (frames := FRAME.findall(block))]
     for part in _parts(submission):
         if any(file.endswith(part.file) and (not part.functions or name in part.functions) for file, name in last):
             why = f"{submission.name} needs a GPU for its {part.name}, and this evaluation runs on CPU cores"
             advice = f"evaluate it on a machine that has a GPU{part.advice}"
-            raise UsageError(f"{why}: {cut_line(message, REASON_CHARS).rstrip('.')}. Next: {advice}")
+            raise NeedsGpu(f"{why}: {cut_line(message, REASON_CHARS).rstrip('.')}. Next: {advice}")
 
 
 def _parts(submission: Submission) -> Iterator[GpuCode]:

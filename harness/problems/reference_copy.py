@@ -65,13 +65,16 @@ def _returns_call(node: ast.stmt, known: set[str], argument: str) -> bool:
 def _essence(tree: ast.Module, entry: str, strict: bool = False) -> str | None:
     """A digest of the function of that name and of what it uses of its file; None where there is none. `strict`: None
     too where the file does more than define things."""
+    binding: dict[str, list[int]] = {}  # statements, by the names that they bind
+    for number, node in enumerate(tree.body):
+        for name in _binds(node):
+            binding.setdefault(name, []).append(number)
     needed, wanted = set[int](), [entry]
     while wanted:
-        name = wanted.pop()
-        for number, node in enumerate(tree.body):
-            if number not in needed and name in _binds(node):
+        for number in binding.pop(wanted.pop(), ()):
+            if number not in needed:
                 needed.add(number)
-                wanted += [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
+                wanted += [one.id for one in ast.walk(tree.body[number]) if isinstance(one, ast.Name)]
     kept = [node for number, node in enumerate(tree.body) if number in needed]
     rest = [node for number, node in enumerate(tree.body) if number not in needed]
     if not any(isinstance(node, ast.FunctionDef) and node.name == entry for node in kept):

@@ -64,7 +64,7 @@ class _Scope:
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.numbers: dict[str, int] = {}
         self.imported: dict[str, str] = {}
-        self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
+        self.functions: dict[str, Params] = {}  # the parameters of each, made once: calls may be many
         self.bound, elsewhere = set(names), set[str]()
         for node in _own(body):
             if isinstance(node, ast.Global | ast.Nonlocal):
@@ -74,7 +74,7 @@ class _Scope:
             else:
                 self.bound.update(_bound(node))
             if isinstance(node, FUNCTIONS):
-                self.functions[node.name] = node
+                self.functions[node.name] = _params(node.args)
         self.bound -= elsewhere
         for name in self.bound & self.imported.keys():  # `try: import x` beside `x = None`
             del self.imported[name]
@@ -93,11 +93,12 @@ class _Scope:
             return scope.imported[name]
         return f"{scope.depth}:{scope.numbers.setdefault(name, len(scope.numbers))}"
 
-    def function(self, node: ast.expr) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        """The function of this file that a call's `f(...)` or `f[grid](...)` calls, as far as that is plain."""
+    def called(self, node: ast.expr) -> Params:
+        """The parameters of the function of this file that a call's `f(...)` or `f[grid](...)` calls, as far as that
+        is plain."""
         node = node.value if isinstance(node, ast.Subscript) else node
         scope = self.find(node.id) if isinstance(node, ast.Name) else None
-        return scope.functions.get(node.id) if scope is not None and isinstance(node, ast.Name) else None
+        return scope.functions.get(node.id, {}) if scope is not None and isinstance(node, ast.Name) else {}
 
 
 def _own(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -155,8 +156,7 @@ def _words(node: ast.AST, scope: _Scope, params: Params) -> Iterator[str]:
     elif isinstance(node, ast.Constant):
         yield _constant(node.value, params)
     elif isinstance(node, ast.Call):
-        called = scope.function(node.func)
-        named = _params(called.args) if called else {}
+        named = scope.called(node.func)
         yield from _words(node.func, scope, named)
         yield from _all(node.args, scope, params)
         for keyword in node.keywords:

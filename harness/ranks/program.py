@@ -6,6 +6,7 @@ candidate rank runs the submission and nothing else.
 """
 
 import contextlib
+import errno
 import functools
 import gc
 import importlib
@@ -338,6 +339,8 @@ def reason_of(error: BaseException) -> wire.Reason:
     """The cause of the exception in a word, as wire.Failed has it."""
     if isinstance(error, torch.OutOfMemoryError):
         return "device_memory"
+    if isinstance(error, OSError) and error.errno == errno.ETOOMANYREFS:
+        return "files"
     if isinstance(error, MemoryError) or MEMORY.search(str(error)):
         return "memory"
     if str(error).startswith(wire.WEAK):

@@ -19,7 +19,7 @@ from harness.board import leaderboard, places, report_json
 from harness.cli import main
 from harness.core import stats
 from harness.core.checkout import Checkout
-from harness.core.errors import BadSubmissionError, Exit
+from harness.core.errors import BadSubmissionError, Exit, HarnessError
 from harness.core.records import EvalReport, Measured
 from harness.evaluation import settle
 from harness.ranks import launch, wire
@@ -101,6 +101,16 @@ def test_in_timed_calls_either_side_is_judged_and_named(problem: str, checkout: 
     for side, names in (("A", (late, honest)), ("B", (honest, late))):
         with pytest.raises(BadSubmissionError, match=rf"^{side} \(.*late.py\) fails, .*: wrong: a timed call"):
             run(checkout, "compare", *names, "--problem", problem, *SHORT, *RANKS.get(problem, ()), "-q")
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_honest_file_is_not_blamed_for_what_the_other_takes(is_first: bool, checkout: Path) -> None:
+    names = [str(checkout / name) for name in ("honest.py", "hostile.py")]
+    for name, source in zip(names, (HONEST, (HOSTILE / "take_all_files_on_their_way.py").read_text()), strict=True):
+        Path(name).write_text(source)
+    with pytest.raises(HarnessError) as found:
+        run(checkout, "compare", *names[:: 1 if is_first else -1], "--problem", "a2a", *SHORT, *RANKS["a2a"], "-q")
+    assert not re.match(r"[AB] \(.*honest.py\) fails", str(found.value)), found.value
 
 
 @pytest.mark.parametrize("problem", ["a2a", ON_GPUS])

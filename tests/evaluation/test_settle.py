@@ -25,9 +25,10 @@ from harness.core.checkout import Checkout
 from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
 from harness.core.records import Estimate, Held
 from harness.core.stats import LaunchNoise, students_range
-from harness.evaluation import compare, settle
+from harness.evaluation import compare, meetings, settle
 from harness.evaluation.settle import Contenders, Dropped, Fit, Meeting, fit, looks, nothing, settled
-from harness.kinds.kind import OpponentFailed, Setting
+from harness.kinds.gpu_only import NeedsGpu
+from harness.kinds.kind import OpponentFailed, Progress, Setting
 from harness.machine import host
 from harness.problems.shape_file import find
 from harness.problems.submission import digest
@@ -541,6 +542,24 @@ def test_entries_of_other_gpus_are_not_settled_here() -> None:
 def test_what_cannot_be_settled_is_said(root: Path, arguments: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         run_settle(root, *arguments)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_file_that_says_it_needs_a_gpu_is_left_out_in_either_role(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would end the settlement of all others."""
+
+    def live(plan: Any, margin: float, progress: object) -> Any:
+        raise NeedsGpu(f"{plan.submission.name} needs a GPU")
+
+    monkeypatch.setattr(compare, "live", live)
+    monkeypatch.setattr(meetings, "plan_of", lambda order: order)
+    setting = Setting(problem=GEMM, suite=GEMM.suite("cpu"), device="cpu", world_size=2)
+    meeting = Contenders(setting=setting, version=NOW, entries=(), sources=(MINE, THEIRS), left_out=())
+    with pytest.raises(Dropped) as gone:
+        meetings.launches(meeting, number, 0, 1, 1, Progress())
+    assert gone.value.number == (0 if number % 2 else 1)
 
 
 def test_an_entry_that_cannot_be_run_is_left_out_and_named(root: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -61,6 +62,7 @@ from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.machine import hardware
 from harness.problems.shape_file import find
+from harness.problems.submission import MAX_BYTES
 from harness.ranks import roles, trace, wire
 from harness.report import board_view, comparison, history, page_data
 from harness.report.document import Table
@@ -439,6 +441,13 @@ def submission(source: str = SOURCE) -> Submission:
 )
 def test_own_kernels_are_those_that_the_source_defines(kernel: str, own: bool) -> None:
     assert is_own(kernel, defined(submission())) is own
+
+
+def test_the_longest_text_is_searched_for_kernels_in_seconds() -> None:
+    """The parent does it, behind a case that was measured: no deadline ends it."""
+    began_s = time.process_time()
+    assert defined(submission("__global__ a " * (MAX_BYTES // 13) + "__global__ void last(")).cuda == {"last"}
+    assert time.process_time() - began_s < 30
 
 
 def spent(*pieces: tuple[str, int, int], category: str = "kernel") -> trace.Spent:

@@ -495,6 +495,8 @@ def test_hyperparameters_are_read_and_not_run() -> None:
         ("{'batch_size': 96}", "mine.py:2: HYPERPARAMETERS: batch_size is 96; it has to be one of 64, 128"),
         ("{'learning_rate': 9.0}", "learning_rate is 9.0; it has to be a number from 0.0001 to 0.05"),
         ("{'learning_rate': 1e999}", "learning_rate is inf"),
+        (f"{{'learning_rate': 1{'0' * 400}}}", "000...; it has to be"),  # no float is as large
+        (f"{{'{'a' * 900_000}': 1}}", "aaa...' to choose (known"),
         ("{'warmup_samples': 64.5}", "warmup_samples is 64.5; it has to be a whole number from 1 to 4096"),
         ("{'batch_size': True}", "batch_size is True"),
         ("{'batchsize': 64}", "there is no 'batchsize' to choose; did you mean 'batch_size'?"),

@@ -1,6 +1,7 @@
 """A submission that is the reference by its text: it is known to be, and the report says what its speedup is worth."""
 
 import dataclasses
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from harness.kinds.registry import kind_of
 from harness.problems.reference_copy import is_reference
 from harness.problems.shape_file import find, problem_names
 from harness.problems.skeleton import submission_text
+from harness.problems.submission import MAX_BYTES
 
 SCALE = SINGLE / "scale"
 CALLS = "from reference import ref_kernel\n\n\ndef custom_kernel(data):\n    return ref_kernel(data)\n"
@@ -80,6 +82,17 @@ OTHER = {
 @pytest.mark.parametrize("source", SAME.values(), ids=SAME.keys())
 def test_the_reference_is_recognised(source: str) -> None:
     assert is_reference(source, REFERENCE)
+
+
+def test_the_longest_text_takes_seconds() -> None:
+    """It is read before anything runs, when no deadline holds."""
+    names = [f"a{number}" for number in range(60_000)]
+    source = "def custom_kernel(data):\n return " + "+".join([*names[:90], "f(data)"]) + "\n"
+    source += f"def f(data):\n return ({','.join(names)})\n" + "".join(f"{name}=0\n" for name in names)
+    assert MAX_BYTES * 0.9 < len(source) < MAX_BYTES
+    began_s = time.process_time()
+    assert not is_reference(source, REFERENCE)
+    assert time.process_time() - began_s < 30
 
 
 @pytest.mark.parametrize("source", OTHER.values(), ids=OTHER.keys())

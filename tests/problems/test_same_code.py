@@ -169,6 +169,13 @@ def test_the_longest_text_takes_seconds(part: str) -> None:
     assert time.process_time() - began_s < 30
 
 
+def test_many_calls_of_a_function_of_many_parameters_take_seconds() -> None:
+    parameters = ",".join(f"a{number}" for number in range(50_000))
+    began_s = time.process_time()
+    assert same_code(f"def f({parameters}): return 1\n" + "f(1)\n" * 50_000)
+    assert time.process_time() - began_s < 30
+
+
 def test_no_two_submissions_of_the_checkout_are_copies() -> None:
     files = [file for file in sorted((ROOT / "submissions").glob("*/*.py")) if file.name != "__init__.py"]
     found: dict[str, list[Path]] = {}

@@ -44,8 +44,16 @@ class Control:
         return self.why.pop(0) if self.why else ""
 
 
-def decided(found: RankFailure, may_be_its: bool = False, control: Any = None, **changes: Any) -> Any:
-    return op_failures.decided(found, plan(**changes), "m 64", 3 << 30, may_be_its, control or Control("never run"))
+def decided(
+    found: RankFailure,
+    may_be_its: bool = False,
+    control: Any = None,
+    has_timed: bool = False,
+    breaks: str = "broke its judge",
+    **changes: Any,
+) -> Any:
+    asked = control or Control("never run"), lambda: breaks
+    return op_failures.decided(found, plan(**changes), "m 64", 3 << 30, may_be_its, has_timed, *asked)
 
 
 def raised(reason: wire.Reason, message: str = "it broke", role: wire.Role = "trusted") -> RankFailure:
@@ -106,8 +114,10 @@ def test_judges_that_used_up_their_own_time_are_no_fault_of_the_submissions(left
     phase = Deadline(60.0, left_s)
     session: Any = SimpleNamespace(
         calls=SimpleNamespace(made=[], at=0, phase=phase, has_read=True),
+        has_timed=False,
         plan=plan(phases=[SimpleNamespace(cases=[case])]),
         _control=Control(),
+        _breaks=Control(),
     )
     if left_s > 0:
         assert Guarded._decided(session, late) == late.outcome
@@ -214,9 +224,9 @@ JIT = "from triton import language as tl\n"
 INLINE = "import torch.utils.cpp_extension as e\ne.load_inline('a', '', cuda_sources='')\n"
 
 
-def gpu_only(source: str, traceback: str, device: str = "cpu") -> Any:
+def gpu_only(source: str, traceback: str, device: str = "cpu", has_timed: bool = False) -> Any:
     failure = RankFailure("candidate", Raised(rank=0, message="whatever", traceback=traceback))
-    return decided(failure, submission=submission_of(source), device=device)
+    return decided(failure, submission=submission_of(source), device=device, has_timed=has_timed)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +251,7 @@ def test_code_that_only_a_gpu_runs_is_refused_on_cpu_cores(source: str, tracebac
         with pytest.raises(UsageError, match=f"needs a GPU for its {what}.*: whatever.*Next: .*{advice}") as caught:
             gpu_only(source, text)
         assert "\n" not in str(caught.value)
+        assert isinstance(gpu_only(source, text, has_timed=True), Raised), "it ran here, and chose its moment"
 
 
 @pytest.mark.parametrize(
@@ -289,6 +300,19 @@ def test_time_runs_out_by_whom_was_waited_for_longer(late: wire.Role, waited_s: 
 def test_time_that_runs_out_before_either_was_waited_for_is_neithers() -> None:
     found = RankFailure("trusted", TimedOut(message="timed out", stacks=()))
     assert op_failures.by_the_slowest(found, {"candidate": 0.0, "baseline": 0.0}) is found
+
+
+@pytest.mark.parametrize("reason", ["memory", "files"])
+def test_an_opponent_blames_nobody_by_saying_that_it_lacks_something(reason: wire.Reason) -> None:
+    """It may say so beside a rival alone, whom it knows by how fast it is, and pass beside the reference."""
+    for found, may_be_its in ((raised(reason, role="baseline"), False), (raised(""), True)):
+        with pytest.raises(HarnessError, match="nobody can tell which is to blame") as caught:
+            decided(found, may_be_its=may_be_its, control=Control(), breaks="", opponent=submission_of("B"))
+        assert not isinstance(caught.value, UsageError)
+
+
+def test_a_rank_that_can_send_no_file_says_so_in_a_word() -> None:
+    assert program.reason_of(OSError(errno.ETOOMANYREFS, "Too many references")) == "files"
 
 
 def test_what_ends_for_want_of_memory_is_laid_to_the_side_without_which_it_passes() -> None:

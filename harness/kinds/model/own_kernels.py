@@ -16,9 +16,11 @@ import re
 from dataclasses import dataclass
 
 from harness.core.records import Submission
+from harness.problems.python_text import UNREADABLE
 from harness.ranks.trace import TOP, Spent
 
-GLOBAL = re.compile(r"__global__\s(?:[^;{(]|__launch_bounds__\s*\([^)]*\))*?\b(?!__launch_bounds__)(\w+)\s*\(")
+MARK = "__global__"
+MARKED = re.compile(r"\s(?:[^;{(]|__launch_bounds__\s*\([^)]*\))*?\b(?!__launch_bounds__)(\w+)\s*\(")
 OPERATOR = re.compile(r"\b(\w+::\w+)\b")
 VENDORS = re.compile(  # how names of libraries and of torch's compiler begin
     r"nvjet|cublas|cudnn|cutlass|ampere_|hopper_|sm\d\d|nccl|Cijk|miopen|fmha_cutlass"
@@ -44,10 +46,11 @@ def defined(submission: Submission) -> Defined:
     cuda: set[str] = set()
     operators: set[str] = set()
     for source in (submission.source, *(module.source for module in submission.modules)):
-        with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+        with contextlib.suppress(*UNREADABLE):
             for node in ast.walk(ast.parse(source)):
                 jit |= _jitted(node)
-        cuda |= set(GLOBAL.findall(source))
+        # Between two marks, or else many marks without a name would take the square of the text's length.
+        cuda |= {found[1] for text in source.split(MARK)[1:] if (found := MARKED.match(text))}
         operators |= {name for name in OPERATOR.findall(source) if name.split("::")[0] not in OF_TORCH}
     return Defined(jit=frozenset(jit), cuda=frozenset(cuda), operators=frozenset(operators))
 

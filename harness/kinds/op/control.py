@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from harness.core.errors import HarnessError, UsageError
 from harness.core.records import Case, Crashed, Held, Measured, Raised, Submission, TimedOut, Verdicts
 from harness.judging import verdict
-from harness.kinds.kind import OpponentFailed, Phase, Progress, Session, SubmissionFailed, Then
+from harness.kinds.kind import BROKE_ITS_JUDGE, OpponentFailed, Phase, Progress, Session, SubmissionFailed, Then
 from harness.kinds.op import failures as op_failures
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.plan import OpPlan
@@ -42,12 +42,17 @@ class Guarded(Session):
     def __init__(self, plan: OpPlan, progress: Progress) -> None:
         super().__init__(plan, progress)
         self.has_run = False  # code of the submission's or an opponent's
+        self.has_timed = False  # a case that the submission was right in
         self.phase_now: Phase
         self.step: Step | None = None  # None before the first case
         self.checked = 0  # cases
 
     def control_plan(self, opponent: Submission | None) -> OpPlan:
         return replace(self.plan, is_control=True, opponent=opponent)
+
+    def against_reference(self) -> OpPlan:
+        """The plan with the reference in the opponent's place."""
+        return replace(self.plan, opponent=None)
 
     def begin(self, case: Case) -> None:
         self.calls.at = self.checked
@@ -57,6 +62,7 @@ class Guarded(Session):
     def goes_on(self, then: Then) -> None:
         """The case that was just checked goes on with that."""
         assert self.step is not None, "a case is checked first"
+        self.has_timed = True
         self.step = replace(self.step, then=then)
 
     def check(self, case: Case) -> Verdicts | None:
@@ -108,14 +114,18 @@ class Guarded(Session):
         if self.plan.opponent is not None:
             failure = op_failures.by_the_slowest(failure, self.calls.waited_s())
         # A trusted process that only raises has not been reached before it has read an output.
-        if failure.role == "candidate" and failure.reason == "memory" and not self.plan.is_control:
-            self._check_memory(f"{case.kind} {case.label}")
+        if failure.role == "candidate" and failure.reason in op_failures.SHARED and not self.plan.is_control:
+            self._check_shared(f"{case.kind} {case.label}")
+            if failure.reason == "files" and self.plan.opponent is not None:  # no file by itself comes to that
+                raise HarnessError(f"{failure.outcome.message}; {op_failures.NEITHER}") from None
         reached = self.has_run if failure.role == "baseline" or failure.reason else self.calls.has_read
         may_be_its = reached and not self.plan.is_control
-        return op_failures.decided(failure, self.plan, f"{case.kind} {case.label}", made, may_be_its, self._control)
+        where = f"{case.kind} {case.label}"
+        asked = self._control, self._breaks
+        return op_failures.decided(failure, self.plan, where, made, may_be_its, self.has_timed, *asked)
 
-    def _check_memory(self, case: str) -> None:
-        """Raises UsageError if the reference in the submission's place runs out of memory too: the machine lacks it.
+    def _check_shared(self, case: str) -> None:
+        """Raises UsageError if the reference in the submission's place lacks memory, say, too: the machine's lack.
         Raises OpponentFailed if it only does so beside an opponent."""
         if self.plan.nodes > 1 or not (why := self._control(self.plan.opponent)):
             return
@@ -133,11 +143,8 @@ class Guarded(Session):
                 "the cause; evaluate the problem's reference.py as the submission: if that passes, it is"
             )
         self.progress.note("repeats the step with the reference as the submission, to see whose failure it is")
-        self.ranks.end()
-        control = type(self)(self.control_plan(opponent), self.progress)
         try:
-            with control.running():
-                control.repeat(self.step)
+            self._repeat(self.control_plan(opponent))
         except OpponentFailed:
             return "the opponent fails"
         except UsageError as error:
@@ -145,6 +152,25 @@ class Guarded(Session):
         except SubmissionFailed as failed:
             return "" if isinstance(failed.outcome, Held) else verdict.message(failed.outcome)
         return ""
+
+    def _breaks(self) -> str:
+        """The same with the submission, against the reference: how it breaks that, or ""."""
+        self.progress.note("repeats the step with the reference as the opponent, to see whose failure it is")
+        try:
+            self._repeat(self.against_reference())
+        except SubmissionFailed as failed:
+            outcome = failed.outcome
+            is_its = isinstance(outcome, TimedOut) or getattr(outcome, "check", "") == BROKE_ITS_JUDGE
+            return verdict.message(outcome) if is_its else ""
+        except UsageError:  # the reference fails by itself
+            return ""
+        return ""
+
+    def _repeat(self, plan: OpPlan) -> None:
+        self.ranks.end()
+        control = type(self)(plan, self.progress)
+        with control.running():
+            control.repeat(self.step)
 
     def repeat(self, step: Step | None) -> None:
         """Does that step of another session, on the same inputs; None: what comes before the first case."""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from harness.core.errors import UsageError
+from harness.core.errors import HarnessError, UsageError
 from harness.core.records import Crashed, Held, Raised, Submission, TimedOut
 from harness.core.words import cut_line
 from harness.judging import verdict
@@ -27,6 +27,7 @@ LESS = "{}smaller shapes (--suite{}) need less memory"
 NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
     "device_memory": LESS,
     "memory": LESS,
+    "files": "evaluate again when nothing else of this user has so many files on their way between processes",
     "module": f"install the missing package for {sys.executable}",
     "weak": "evaluate another problem; `python -m harness audit` names the weak ones of a set",
     "": "correct the problem's files, or see with `python -m harness doctor --smoke` whether ranks can talk here",
@@ -41,29 +42,46 @@ BESIDE_IT: dict[wire.Reason, str] = {  # what a submission that ran out of memor
     "memory": LEFT.format("have memory of this machine too"),
 }
 
+NEITHER = (
+    "either file passes the same step beside the reference, so nobody can tell which is to blame. Next: evaluate each "
+    "alone (`python -m harness eval`), or run it again"
+)
+SHARED: tuple[wire.Reason, ...] = ("memory", "files")  # what one side can take from the other
 Control = Callable[[Submission | None], str]
 
 
 def decided(
-    failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, may_be_its: bool, control: Control
+    failure: RankFailure,
+    plan: OpPlan,
+    case: str,
+    made_nbytes: int,
+    may_be_its: bool,
+    has_timed: bool,
+    control: Control,
+    breaks: Callable[[], str],
 ) -> Raised | Crashed | TimedOut | Held:
     """The failure as the submission's outcome. `made_nbytes`: of the case's input and output on a rank, 0 where it is
-    not known. `may_be_its`: whether the submission can have reached a rank that is not its own. `control` repeats the
-    step with the reference as the submission, against that opponent, and returns why it fails too, or "".
+    not known. `may_be_its`: whether the submission can have reached a rank that is not its own. `has_timed`: whether a
+    case was timed before, in which it was right, so that it runs on this kind of device. `control` repeats the step
+    with the reference as the submission, against that opponent, and returns why it fails too, or "". `breaks` repeats
+    it with the reference as the opponent, and returns how that fails beside the submission, or "".
 
-    Raises UsageError where neither the submission nor an opponent is to blame, as where the submission has code that
-    only a GPU runs and this machine has none, and OpponentFailed where that is.
+    Raises HarnessError where nobody can tell which of two files is to blame; UsageError where neither the submission
+    nor an opponent is, as where the submission has code that only a GPU runs and this machine has none; and
+    OpponentFailed where that is.
     """
     outcome = failure.outcome
     if failure.role == "candidate":
-        if plan.device == "cpu" and isinstance(outcome, Raised):
+        if plan.device == "cpu" and isinstance(outcome, Raised) and not has_timed:
             refuse_gpu_only(plan.submission, outcome.traceback, outcome.message)
         return _advised(failure, plan)
     what = cut_line(outcome.message, REASON_CHARS)
     if failure.role == "baseline" and plan.opponent is not None:
-        if failure.reason != "memory" or plan.is_control or control(plan.opponent):
+        if failure.reason not in SHARED or plan.is_control or control(plan.opponent):
             raise OpponentFailed(case, outcome) from None
-        evidence = f"the opponent failed: {what}; with the reference as the submission the same step passes"
+        if not (why := breaks()):  # an opponent may say anything, and behave beside the reference
+            raise HarnessError(f"the opponent failed: {what}; {NEITHER}") from None
+        evidence = f"the opponent failed: {what}; beside it the reference fails too: {why}"
         return Crashed(rank=0, message=evidence, log_tail="")
     if may_be_its:
         why = ""
@@ -73,6 +91,8 @@ def decided(
             evidence = f"{_who(failure)} failed: {what}; with the reference as the submission the same step passes"
             if opponent is not plan.opponent:
                 raise OpponentFailed(case, Crashed(rank=0, message=evidence, log_tail="")) from None
+            if opponent is not None and not breaks():
+                raise HarnessError(f"{_who(failure)} failed: {what}; {NEITHER}") from None
             return outcome if isinstance(outcome, TimedOut) else Held(check=BROKE_ITS_JUDGE, evidence=evidence)
         raise UsageError(f"{why} (with the reference as the submission, too)") from None
     raise _refused(failure, plan, case, made_nbytes, what) from None

@@ -65,6 +65,11 @@ class TrainSession(OpSession):
         sides = self.plan.hyperparameters | {"candidate": reference} | ({} if opponent else {"baseline": reference})
         return replace(self.plan, is_control=True, opponent=opponent, hyperparameters=sides)
 
+    def against_reference(self) -> TrainPlan:
+        """The plan with the reference and its hyperparameters in the opponent's place."""
+        reference = train_rules.reference_hyperparameters(self.plan.problem, self.plan.rules)
+        return replace(self.plan, opponent=None, hyperparameters=self.plan.hyperparameters | {"baseline": reference})
+
     def checked_case(self, case: Case) -> Verdicts | None:
         """A test is one run, which has to reach its target. Benchmarks are checked in every run that is timed; before
         that, either side trains up to its first evaluation, which warms it up."""

@@ -4,7 +4,6 @@ Reads a submission's HYPERPARAMETERS out of its text: nothing of it runs before 
 """
 
 import ast
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -12,11 +11,13 @@ from harness.core.checkout import shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, BadSubmissionError
 from harness.core.records import Case, Params
+from harness.core.words import cut_line
 from harness.core.yaml_file import read_yaml
 from harness.problems.problem import Problem
 
 FILE = "rules.yaml"
 NAME = "HYPERPARAMETERS"
+SHOWN_CHARS = 100  # of what a file says, in a message
 BATCH = "batch_size"  # a hyperparameter that every problem of the kind has
 Hyperparameters = dict[str, int | float]
 
@@ -42,7 +43,7 @@ class Range:
         return f"a {'whole ' if self.whole else ''}number from {self.least:g} to {self.most:g}"
 
     def has(self, value: object) -> bool:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         if self.values:
             return value in self.values
@@ -124,11 +125,13 @@ def hyperparameters(source: str, name: str, rules: Rules, defaults: Mapping[str,
         raise BadSubmissionError(f"{where}: expected a dict of names and plain numbers, as it is read and not run")
     for key, value in given.items():
         if key not in rules.hyperparameters:
-            hint = did_you_mean(str(key), rules.hyperparameters)
+            said = cut_line(str(key), SHOWN_CHARS)
+            hint = did_you_mean(said, rules.hyperparameters)
             known = ", ".join(rules.hyperparameters)
-            raise BadSubmissionError(f"{where}: there is no '{key}' to choose{hint} (known: {known})")
+            raise BadSubmissionError(f"{where}: there is no '{said}' to choose{hint} (known: {known})")
         if not rules.hyperparameters[key].has(value):
-            raise BadSubmissionError(f"{where}: {key} is {value!r}; it has to be {rules.hyperparameters[key].words}")
+            said = cut_line(repr(value), SHOWN_CHARS)
+            raise BadSubmissionError(f"{where}: {key} is {said}; it has to be {rules.hyperparameters[key].words}")
     return {**defaults, **given}
 
 
