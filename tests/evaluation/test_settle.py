@@ -27,6 +27,7 @@ from harness.core.records import Estimate, Held
 from harness.core.stats import LaunchNoise, students_range
 from harness.evaluation import compare, settle
 from harness.evaluation.settle import Contenders, Dropped, Fit, Meeting, fit, looks, nothing, settled
+from harness.kinds.gpu_only import GpuOnlyError
 from harness.kinds.kind import OpponentFailed, Setting
 from harness.machine import host
 from harness.problems.shape_file import find
@@ -440,6 +441,51 @@ def test_a_launch_that_a_busy_machine_may_have_held_is_run_once_more(
         run_settle(root, "-q")
     assert len(plans) == launches
     assert loaded(root).settlements == ()
+
+
+ERROR = HarnessError("judging took too long")
+
+
+@pytest.mark.parametrize(
+    ("hostile", "says"),
+    [
+        ({"alice"}, "its launches end with an error, the reference's do not: judging took too long"),
+        ({"alice", "bob"}, "judging took too long"),
+        ({"alice", "bob", "reference"}, "judging took too long"),
+        (set(), ""),
+    ],
+)
+def test_who_ends_launches_with_errors_is_named_and_a_machine_that_does_is_not(
+    hostile: set[str], says: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first error of two files is nobody's."""
+    names = {MINE.name: "alice", THEIRS.name: "bob", "reference.py": "reference"}
+
+    def log(plan: Any) -> float:
+        if len(plans) == 1 or {names[one.name] for one in (plan.submission, plan.opponent)} & hostile:
+            raise ERROR
+        return 0.001 * len(plans)
+
+    plans = played(monkeypatch, log)
+    if not says:
+        assert run_settle(root, "-q") == Exit.OK
+        return
+    with pytest.raises(HarnessError, match=f"^{says}$") as ended:
+        run_settle(root, "-q")
+    assert isinstance(ended.value, BadSubmissionError) == (hostile == {"alice"})
+    assert loaded(root).settlements == ()
+
+
+def test_a_file_that_is_refused_for_a_gpus_code_is_left_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has passed on such a machine."""
+
+    def log(plan: Any) -> float:
+        raise GpuOnlyError("it needs a GPU", may_run=True)
+
+    plans = played(monkeypatch, log)
+    with pytest.raises(GpuOnlyError):
+        run_settle(root, "-q")
+    assert len(plans) == 1
 
 
 def test_what_fails_is_left_out_and_named_and_the_others_are_settled(
