@@ -8,14 +8,25 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.core.errors import BadFileError
+from harness.core.errors import BadFileError, HarnessError
 from harness.serve.tables import SCRIPTS, VERSION
 
 FILE = "queue.sqlite3"  # in the service's folder
+# Of SQLite, where it is the machine that fails, and nothing is wrong with the file.
+NOT_NOW = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOMEM,
+}
 
 
 class QueueFile:
-    """One connection for all threads; users of `db` hold `lock`. BadFileError for a file that is none of ours."""
+    """One connection for all threads; users of `db` hold `lock`. BadFileError for a file that is none of ours,
+    HarnessError where the disk is full, say."""
 
     def __init__(self, path: Path) -> None:
         self.lock = threading.RLock()
@@ -31,6 +42,11 @@ class QueueFile:
             if version in SCRIPTS:
                 self.db.executescript(f"BEGIN; {SCRIPTS[version]} PRAGMA user_version = {VERSION}; COMMIT;")
         except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in NOT_NOW:  # the rest is details
+                raise HarnessError(
+                    f"{path}: cannot be opened now ({error}); the queue is left as it is: free disk space, check its "
+                    "rights or end what else uses it, and try again"
+                ) from None
             raise BadFileError(
                 f"{path}: cannot be read as a queue ({error}); move the file away to begin a new one"
             ) from None
