@@ -379,7 +379,7 @@ def test_where_the_machine_fails_nobody_is_told_to_move_the_queue_away(tmp_path:
     path = tmp_path / "queue.sqlite3"
     Store(path).close()
     (tmp_path / "queue.sqlite3-wal").mkdir()
-    with pytest.raises(HarnessError, match="cannot be opened now .*; the queue is left as it is") as refused:
+    with pytest.raises(HarnessError, match=r"cannot be opened now .*; the queue is left as it is") as refused:
         Store(path)
     assert refused.value.exit_code == Exit.ERROR
 
