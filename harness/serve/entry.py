@@ -43,7 +43,7 @@ async def accepted(service: Service, upload: Upload, mode: str, secret: str, too
     check_gpu(leaderboard, upload.gpu)
     code = _text(await file.read(MAX_BYTES + 1))
     suffixes = SUFFIXES[leaderboard.lang]
-    file_name = clean_line(file.filename or f"submission{suffixes[0]}").replace("\\", "/").rpartition("/")[2][:200]
+    file_name = clean_line(file.filename or f"submission{suffixes[0]}").replace("\\", "/").rpartition("/")[2][-200:]
     if not file_name.endswith(suffixes):
         raise HTTPException(400, f"Please provide a {LANGUAGES[leaderboard.lang]} ({' / '.join(suffixes)}) file")
     _check_directives(service, code, leaderboard)
