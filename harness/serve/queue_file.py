@@ -21,7 +21,11 @@ NOT_NOW = {
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_NOMEM,
-}
+}  # of an extended code, its lowest byte
+
+
+class UnwrittenError(HarnessError):
+    """The queue cannot be written now."""
 
 
 class QueueFile:
@@ -42,7 +46,7 @@ class QueueFile:
             if version in SCRIPTS:
                 self.db.executescript(f"BEGIN; {SCRIPTS[version]} PRAGMA user_version = {VERSION}; COMMIT;")
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in NOT_NOW:  # the rest is details
+            if _is_machines(error):
                 raise HarnessError(
                     f"{path}: cannot be opened now ({error}); the queue is left as it is: free disk space, check its "
                     "rights or end what else uses it, and try again"
@@ -62,15 +66,24 @@ class QueueFile:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is written within is written together, or not at all."""
+        """All that is written within is written together, or not at all. Raises UnwrittenError where the machine is the
+        reason."""
         with self.lock:
-            self.db.execute("BEGIN IMMEDIATE")
             try:
+                self.db.execute("BEGIN IMMEDIATE")
                 yield
-            except BaseException:
-                self.db.execute("ROLLBACK")
+                self.db.execute("COMMIT")
+            except BaseException as error:
+                if self.db.in_transaction:  # SQLite may have ended it by itself
+                    self.db.execute("ROLLBACK")
+                if _is_machines(error):
+                    raise UnwrittenError(f"the queue cannot be written now ({error}); try again later") from None
                 raise
-            self.db.execute("COMMIT")
+
+
+def _is_machines(error: BaseException) -> bool:
+    """Whether the machine is the reason, and the file is as it was."""
+    return isinstance(error, sqlite3.DatabaseError) and getattr(error, "sqlite_errorcode", 0) & 0xFF in NOT_NOW
 
 
 def now() -> str:
