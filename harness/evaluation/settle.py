@@ -388,6 +388,17 @@ def known(board: Board, meeting: Contenders) -> RoundsTally:
     return tally
 
 
+def merged(was: Board, now: Board, meeting: Contenders, found: Settled, usual: LaunchNoise) -> Settled:
+    """What was found since the board `was`, with the rounds and looks of others that were recorded on it meanwhile."""
+    left = replace(meeting, entries=tuple(meeting.entries[number] for number in found.numbers))
+    theirs = known(now, left)
+    if theirs == known(was, left):
+        return found
+    looks = theirs.looks + found.tally.looks - known(was, meeting).looks
+    tally = replace(theirs.plus(_numbered(found.meetings, found.numbers)), looks=looks)
+    return replace(found, fit=fit(tally, usual, share(looks)), tally=tally)
+
+
 def settlement(meeting: Contenders, found: Settled) -> Settlement:
     """The settlement that the board keeps."""
     first, fitted = meeting.entries[0], found.fit

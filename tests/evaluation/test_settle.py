@@ -541,6 +541,26 @@ def test_after_an_interrupt_the_complete_rounds_are_kept_and_the_next_call_goes_
     assert (outside.rounds, outside.looks, outside.confined) == (2, 3, False), "it is another measurement"
 
 
+def test_two_at_once_lose_none_of_each_others_rounds_and_looks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one begins and ends while the first runs; what both record is what one after the other would."""
+    others: list[int] = []
+
+    def log(plan: Any) -> float:
+        if len(plans) == 3 and not others:
+            others.append(run_settle(root, "--rounds", "8", "-q"))
+        return 0.01 if len(plans) % 3 else -0.01
+
+    plans = played(monkeypatch, log)
+    assert run_settle(root, "--rounds", "4", "-q") == Exit.OK
+    assert others == [Exit.OK]
+    (one,) = loaded(root).settlements
+    assert (one.rounds, one.looks) == (12, 2)
+    assert one.squares == pytest.approx(12 * 0.01**2)
+    assert run_settle(root, "--rounds", "4", "-q") == Exit.OK
+    (one,) = loaded(root).settlements
+    assert (one.rounds, one.looks) == (16, 3)
+
+
 def test_looks_at_two_files_are_counted_whoever_else_met() -> None:
     def one(looks: int, names: str, **changes: Any) -> settle.Settlement:
         files = tuple(settle.SettledFile(author=name, file="f", sha256=name * 64, ratio=1.0) for name in names)
