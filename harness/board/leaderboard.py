@@ -42,6 +42,7 @@ from harness.core.yaml_file import read_yaml
 SCHEMA = 8
 FILE = "leaderboard.yaml"  # at the top of the checkout
 LOCK_NAME = ".leaderboard.lock"
+WRITABLE = "make it writable, or evaluate with `eval --no-record`"
 LOCK_WAIT_S = 30.0  # a writer holds the lock for milliseconds
 HEADER = """\
 # The local leaderboard. Written by `make eval` (python -m harness eval), to be read by people and kept in git;
@@ -100,11 +101,11 @@ def check_writable(path: Path) -> None:
         except OSError as error:
             reason = f"{folder / LOCK_NAME}: {error.strerror}"
     if reason:
-        raise UsageError(f"{shown(path)} cannot be written: {reason}; make it writable, or evaluate with `eval --no-record`")
+        raise UsageError(f"{shown(path)} cannot be written: {reason}; {WRITABLE}")
     for kept in (path.parent / "runs", path.parent / "runs" / "sources"):  # which a run and its source are written to
         if os.path.lexists(kept) and not (kept.is_dir() and os.access(kept, os.W_OK | os.X_OK)):
             why = "it is read-only" if kept.is_dir() else "it is no folder"
-            raise UsageError(f"{shown(kept)}/ cannot be written: {why}; make it writable, or evaluate with `eval --no-record`")
+            raise UsageError(f"{shown(kept)}/ cannot be written: {why}; {WRITABLE}")
 
 
 def record(
