@@ -258,6 +258,18 @@ def test_the_shares_of_all_looks_there_may_ever_be_are_the_whole() -> None:
     assert [settle.share(look) for look in (1, 2, 3)] == [0.25, 0.25, 0.1875]
 
 
+def test_however_often_it_is_looked_there_is_an_interval_and_an_order_to_be_kept(root: Path) -> None:
+    """After 50 calls or so `settle` ended with a traceback, and the launches of that call were lost."""
+    tally = settle.RoundsTally(logs=(0.2, -0.2), squares=1000 * 0.4**2, rounds=1000, looks=1000)
+    halves = [fit(tally, BUSY.head_to_head, settle.share(look)).half for look in (1, 10, 40, 60, 1000, 10**7)]
+    assert halves == sorted(halves)
+    assert halves[-1] < 0.4
+    wide = settle.Settled(numbers=(0, 1), fit=Fit(logs=(0.2, -0.2), half=1e4), tally=tally, meetings=())
+    board = loaded(root)
+    meeting = settle.contenders(board, board.entries[0].group, 2, None, None, Checkout(root))
+    assert math.isfinite(settle.settlement(meeting, wide).resolves)
+
+
 def test_log_speeds_of_complete_rounds_are_the_least_squares_fit() -> None:
     true = (0.3, -0.1, -0.2)
     pairs = list(itertools.combinations(range(3), 2))
