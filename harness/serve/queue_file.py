@@ -42,6 +42,8 @@ class QueueFile:
             self.db.execute("PRAGMA journal_mode = WAL")
             self.db.execute("PRAGMA synchronous = FULL")  # what was accepted survives a power cut
             self.db.execute("PRAGMA foreign_keys = ON")
+            if (found := self.db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise sqlite3.DatabaseError(found)
             version = int(self.db.execute("PRAGMA user_version").fetchone()[0])
             if version in SCRIPTS:
                 self.db.executescript(f"BEGIN; {SCRIPTS[version]} PRAGMA user_version = {VERSION}; COMMIT;")
