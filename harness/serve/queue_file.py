@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.core.errors import BadFileError, HarnessError
+from harness.core.words import clean_line
 from harness.serve.tables import SCRIPTS, VERSION
 
 FILE = "queue.sqlite3"  # in the service's folder
@@ -43,7 +44,7 @@ class QueueFile:
             self.db.execute("PRAGMA synchronous = FULL")  # what was accepted survives a power cut
             self.db.execute("PRAGMA foreign_keys = ON")
             if (found := self.db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise sqlite3.DatabaseError(found)
+                raise sqlite3.DatabaseError(clean_line(found))
             version = int(self.db.execute("PRAGMA user_version").fetchone()[0])
             if version in SCRIPTS:
                 self.db.executescript(f"BEGIN; {SCRIPTS[version]} PRAGMA user_version = {VERSION}; COMMIT;")

@@ -11,8 +11,10 @@ import pytest
 from contests import FILE, OPEN, Stage, play
 from places import ROOT
 
+from harness.cli import main
 from harness.contest import acts
 from harness.core.accounts import account, owner
+from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.core.files import replace_file
 from harness.core.records import EvalReport
@@ -123,6 +125,22 @@ def test_logs_and_boards_are_not_for_everybody(stage: Stage) -> None:
     os.chmod(other, 0o644)
     replace_file(other, b"public")
     assert stat.S_IMODE(other.stat().st_mode) == 0o644
+
+
+def test_entries_of_a_problem_that_the_file_does_not_list_any_more_end_nothing(stage: Stage) -> None:
+    """Where one had failed, `contest stats`, `page` and the page of `serve` ended with a traceback."""
+    for kind in ("wrong", "held"):
+        (stage.root / "mine.py").write_text(KERNEL.replace("speedup 2.5", kind))
+        assert did(stage, "ada", SUBMIT)[0] == Exit.INVALID
+    file = stage.root / "contests" / "c.yaml"
+    kept = [line for line in file.read_text().splitlines() if "gemm_rs" not in line or "ag_gemm" in line]
+    file.write_text("\n".join(kept))
+    for verb in ("stats c", "stats c --full", "standings c", "show c", "show c 1"):
+        code, out = did(stage, "grace", verb)
+        assert code == Exit.OK, out
+    assert "gemm_rs" in did(stage, "grace", "stats c")[1]
+    command = main.parse(["page", "-o", str(stage.root / "page.html")])
+    assert command.carry_out(Checkout(stage.root)) == Exit.OK
 
 
 def test_where_every_entry_is_withdrawn_there_is_nothing_to_verify(stage: Stage) -> None:
