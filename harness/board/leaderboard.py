@@ -42,6 +42,7 @@ from harness.core.yaml_file import read_yaml
 SCHEMA = 8
 FILE = "leaderboard.yaml"  # at the top of the checkout
 LOCK_NAME = ".leaderboard.lock"
+WRITABLE = "make it writable, or evaluate with `eval --no-record`"
 LOCK_WAIT_S = 30.0  # a writer holds the lock for milliseconds
 HEADER = """\
 # The local leaderboard. Written by `make eval` (python -m harness eval), to be read by people and kept in git;
@@ -83,7 +84,11 @@ def load(path: Path) -> Board:
 def check_writable(path: Path) -> None:
     """Raises UsageError where `record` could not write the file, or nobody runs/ beside it, to be known before an
     evaluation. Whether the file loads is for `load` to say. Leaves the lock file behind."""
-    folder, reason = path.resolve().parent, ""
+    reason = ""
+    try:
+        folder = path.resolve().parent
+    except (OSError, RuntimeError):  # RuntimeError before Python 3.13
+        raise UsageError(f"{shown(path)} cannot be written: it is a link to itself; remove it") from None
     if not folder.is_dir():
         reason = "there is no such folder"
     elif not os.access(folder, os.W_OK | os.X_OK):
@@ -96,11 +101,11 @@ def check_writable(path: Path) -> None:
         except OSError as error:
             reason = f"{folder / LOCK_NAME}: {error.strerror}"
     if reason:
-        raise UsageError(f"{shown(path)} cannot be written: {reason}; run with --no-record to evaluate all the same")
+        raise UsageError(f"{shown(path)} cannot be written: {reason}; {WRITABLE}")
     for kept in (path.parent / "runs", path.parent / "runs" / "sources"):  # which a run and its source are written to
         if os.path.lexists(kept) and not (kept.is_dir() and os.access(kept, os.W_OK | os.X_OK)):
             why = "it is read-only" if kept.is_dir() else "it is no folder"
-            raise UsageError(f"{shown(kept)}/ cannot be written: {why}; run with --no-record to evaluate all the same")
+            raise UsageError(f"{shown(kept)}/ cannot be written: {why}; {WRITABLE}")
 
 
 def record(

@@ -6,7 +6,6 @@ leaderboard.yaml, where standings look for it.
 """
 
 import functools
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from harness.contest import rules, standings
 from harness.core.checkout import Checkout
 from harness.core.decode import part
 from harness.core.errors import Exit
+from harness.core.files import scratch
 from harness.evaluation.settle import TOP, applied
 
 
@@ -53,13 +53,13 @@ def settle(order: ContestSettleOrder, checkout: Checkout, world: World = HERE) -
         quiet=order.quiet,
     )
     checkout.cache.mkdir(parents=True, exist_ok=True)  # where no submission can see it
-    with tempfile.TemporaryDirectory(prefix="board-", dir=checkout.cache) as folder:
-        scratch = _WithBoard(checkout.root, Path(folder, "leaderboard.yaml"))
-        leaderboard.change(scratch.leaderboard, lambda _: of_contest)
+    with scratch("board-", checkout.cache) as folder:
+        place = _WithBoard(checkout.root, folder / "leaderboard.yaml")
+        leaderboard.change(place.leaderboard, lambda _: of_contest)
         try:
-            return settle_board(asked, scratch)
+            return settle_board(asked, place)
         finally:  # rounds that were complete before Ctrl-C count
-            settlements = leaderboard.load(scratch.leaderboard).settlements
+            settlements = leaderboard.load(place.leaderboard).settlements
             new = [one for one in settlements if one not in board.settlements]
             leaderboard.change(checkout.leaderboard, lambda now: functools.reduce(applied, new, now))
 

@@ -21,6 +21,7 @@ from harness.judging import verdict
 from harness.kinds import registry, settings
 from harness.kinds.kind import Order, Setting
 from harness.kinds.settings import Asked
+from harness.machine import host
 from harness.problems.problem import Problem
 from harness.problems.submission import directives
 from harness.problems.submission import read_submission as read_file
@@ -57,8 +58,11 @@ def submit(order: SubmitOrder, checkout: Checkout, world: World = HERE) -> Exit:
     except HarnessError as error:
         _give_up(found, entry, str(error), counts=False, world=world)
         raise
-    except KeyboardInterrupt:  # counted: its progress was seen
+    except (KeyboardInterrupt, BrokenPipeError):  # counted: its progress was seen
         _give_up(found, entry, "interrupted", counts=True, world=world)
+        raise
+    except (OSError, MemoryError) as error:  # the machine has no more to give
+        _give_up(found, entry, host.refusal(error), counts=False, world=world)
         raise
 
 

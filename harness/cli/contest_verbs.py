@@ -26,7 +26,7 @@ from harness.contest.times import shown_time
 from harness.core.accounts import account
 from harness.core.checkout import Checkout
 from harness.core.decode import did_you_mean, encode
-from harness.core.errors import Exit, UsageError
+from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import EvalReport
 from harness.core.unseen import keep_unseen
 from harness.evaluation import verify
@@ -226,7 +226,8 @@ def _told(entry: ContestEntry) -> Exit:
 def verify_top(order: orders.VerifyTopOrder, checkout: Checkout, world: World = HERE) -> Exit:
     """Run the leading entries of a problem again: do they reproduce what they claim.
 
-    Those that are not reproduced yet, by evaluation.verify. Exits with the worst decision's code."""
+    Those that are not reproduced yet, by evaluation.verify. Exits with the worst decision's code. An entry of which
+    nothing can be said now keeps none of the others from it."""
     found = runnable_contest(order.contest, checkout)
     found.at(world.now()).check_organiser(actor(order.by, found, world))
     found.rules.problem(order.problem)
@@ -234,9 +235,16 @@ def verify_top(order: orders.VerifyTopOrder, checkout: Checkout, world: World = 
     chosen = _leading(order, found, checkout, world)
     if not chosen:
         print(f"{order.problem}: every leading entry is reproduced; `contest review` is next")
-    words = [_verified(order, found, entry, checkout, world) for entry in chosen]
-    codes = {verify.EXITS[word] for word in words}
-    return next((code for code in (Exit.INVALID, Exit.ERROR) if code in codes), Exit.OK)
+    codes: list[Exit] = []
+    for entry in chosen:
+        try:
+            codes.append(verify.EXITS[_verified(order, found, entry, checkout, world)])
+        except HarnessError as error:
+            if len(chosen) == 1:
+                raise
+            print(f"{_called(entry)}: not decided: {error}")
+            codes.append(error.exit_code)
+    return Exit.INVALID if Exit.INVALID in codes else max(codes, default=Exit.OK)
 
 
 def _leading(order: orders.VerifyTopOrder, found: Contest, checkout: Checkout, world: World) -> list[ContestEntry]:
@@ -269,22 +277,27 @@ def _verified(
     where = str(problem.folder) if problem.is_upstream else problem.name
     one = _claimed(entry, checkout)
     ready = verify.prepared(one, where, found.rules.setting.seconds, order.confined, checkout)
-    said = f"entry {entry.number} of team {entry.team}"
-
+    said = _called(entry)
     done = verify.launches(ready, count, checkout, launch_lines(said, count, order.quiet))
     decided = verify.decision_of(one, done, count)
-    if event := _event_of(entry, ready, decided, done):
-        acts.settle(found, event, world.now(), actor(order.by, found, world))
 
     def on_board(board: Board) -> Board:  # where the entry still stands there
         still = next((each for each in board.judged if each.run_id == one.run_id), None)
         return verify.applied(board, still, decided, done, ready.version) if still is not None else board
 
-    leaderboard.change(checkout.leaderboard, on_board)
-    console = new_console()
-    console.print(Text(said, style="bold"))
-    terminal.show(decision.document_of(one, decided, done), console, order.quiet)
+    try:
+        if event := _event_of(entry, ready, decided, done):
+            acts.settle(found, event, world.now(), actor(order.by, found, world))
+        leaderboard.change(checkout.leaderboard, on_board)
+    finally:  # what was measured is shown all the same, where the team has withdrawn the entry meanwhile, say
+        console = new_console()
+        console.print(Text(said, style="bold"))
+        terminal.show(decision.document_of(one, decided, done), console, order.quiet)
     return decided.word
+
+
+def _called(entry: ContestEntry) -> str:
+    return f"entry {entry.number} of team {entry.team}"
 
 
 def _claimed(entry: ContestEntry, checkout: Checkout) -> Judged:

@@ -11,6 +11,7 @@ from harness.contest import acts
 from harness.contest.acts import FOLDER
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
+from harness.core.words import count_text
 from harness.report import contest_page
 from harness.report.page import html
 from harness.report.page_data import page_of
@@ -38,7 +39,8 @@ def run(order: PageOrder, checkout: Checkout) -> Exit:
     reported = sum(entry.run is not None for entry in entries)
     charted = sum(any(case.figures.series for case in entry.cases) for entry in entries)
     print(
-        f"{out}: {len(page.boards)} boards, {len(entries)} entries, {charted} of them with all charts, "
+        f"{out}: {count_text(len(page.boards), 'board')}, {count_text(len(entries), 'entry', 'entries')}, {charted} of "
+        f"them with all charts, "
         f"{reported} with their report in runs/",
         file=words,
     )

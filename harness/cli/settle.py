@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from harness.board import leaderboard
+from harness.board.entries import Board
 from harness.board.noise import USUAL, head_to_head, usual
 from harness.cli import options, result_files
 from harness.cli.declare import option
@@ -69,13 +70,20 @@ def run(order: SettleOrder, checkout: Checkout) -> Exit:
             progress.note(clean_line(f"from round {number} of at most {rounds}{more}: {names}"))
             yield progress
 
-    found = settle.settled(before, rounds, head_to_head(board, group, device), Meetings(meeting, rounds, shown))
+    noise = head_to_head(board, group, device)
+    found = settle.settled(before, rounds, noise, Meetings(meeting, rounds, shown))
     meeting = settle.without(meeting, found.dropped)
     for why in meeting.left_out[len(meeting.left_out) - len(found.dropped) :]:
         console.print(Text(clean_line(f"left out: {why}")), soft_wrap=True)
     new = settle.settlement(meeting, found)
+
+    def with_order(now: Board) -> Board:
+        nonlocal new
+        new = settle.settlement(meeting, settle.merged(board, now, meeting, found, noise))
+        return settle.applied(now, new)
+
     try:
-        leaderboard.change(checkout.leaderboard, lambda now: settle.applied(now, new))
+        leaderboard.change(checkout.leaderboard, with_order)
     finally:  # what was measured is shown all the same
         result_files.tell(order, document_of(new), json=lambda: to_json(new, meeting, found.meetings))
     if found.ended is not None:

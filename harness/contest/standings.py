@@ -49,13 +49,15 @@ class Standings:
 
 def frozen_since(contest: Competition, state: ContestState, now: datetime) -> datetime | None:
     """Since when the public standings are frozen; None where they are not. The contest's `freeze` is one more freezing
-    among those of the organisers: of all up to now, the last counts."""
+    among those of the organisers: of all, the last counts. Theirs are in the log's order, whatever its times say, and
+    past, whatever `now` is: a clock may have been set back since."""
     planned = closing(contest.freeze)
-    events = [(at, frozen) for at, frozen in state.freezes if at <= now]
+    events = list(state.freezes)
     if planned is not None and planned <= now:
-        events.append((planned, True))
+        before = [number for number, (at, _) in enumerate(events, start=1) if at <= planned]
+        events.insert(before[-1] if before else 0, (planned, True))
     since = None
-    for at, frozen in sorted(events):
+    for at, frozen in events:
         since = (since or at) if frozen else None
     return since
 

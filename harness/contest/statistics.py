@@ -209,10 +209,13 @@ def _failures(contest: Competition, entries: Sequence[ContestEntry]) -> tuple[Fa
             kinds[one.problem, one.failure.kind] += 1
         if one.hold is not None:
             kinds[one.problem, f"held: {one.hold.check}"] += 1
-    order = [listed.name for listed in contest.problems]
+    order = {listed.name: number for number, listed in enumerate(contest.problems)}
     return tuple(
         FailureCount(problem=problem, kind=kind, count=count)
-        for (problem, kind), count in sorted(kinds.items(), key=lambda item: (order.index(item[0][0]), -item[1], item))
+        for (problem, kind), count in sorted(
+            kinds.items(),  # those of problems that the file does not list any more last
+            key=lambda item: (order.get(item[0][0], len(order)), -item[1], item),
+        )
     )
 
 

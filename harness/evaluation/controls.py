@@ -7,6 +7,9 @@ submission's place, and no process of the submission exists. If the reference wa
 are launched again, in turn, until it is not: what other work on the machine does comes and goes, and meets either of
 them. That launch beside the submission counts then, and no earlier one, since a file can tell a first launch from
 others. The result is held if the reference was slower every time.
+
+A launch in which the reference fails beside itself says nothing of the submission, so it counts for no pair. Where it
+does so LOST times, nothing will be known: the evaluation ends with an error, and no result is ranked unseen.
 """
 
 import math
@@ -15,9 +18,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.core.records import Case, CaseResult, Held, Measured
+from harness.core.errors import HarnessError
+from harness.core.records import Case, CaseResult, Failure, Held, Measured, NotRun
 from harness.core.stats import median
+from harness.core.words import clean_line
 from harness.evaluation.launches import LaunchFailed, joined, one_more, with_outcome
+from harness.judging import verdict
 from harness.kinds.kind import Session
 
 CASES = 3  # that are looked at, drawn by the run's secret: a file could leave those alone which it knew
@@ -25,6 +31,7 @@ SLOWER = math.log(1.05)  # from which on it is looked at again
 # Of launches, in all of which the reference has to be slower. On 2 cores at load 6 it was in 9 of 28 pairs of honest
 # files, by up to twice (2026-11-25); so one of 10,000 is held there.
 PAIRS = 8
+LOST = 3  # launches of the reference beside itself that fail; a busy machine may hold one
 FEWEST, REUSED = 3, 8  # controls before any is left out, and the most evaluations in a row that have none of their own
 
 
@@ -63,7 +70,8 @@ def _key(case: Case) -> tuple[str, int]:
 
 def controlled(session: Session, results: Sequence[CaseResult], controls: Controls | None = None) -> list[CaseResult]:
     """The results; of those launches in which the reference was not slower beside the submission, where it was slower
-    at first. Held where it was slower in all pairs. `controls`: the pool's, which know all cases."""
+    at first. Held where it was slower in all pairs. `controls`: the pool's, which know all cases. Raises HarnessError
+    where the reference fails beside itself again and again."""
     places = [at for at, one in enumerate(results) if one.case.kind == "benchmark"]
     beside = firsts = [outcome for at in places if isinstance(outcome := results[at].outcome, Measured)]
     if not firsts or len(firsts) < len(places):
@@ -72,9 +80,9 @@ def controlled(session: Session, results: Sequence[CaseResult], controls: Contro
     if controls is not None and controls.suffice(cases, beside):
         return list(results)
     looked = looked_at(len(cases), session.plan.secret) if controls is None else list(range(len(cases)))
-    found, logs = list(results), []
-    for number in range(PAIRS):
-        if number:
+    found, logs, lost = list(results), list[float](), 0
+    while len(logs) < PAIRS:
+        if logs or lost:
             try:
                 launches = [one_more(session, cases) for _ in range(session.plan.launches)]
             except LaunchFailed as failed:
@@ -84,8 +92,11 @@ def controlled(session: Session, results: Sequence[CaseResult], controls: Contro
                 found[at] = replace(found[at], outcome=replace(first, series=(one.ranked, *first.series[1:])))
         try:
             alone = one_more(session, [cases[at] for at in looked], is_control=True)
-        except LaunchFailed:
-            return found  # the reference fails beside itself: nothing is known of the submission
+        except LaunchFailed as failed:
+            lost += 1
+            if lost == LOST:
+                raise HarnessError(_lost(cases[looked[failed.number]], failed.outcome)) from None
+            continue
         if controls is not None:
             controls.add(cases, alone)
         logs.append(statistics.fmean(_slower(beside[at], one) for at, one in zip(looked, alone, strict=True)))
@@ -97,6 +108,15 @@ def controlled(session: Session, results: Sequence[CaseResult], controls: Contro
         "launches in turn"
     )
     return with_outcome(results, places[looked[0]], Held(check="reference", evidence=evidence))
+
+
+def _lost(case: Case, outcome: Failure | NotRun) -> str:
+    why = clean_line(f"{case.title}: {verdict.word(outcome)}: {verdict.message(outcome)}")
+    return (
+        f"the reference fails beside itself, {LOST} times, so that nobody knows whether the submission slows it down "
+        f"({why}). Next: evaluate again when the machine has less to do; where the reference fails by itself "
+        "(`python -m harness check` with a call of it as the submission), correct the problem"
+    )
 
 
 def looked_at(count: int, secret: int) -> list[int]:

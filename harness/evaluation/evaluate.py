@@ -55,6 +55,14 @@ def evaluate(
     return figured(_report(plan, started, tuple(results), session))
 
 
+def broken(plan: Plan, why: str) -> EvalReport:
+    """The report of an evaluation that the submission ended with an error, before its cases were run: held for that."""
+    cases = [case for phase in plan.phases for case in phase.cases]
+    held = CaseResult(case=cases[0], outcome=Held(check=BROKE_ITS_JUDGE, evidence=why))
+    results = (held, *(CaseResult(case=case, outcome=NotRun()) for case in cases[1:]))
+    return figured(_report(plan, datetime.now(UTC), results, Session(plan, Progress())))
+
+
 def _results(session: Session) -> Iterator[CaseResult]:
     """Phase after phase until a case fails. Every case of a phase is checked; none is measured once one has failed,
     since nothing is ranked then, unless its cases are independent."""

@@ -47,6 +47,7 @@ FIRST_LOOK, FIRST_LOOK_AT_TWO = 4, 8
 TOP = 4
 ROLES_CHANCE = 2000  # settlements of equal files, in one of which two are held for a ratio that differs by role
 ROLES_APART = 0.1  # log; by 5 % in either role one group of ranks was favoured when the reference met itself
+LAST_SHARE = 40  # looks, of which all later ones have the part
 DIGITS = 5  # of ratios that the board keeps, and of their squares
 
 
@@ -156,7 +157,9 @@ def looks(before: int, rounds: int, count: int) -> tuple[int, ...]:
 
 
 def share(look: int) -> float:
-    """The part of the 5 % that look number `look` (from 1) has: 1/4, 1/4, 3/16, 1/8 ..., whose sum is 1."""
+    """The part of the 5 % that look number `look` (from 1) has: 1/4, 1/4, 3/16, 1/8 ..., whose sum is 1. Those from
+    LAST_SHARE on have what that one has, since 1 less much smaller parts is 1: ten million of them come to 0.02 %."""
+    look = min(look, LAST_SHARE)
     return float(look / 2 ** (look + 1))
 
 
@@ -388,6 +391,17 @@ def known(board: Board, meeting: Contenders) -> RoundsTally:
     return tally
 
 
+def merged(was: Board, now: Board, meeting: Contenders, found: Settled, usual: LaunchNoise) -> Settled:
+    """What was found since the board `was`, with the rounds and looks of others that were recorded on it meanwhile."""
+    left = replace(meeting, entries=tuple(meeting.entries[number] for number in found.numbers))
+    theirs = known(now, left)
+    if theirs == known(was, left):
+        return found
+    looks = theirs.looks + found.tally.looks - known(was, meeting).looks
+    tally = replace(theirs.plus(_numbered(found.meetings, found.numbers)), looks=looks)
+    return replace(found, fit=fit(tally, usual, share(looks)), tally=tally)
+
+
 def settlement(meeting: Contenders, found: Settled) -> Settlement:
     """The settlement that the board keeps."""
     first, fitted = meeting.entries[0], found.fit
@@ -403,7 +417,7 @@ def settlement(meeting: Contenders, found: Settled) -> Settlement:
         machine=host.machine_id() or None,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         rounds=found.tally.rounds,
-        resolves=rounded(math.expm1(fitted.half), 3) or 10**-DIGITS,
+        resolves=rounded(math.expm1(min(fitted.half, 700.0)), 3) or 10**-DIGITS,
         problem_version=meeting.version,
         files=tuple(files),
         looks=found.tally.looks,

@@ -23,6 +23,10 @@ BY_CHANCE) hold an honest launch now and then on a busy machine. They compare ti
 the machine may have ended. The first such launch is noted and another runs in its place; the second holds the entry. A
 claim that needs a cheat needs it in most launches, so it is seen twice. Each launch has compile caches of its own, in
 which a file finds nothing of an earlier one.
+
+An evaluation that ends with an error says nothing of the submission, and whoever could cause one in each launch would
+never be held. So it is made again with the reference as the submission. If that passes, the launch counts as held for a
+broken judge, which takes two; if not, the machine is to blame, and nothing is decided.
 """
 
 import math
@@ -34,17 +38,22 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from harness.board import judgements, runs
-from harness.board.entries import Board, Entry, Judged, Verification
+from harness.board.entries import Board, Entry, Judged, Verification, one_line
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.olympic import LEAST_RUNS, olympic_mean
 from harness.core.records import CaseResult, EvalReport, Held, Score, Submission
 from harness.core.stats import student_t
-from harness.evaluation.evaluate import evaluate
+from harness.core.words import clean_line
+from harness.evaluation.evaluate import broken, evaluate
 from harness.judging import verdict
+from harness.kinds.gpu_only import GpuOnlyError
 from harness.kinds.kind import BROKE_ITS_JUDGE, Order, Progress, Setting
 from harness.kinds.registry import find, plan_of
 from harness.machine import host
+from harness.problems.problem import Problem
+from harness.problems.skeleton import submission_text
+from harness.problems.submission import digest
 
 LAUNCHES, LEAST_LAUNCHES = 5, LEAST_RUNS
 CONFIDENCE = 0.975  # one-sided; two-sided it is the 95 % of every interval here
@@ -225,19 +234,50 @@ def setting_for(one: Judged, problem: str | None, seconds: float | None, checkou
 
 
 def launch(one: Judged, setting: Setting, submission: Submission, progress: Progress) -> EvalReport:
-    """One whole evaluation of the entry's source, under the entry's author. Raises UsageError where it turns out to
-    have run on another machine, HarnessError where nothing can be said of the submission."""
+    """One whole evaluation of the entry's source, under the entry's author; held where it ends with an error and the
+    reference in its place passes. Raises UsageError where it turns out to have run on another machine, HarnessError
+    where nothing can be said of the submission."""
     order = Order(setting=setting, submission=submission, mode="leaderboard", author=one.author)
-    report = evaluate(plan_of(order), progress)
-    here = report.environment.machine_class if report.environment else one.machine_class
-    if here != one.machine_class:
-        raise UsageError(f"{one.run_id} was measured on {one.machine_class}, this is {here}: run it there")
-    if verdict.status(report) == "error":
-        raise HarnessError(
-            "a launch ended before every shape was run, so nothing was changed; `python -m harness doctor` says what "
-            "is wrong with the machine"
-        )
+    plan = plan_of(order)
+    try:
+        report = evaluate(plan, progress)
+        here = report.environment.machine_class if report.environment else one.machine_class
+        if here != one.machine_class:
+            raise OtherMachineError(f"{one.run_id} was measured on {one.machine_class}, this is {here}: run it there")
+        if verdict.status(report) == "error":
+            raise HarnessError(
+                "a launch ended before every shape was run, so nothing was changed; `python -m harness doctor` says "
+                "what is wrong with the machine"
+            )
+    except HarnessError as error:
+        if isinstance(error, OtherMachineError) or (isinstance(error, GpuOnlyError) and error.may_run):
+            raise
+        progress.note(clean_line(str(error)))
+        progress.note("repeats the launch with the reference as the submission, to see whose failure it is")
+        if not reference_passes(order, progress):
+            raise
+        why = f"its evaluation ended with an error, and that of the reference passes: {error}"
+        return broken(plan, one_line(why))
     return report
+
+
+class OtherMachineError(UsageError):
+    """The entry is of another machine than this one."""
+
+
+def plain(problem: Problem) -> Submission:
+    """A submission that is right: it calls the reference, say. Raises BadFileError where the problem has none."""
+    source = submission_text(problem)
+    return Submission(path="reference.py", name="reference.py", source=source, sha256=digest(source, ()))
+
+
+def reference_passes(order: Order, progress: Progress) -> bool:
+    """Whether that evaluation passes here and now with the reference as the submission."""
+    try:
+        report = evaluate(plan_of(replace(order, submission=plain(order.setting.problem))), progress)
+    except HarnessError:
+        return False
+    return verdict.status(report) == "pass"
 
 
 @dataclass(frozen=True, kw_only=True)

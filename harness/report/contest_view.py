@@ -164,7 +164,8 @@ def entry_document(found: Contest, number: int) -> Document:
     lines = [entry_line(one), f"{one.file}, sha256 {one.sha256[:16]}, by {one.member}"]
     if one.evaluation is not None:
         lines.append(f"run {one.evaluation.run_id}, source in runs/sources/{one.sha256}/")
-        below = missed(found.rules.problem(one.problem), one.evaluation.cases)
+        listed = [listed for listed in found.rules.problems if listed.name == one.problem]  # none: not any more
+        below = [told for each in listed for told in missed(each, one.evaluation.cases)]
         lines += [f"below its target: {told}" for told in below]
     records = [one for one in found.log.records() if isinstance(one.event, OfEntry) and one.event.entry == number]
     return Document(blocks=(prose(*map(UntrustedText, lines), whole=True), _log(records)))

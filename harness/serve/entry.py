@@ -13,6 +13,7 @@ from harness.core.words import clean_line
 from harness.problems.submission import MAX_BYTES, SUFFIXES, directives
 from harness.serve.guard import TOO_LARGE
 from harness.serve.offers import Leaderboard
+from harness.serve.queue_file import UnwrittenError
 from harness.serve.service import Service
 from harness.serve.store import NewSubmission, Placement, QueueFullError, Row, Tooled
 from harness.serve.users import BannedError, UnknownUserError
@@ -43,7 +44,7 @@ async def accepted(service: Service, upload: Upload, mode: str, secret: str, too
     check_gpu(leaderboard, upload.gpu)
     code = _text(await file.read(MAX_BYTES + 1))
     suffixes = SUFFIXES[leaderboard.lang]
-    file_name = clean_line(file.filename or f"submission{suffixes[0]}").replace("\\", "/").rpartition("/")[2][:200]
+    file_name = clean_line(file.filename or f"submission{suffixes[0]}").replace("\\", "/").rpartition("/")[2][-200:]
     if not file_name.endswith(suffixes):
         raise HTTPException(400, f"Please provide a {LANGUAGES[leaderboard.lang]} ({' / '.join(suffixes)}) file")
     _check_directives(service, code, leaderboard)
@@ -67,6 +68,8 @@ async def accepted(service: Service, upload: Upload, mode: str, secret: str, too
         raise HTTPException(403, str(error)) from None
     except UnknownUserError as error:
         raise HTTPException(401, f"Invalid or unauthorized X-Popcorn-Cli-Id: {error}") from None
+    except UnwrittenError as error:
+        raise HTTPException(503, str(error), headers={"Retry-After": RETRY_S}) from None
     except QueueFullError as error:
         raise HTTPException(429 if error.of_user else 503, str(error), headers={"Retry-After": RETRY_S}) from None
     service.worker.wake()

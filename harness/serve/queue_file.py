@@ -8,14 +8,30 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.core.errors import BadFileError
+from harness.core.errors import BadFileError, HarnessError
+from harness.core.words import clean_line
 from harness.serve.tables import SCRIPTS, VERSION
 
 FILE = "queue.sqlite3"  # in the service's folder
+# Of SQLite, where it is the machine that fails, and nothing is wrong with the file.
+NOT_NOW = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOMEM,
+}  # of an extended code, its lowest byte
+
+
+class UnwrittenError(HarnessError):
+    """The queue cannot be written now."""
 
 
 class QueueFile:
-    """One connection for all threads; users of `db` hold `lock`. BadFileError for a file that is none of ours."""
+    """One connection for all threads; users of `db` hold `lock`. BadFileError for a file that is none of ours,
+    HarnessError where the disk is full, say."""
 
     def __init__(self, path: Path) -> None:
         self.lock = threading.RLock()
@@ -27,10 +43,17 @@ class QueueFile:
             self.db.execute("PRAGMA journal_mode = WAL")
             self.db.execute("PRAGMA synchronous = FULL")  # what was accepted survives a power cut
             self.db.execute("PRAGMA foreign_keys = ON")
+            if (found := self.db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise sqlite3.DatabaseError(clean_line(found))
             version = int(self.db.execute("PRAGMA user_version").fetchone()[0])
             if version in SCRIPTS:
                 self.db.executescript(f"BEGIN; {SCRIPTS[version]} PRAGMA user_version = {VERSION}; COMMIT;")
         except sqlite3.DatabaseError as error:
+            if _is_machines(error):
+                raise HarnessError(
+                    f"{path}: cannot be opened now ({error}); the queue is left as it is: free disk space, check its "
+                    "rights or end what else uses it, and try again"
+                ) from None
             raise BadFileError(
                 f"{path}: cannot be read as a queue ({error}); move the file away to begin a new one"
             ) from None
@@ -46,15 +69,24 @@ class QueueFile:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is written within is written together, or not at all."""
+        """All that is written within is written together, or not at all. Raises UnwrittenError where the machine is the
+        reason."""
         with self.lock:
-            self.db.execute("BEGIN IMMEDIATE")
             try:
+                self.db.execute("BEGIN IMMEDIATE")
                 yield
-            except BaseException:
-                self.db.execute("ROLLBACK")
+                self.db.execute("COMMIT")
+            except BaseException as error:
+                if self.db.in_transaction:  # SQLite may have ended it by itself
+                    self.db.execute("ROLLBACK")
+                if _is_machines(error):
+                    raise UnwrittenError(f"the queue cannot be written now ({error}); try again later") from None
                 raise
-            self.db.execute("COMMIT")
+
+
+def _is_machines(error: BaseException) -> bool:
+    """Whether the machine is the reason, and the file is as it was."""
+    return isinstance(error, sqlite3.DatabaseError) and getattr(error, "sqlite_errorcode", 0) & 0xFF in NOT_NOW
 
 
 def now() -> str:

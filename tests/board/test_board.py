@@ -1056,14 +1056,20 @@ def test_a_checkout_that_cannot_be_written_is_known_before_the_evaluation(path: 
     leaderboard.check_writable(path)  # no file yet
     leaderboard.record(path, entry())
     leaderboard.check_writable(path)
-    with pytest.raises(UsageError, match=r"no such folder; run with --no-record"):
+    with pytest.raises(UsageError, match=r"no such folder; make it writable, or"):
         leaderboard.check_writable(path.parent / "nowhere" / path.name)
     allowed = os.access  # root may write anywhere, so a read-only folder is played
     monkeypatch.setattr(leaderboard.os, "access", lambda what, mode: what != path.parent and allowed(what, mode))
-    with pytest.raises(UsageError, match=r"nothing can be written in .*; run with --no-record"):
+    with pytest.raises(UsageError, match=r"nothing can be written in .*; make it writable, or"):
         leaderboard.check_writable(path)
     monkeypatch.setattr(leaderboard.os, "access", lambda what, mode: what != path and allowed(what, mode))
-    with pytest.raises(UsageError, match=r"the file is read-only; run with --no-record"):
+    with pytest.raises(UsageError, match=r"the file is read-only; make it writable, or"):
+        leaderboard.check_writable(path)
+
+
+def test_a_board_that_is_a_link_to_itself_is_known_before_the_evaluation(path: Path) -> None:
+    path.symlink_to(path.name)
+    with pytest.raises(UsageError, match="it is a link to itself; remove it"):
         leaderboard.check_writable(path)
 
 
@@ -1074,11 +1080,11 @@ def test_runs_that_cannot_be_written_are_known_before_the_evaluation(folder: str
     leaderboard.check_writable(path)
     allowed = os.access
     monkeypatch.setattr(leaderboard.os, "access", lambda what, mode: what != kept and allowed(what, mode))
-    with pytest.raises(UsageError, match=rf"{folder}/ cannot be written: it is read-only; run with --no-record"):
+    with pytest.raises(UsageError, match=rf"{folder}/ cannot be written: it is read-only; make it writable, or"):
         leaderboard.check_writable(path)
     kept.rmdir()
     kept.symlink_to("nowhere")
-    with pytest.raises(UsageError, match=rf"{folder}/ cannot be written: it is no folder; run with --no-record"):
+    with pytest.raises(UsageError, match=rf"{folder}/ cannot be written: it is no folder; make it writable, or"):
         leaderboard.check_writable(path)
 
 

@@ -1,5 +1,6 @@
 """`contest submit` by another engine: entered here and now, evaluated there and later, with one outcome."""
 
+import errno
 import shlex
 import shutil
 from collections.abc import Sequence
@@ -83,16 +84,27 @@ def test_a_job_without_a_result_costs_no_submission_of_the_day(stage: Stage, how
     assert entry.failure.kind == "not_run"
 
 
-def test_an_interrupted_one_counts(stage: Stage) -> None:
-    """Its progress was seen."""
+@pytest.mark.parametrize(
+    ("error", "counts"),
+    [
+        (KeyboardInterrupt(), True),
+        (BrokenPipeError(), True),
+        (OSError(errno.ENOSPC, "No space left on device"), False),
+        (MemoryError(), False),
+    ],
+)
+def test_an_interrupted_one_counts_and_one_that_the_machine_ends_does_not(
+    error: BaseException, counts: bool, stage: Stage
+) -> None:
+    """The progress of an interrupted one was seen."""
 
     def job(engine: str, command: Sequence[str], checkout: Checkout) -> int:
-        raise KeyboardInterrupt
+        raise error
 
     stage.elsewhere = job
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(type(error)):
         stage.run(SUBMIT)
-    assert (the_entry(stage).state, the_entry(stage).counts) == ("failed", True)
+    assert (the_entry(stage).state, the_entry(stage).counts) == ("failed", counts)
 
 
 def test_verify_top_is_a_whole_command(stage: Stage) -> None:

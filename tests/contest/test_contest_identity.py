@@ -2,17 +2,23 @@
 organiser. Each attack is beside what is honest."""
 
 import os
+import shutil
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from contests import FILE, OPEN, Stage, play
 from places import ROOT
 
+from harness.cli import main
 from harness.contest import acts
 from harness.core.accounts import account, owner
+from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.core.files import replace_file
+from harness.core.records import EvalReport
+from harness.evaluation import verify
 
 KERNEL = "WHAT = '# speedup 2.5'\n\n\ndef custom_kernel(data):\n    return data\n"
 
@@ -121,8 +127,57 @@ def test_logs_and_boards_are_not_for_everybody(stage: Stage) -> None:
     assert stat.S_IMODE(other.stat().st_mode) == 0o644
 
 
+def test_entries_of_a_problem_that_the_file_does_not_list_any_more_end_nothing(stage: Stage) -> None:
+    """Where one had failed, `contest stats`, `page` and the page of `serve` ended with a traceback."""
+    for kind in ("wrong", "held"):
+        (stage.root / "mine.py").write_text(KERNEL.replace("speedup 2.5", kind))
+        assert did(stage, "ada", SUBMIT)[0] == Exit.INVALID
+    file = stage.root / "contests" / "c.yaml"
+    kept = [line for line in file.read_text().splitlines() if "gemm_rs" not in line or "ag_gemm" in line]
+    file.write_text("\n".join(kept))
+    for verb in ("stats c", "stats c --full", "standings c", "show c", "show c 1"):
+        code, out = did(stage, "grace", verb)
+        assert code == Exit.OK, out
+    assert "gemm_rs" in did(stage, "grace", "stats c")[1]
+    command = main.parse(["page", "-o", str(stage.root / "page.html")])
+    assert command.carry_out(Checkout(stage.root)) == Exit.OK
+
+
 def test_where_every_entry_is_withdrawn_there_is_nothing_to_verify(stage: Stage) -> None:
     assert did(stage, "ada", "withdraw c 1")[0] == Exit.OK
     code, out = did(stage, "grace", "verify-top c gemm_rs")
     assert code == Exit.USAGE
     assert "no entry of gemm_rs has a place" in out
+
+
+@pytest.mark.parametrize("how", ["withdrawn", "without a source"])
+def test_an_entry_of_which_nothing_can_be_said_keeps_no_other_from_its_verification(
+    how: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is withdrawn while its launches run, say. What they reached is shown all the same."""
+    (stage.root / "slow.py").write_text(KERNEL.replace("2.5", "2.0"))
+    assert did(stage, "cy", "submit -q c slow.py --problem gemm_rs")[0] == Exit.OK
+    launches = verify.launches
+
+    def meanwhile(*arguments: Any) -> list[EvalReport]:
+        ran = launches(*arguments)
+        if len(verified) == 0 and how == "withdrawn":
+            assert did(stage, "ada", "withdraw c 1")[0] == Exit.OK
+            stage.login = "grace"
+        verified.append(len(ran))
+        return ran
+
+    verified: list[int] = []
+    monkeypatch.setattr(verify, "launches", meanwhile)
+    if how == "without a source":
+        found = acts.opened(stage.root / "contests" / "c.yaml").state().entry(1).evaluation
+        assert found is not None
+        shutil.rmtree(stage.root / "runs" / "sources" / found.sha256)
+        shutil.rmtree(stage.root / "runs" / found.run_id)
+        (stage.root / "mine.py").unlink()
+    code, out = did(stage, "grace", "verify-top c gemm_rs")
+    assert code == (Exit.USAGE if how == "withdrawn" else Exit.ERROR), out
+    assert "entry 1 of team owls: not decided: " in out
+    assert ("refused: entry 1 is withdrawn" in out) == (how == "withdrawn")
+    assert out.count("5 launches reach") == len(verified)
+    assert acts.opened(stage.root / "contests" / "c.yaml").state().entry(2).state == "reproduced"

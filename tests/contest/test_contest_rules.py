@@ -300,15 +300,25 @@ def test_the_public_sees_the_standings_as_they_were_at_the_freeze(found: Contest
 
 
 def test_an_unfreezing_before_the_planned_freeze_does_not_call_that_off(found: Contest) -> None:
-    acts.freeze(found, OPEN, "grace", frozen=True)
-    acts.freeze(found, OPEN + DAY, "grace", frozen=False)
-
     def since(now: datetime) -> datetime | None:
         return standings.frozen_since(found.rules, found.state(), now)
 
+    acts.freeze(found, OPEN, "grace", frozen=True)
     assert since(OPEN + MINUTE) == OPEN
+    acts.freeze(found, OPEN + DAY, "grace", frozen=False)
     assert since(OPEN + 2 * DAY) is None
     assert since(END) == datetime(2027, 1, 28, 18, tzinfo=UTC)
+
+
+def test_of_freezings_the_last_one_of_the_log_counts_whatever_the_clock_said(found: Contest) -> None:
+    """It was set back in between, or both are of one moment."""
+    for back in (timedelta(0), MINUTE):
+        acts.freeze(found, OPEN, "grace", frozen=True)
+        state = found.state()
+        assert standings.frozen_since(found.rules, state, OPEN - back) == OPEN, "what is frozen stays so"
+        acts.freeze(found, OPEN - back, "grace", frozen=False)
+        assert standings.frozen_since(found.rules, found.state(), OPEN + DAY) is None
+    assert standings.frozen_since(found.rules, found.state(), END) == closing(found.rules.freeze)
 
 
 def test_private_standings_open_when_the_contest_ends(tmp_path: Path) -> None:

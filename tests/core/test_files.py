@@ -32,15 +32,21 @@ def test_a_folder_is_removed_though_a_dying_process_still_writes_into_it(
     assert len(removals) == 2
 
 
+@pytest.mark.parametrize("place", ["None", "Path('named')"])
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_a_scratch_folder_does_not_outlive_its_process(is_killed: bool, tmp_path: Path) -> None:
-    program = "from harness.core.files import scratch\nwith scratch('s-') as one: print(one, flush=True); input()"
+def test_a_scratch_folder_does_not_outlive_its_process(
+    is_killed: bool, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("named").mkdir()
+    program = "from pathlib import Path\nfrom harness.core.files import scratch\n"
+    program += f"with scratch('s-', {place}) as one: print(one.absolute(), flush=True); input()"
     environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(files.__file__).partition("/harness/")[0]}
     with subprocess.Popen([sys.executable, "-c", program], env=environ, stdin=-1, stdout=-1) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         folder = Path(process.stdout.readline().decode().strip())
-        assert folder.parent == tmp_path
+        assert folder.parent == (tmp_path if place == "None" else tmp_path / "named")
         (folder / "kept").mkdir()
         if is_killed:
             process.kill()

@@ -9,8 +9,9 @@ import pytest
 from factories import GEMM_BENCHMARKS, case, timed
 
 from harness.core.checkout import Checkout
+from harness.core.errors import HarnessError
 from harness.core.records import Case, CaseResult, EvalReport, Failure, Held, Measured, Raised, Submission, TimedOut
-from harness.evaluation.controls import CASES, FEWEST, PAIRS, REUSED, Controls, controlled
+from harness.evaluation.controls import CASES, FEWEST, LOST, PAIRS, REUSED, Controls, controlled
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds.kind import Order, Phase, Plan, Progress, SubmissionFailed
@@ -90,8 +91,20 @@ def test_what_fails_when_it_is_launched_again_fails() -> None:
     assert found[0].outcome == RAISED
 
 
-def test_where_the_reference_fails_beside_itself_nothing_is_known() -> None:
-    assert all(isinstance(one.outcome, Measured) for one in judged(Played([RAISED]), 1.5))
+def test_a_launch_in_which_the_reference_fails_beside_itself_counts_for_no_pair() -> None:
+    session = Played([1.0, RAISED, RAISED, *[1.0] * (PAIRS - 1)], [1.4] * (PAIRS + 1))
+    [first, *_] = judged(session, 1.5)
+    assert isinstance(first.outcome, Held)
+    assert first.outcome.check == "reference"
+    session = Played([RAISED, 1.0], [1.0])
+    assert all(isinstance(one.outcome, Measured) for one in judged(session, 1.5))
+    assert session.launches == [True, False, True]
+
+
+def test_nothing_is_ranked_unseen_where_the_reference_fails_beside_itself() -> None:
+    for alone in ([RAISED] * LOST, [1.0, *[RAISED] * LOST]):
+        with pytest.raises(HarnessError, match="the reference fails beside itself, 3 times"):
+            judged(Played(alone, [1.4] * LOST), 1.5)
 
 
 class Over(Played):

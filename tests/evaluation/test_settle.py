@@ -27,7 +27,7 @@ from harness.core.records import Estimate, Held
 from harness.core.stats import LaunchNoise, students_range
 from harness.evaluation import compare, meetings, settle
 from harness.evaluation.settle import Contenders, Dropped, Fit, Meeting, fit, looks, nothing, settled
-from harness.kinds.gpu_only import NeedsGpu
+from harness.kinds.gpu_only import GpuOnlyError
 from harness.kinds.kind import OpponentFailed, Progress, Setting
 from harness.machine import host
 from harness.problems.shape_file import find
@@ -258,6 +258,18 @@ def test_the_shares_of_all_looks_there_may_ever_be_are_the_whole() -> None:
     assert [settle.share(look) for look in (1, 2, 3)] == [0.25, 0.25, 0.1875]
 
 
+def test_however_often_it_is_looked_there_is_an_interval_and_an_order_to_be_kept(root: Path) -> None:
+    """After 50 calls or so `settle` ended with a traceback, and the launches of that call were lost."""
+    tally = settle.RoundsTally(logs=(0.2, -0.2), squares=1000 * 0.4**2, rounds=1000, looks=1000)
+    halves = [fit(tally, BUSY.head_to_head, settle.share(look)).half for look in (1, 10, 40, 60, 1000, 10**7)]
+    assert halves == sorted(halves)
+    assert halves[-1] < 0.4
+    wide = settle.Settled(numbers=(0, 1), fit=Fit(logs=(0.2, -0.2), half=1e4), tally=tally, meetings=())
+    board = loaded(root)
+    meeting = settle.contenders(board, board.entries[0].group, 2, None, None, Checkout(root))
+    assert math.isfinite(settle.settlement(meeting, wide).resolves)
+
+
 def test_log_speeds_of_complete_rounds_are_the_least_squares_fit() -> None:
     true = (0.3, -0.1, -0.2)
     pairs = list(itertools.combinations(range(3), 2))
@@ -443,6 +455,51 @@ def test_a_launch_that_a_busy_machine_may_have_held_is_run_once_more(
     assert loaded(root).settlements == ()
 
 
+ERROR = HarnessError("judging took too long")
+
+
+@pytest.mark.parametrize(
+    ("hostile", "says"),
+    [
+        ({"alice"}, "its launches end with an error, the reference's do not: judging took too long"),
+        ({"alice", "bob"}, "judging took too long"),
+        ({"alice", "bob", "reference"}, "judging took too long"),
+        (set(), ""),
+    ],
+)
+def test_who_ends_launches_with_errors_is_named_and_a_machine_that_does_is_not(
+    hostile: set[str], says: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first error of two files is nobody's."""
+    names = {MINE.name: "alice", THEIRS.name: "bob", "reference.py": "reference"}
+
+    def log(plan: Any) -> float:
+        if len(plans) == 1 or {names[one.name] for one in (plan.submission, plan.opponent)} & hostile:
+            raise ERROR
+        return 0.001 * len(plans)
+
+    plans = played(monkeypatch, log)
+    if not says:
+        assert run_settle(root, "-q") == Exit.OK
+        return
+    with pytest.raises(HarnessError, match=f"^{says}$") as ended:
+        run_settle(root, "-q")
+    assert isinstance(ended.value, BadSubmissionError) == (hostile == {"alice"})
+    assert loaded(root).settlements == ()
+
+
+def test_a_file_that_is_refused_for_a_gpus_code_is_left_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has passed on such a machine."""
+
+    def log(plan: Any) -> float:
+        raise GpuOnlyError("it needs a GPU", may_run=True)
+
+    plans = played(monkeypatch, log)
+    with pytest.raises(GpuOnlyError):
+        run_settle(root, "-q")
+    assert len(plans) == 1
+
+
 def test_what_fails_is_left_out_and_named_and_the_others_are_settled(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -494,6 +551,26 @@ def test_after_an_interrupt_the_complete_rounds_are_kept_and_the_next_call_goes_
     assert run_settle(root, "--rounds", "2", "-q", "--unconfined") == Exit.OK
     (outside,) = loaded(root).settlements
     assert (outside.rounds, outside.looks, outside.confined) == (2, 3, False), "it is another measurement"
+
+
+def test_two_at_once_lose_none_of_each_others_rounds_and_looks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one begins and ends while the first runs; what both record is what one after the other would."""
+    others: list[int] = []
+
+    def log(plan: Any) -> float:
+        if len(plans) == 3 and not others:
+            others.append(run_settle(root, "--rounds", "8", "-q"))
+        return 0.01 if len(plans) % 3 else -0.01
+
+    plans = played(monkeypatch, log)
+    assert run_settle(root, "--rounds", "4", "-q") == Exit.OK
+    assert others == [Exit.OK]
+    (one,) = loaded(root).settlements
+    assert (one.rounds, one.looks) == (12, 2)
+    assert one.squares == pytest.approx(12 * 0.01**2)
+    assert run_settle(root, "--rounds", "4", "-q") == Exit.OK
+    (one,) = loaded(root).settlements
+    assert (one.rounds, one.looks) == (16, 3)
 
 
 def test_looks_at_two_files_are_counted_whoever_else_met() -> None:
@@ -551,7 +628,7 @@ def test_a_file_that_says_it_needs_a_gpu_is_left_out_in_either_role(
     """It would end the settlement of all others."""
 
     def live(plan: Any, margin: float, progress: object) -> Any:
-        raise NeedsGpu(f"{plan.submission.name} needs a GPU")
+        raise GpuOnlyError(f"{plan.submission.name} needs a GPU", may_run=False)
 
     monkeypatch.setattr(compare, "live", live)
     monkeypatch.setattr(meetings, "plan_of", lambda order: order)

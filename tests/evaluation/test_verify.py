@@ -45,6 +45,7 @@ from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.records import EvalReport, Held, Score
 from harness.evaluation import verify
 from harness.evaluation.verify import EntryClaim
+from harness.kinds.gpu_only import GpuOnlyError
 from harness.machine import host
 from harness.problems.shape_file import find
 from harness.problems.submission import read_submission
@@ -399,6 +400,52 @@ def test_what_ends_a_launch_leaves_the_board_as_it_was(error: BaseException, roo
         verified(root, ENTRY_RUN)
     assert (root / "leaderboard.yaml").read_bytes() == before
     assert (root / "runs" / run_id(11) / "report.json").is_file()
+
+
+@pytest.mark.parametrize("is_machine", [True, False])
+@pytest.mark.parametrize(
+    "error",
+    [HarnessError("judging took too long"), UsageError("refused"), GpuOnlyError("it has CUDA code", may_run=False)],
+)
+def test_who_ends_each_launch_with_an_error_is_held_unless_the_reference_does_so_too(
+    error: HarnessError, is_machine: bool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever can cause one would stay undecided for ever. One alone is nobody's fault."""
+    asked = []
+
+    def evaluated(plan: Any, progress: object) -> EvalReport:
+        asked.append(plan.submission.source)
+        if is_machine or plan.submission.source == SOURCE:
+            raise error
+        assert "ref_kernel(data)" in plan.submission.source
+        return launch(11, author="nobody")
+
+    monkeypatch.setattr(verify, "evaluate", evaluated)
+    before = loaded(root)
+    if is_machine:
+        with pytest.raises(type(error), match=str(error)):
+            verified(root, ENTRY_RUN)
+        assert loaded(root) == before
+        return
+    assert verified(root, ENTRY_RUN) == Exit.INVALID
+    (held,) = loaded(root).held
+    assert held.check == "broke its judge"
+    assert f"launch 2 of 5: its evaluation ended with an error, and that of the reference passes: {error}" in (
+        held.evidence
+    )
+    assert len(asked) == 4
+    assert len(held.run_ids) == 2
+    assert all((root / "runs" / one / "report.json").is_file() for one in held.run_ids)
+
+
+def test_a_file_that_needs_tritons_interpreter_is_not_held_where_that_is_off(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches = played(monkeypatch)
+    launches.script = [GpuOnlyError("it needs a GPU (TRITON_INTERPRET=1)", may_run=True)]
+    monkeypatch.setattr(verify, "reference_passes", lambda *order: True)
+    with pytest.raises(UsageError, match="TRITON_INTERPRET"):
+        verified(root, ENTRY_RUN)
 
 
 def test_a_kill_in_the_middle_leaves_the_board_as_it_was_and_the_next_works(root: Path, launches: Launches) -> None:

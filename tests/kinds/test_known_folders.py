@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,11 @@ def checkout(tmp_path: Path) -> Checkout:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of `single/scale`, as a set of its own."""
-    shutil.copytree(SINGLE, tmp_path / "at_home" / "single")
-    return (tmp_path / "at_home" / "single").rename(tmp_path / "at_home" / "my_set") / "scale"
+    """A copy of `single/scale`, as a set of its own. The checkout remembers its name for all tests that run at a time,
+    so that no other has it."""
+    place = tmp_path / "at_home" / f"my_set_{time.time_ns()}"
+    shutil.copytree(SINGLE, place)
+    return place / "scale"
 
 
 def exit_code(*words: str) -> object:
@@ -38,12 +41,21 @@ def exit_code(*words: str) -> object:
 
 
 def test_a_folder_is_found_by_its_board_name_and_its_leaderboard_name(folder: Path, checkout: Checkout) -> None:
-    for name in ("my_set/scale", "scale"):
+    full = f"{folder.parent.name}/scale"
+    for name in (full, "scale"):
         with pytest.raises(UsageError):
             find(name, checkout)
     find(str(folder), checkout)
-    for name in ("my_set/scale", "scale", "My-Set/Scale"):
+    for name in (full, "scale", full.title().replace("_", "-")):
         assert find(name, checkout).folder == folder
+
+
+def test_commands_at_the_same_time_forget_nothing_of_each_other(checkout: Checkout) -> None:
+    """As happened to the hint of `merge`: another command wrote what it had read before that."""
+    names = [f"folder_{number}" for number in range(24)]
+    with ThreadPoolExecutor(8) as commands:
+        list(commands.map(lambda name: remember({name: FOLDERS}, checkout), names))
+    assert [recalled(name, checkout) for name in names] == [FOLDERS] * len(names)
 
 
 def test_a_folder_that_is_gone_is_not_found(folder: Path, checkout: Checkout) -> None:
@@ -80,9 +92,8 @@ def test_names_of_a_competition_are_known_once_its_file_was_read(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     yaml, name = folder.parent.parent / "set.yaml", f"scale_{time.time_ns()}"
-    yaml.write_text(
-        f"name: S\nproblems: [{{directory: my_set/scale, name: {name}, deadline: 2030-01-01, gpus: [L4]}}]\n"
-    )
+    place = f"{folder.parent.name}/scale"
+    yaml.write_text(f"name: S\nproblems: [{{directory: {place}, name: {name}, deadline: 2030-01-01, gpus: [L4]}}]\n")
     file = yaml.parent / "mine.py"
     file.write_text(f"#!POPCORN leaderboard {name}\n{CALLS}")
     assert exit_code("check", str(file), "--device", "cpu", "--quiet") == 2

@@ -11,6 +11,7 @@ from conftest import submission_of
 
 from harness.core.errors import HarnessError, UsageError
 from harness.core.records import Case, Crashed, Held, Module, Raised, TimedOut
+from harness.kinds.gpu_only import GpuOnlyError
 from harness.kinds.kind import OpponentFailed
 from harness.kinds.op import failures as op_failures
 from harness.kinds.op.control import Guarded
@@ -252,6 +253,17 @@ def test_code_that_only_a_gpu_runs_is_refused_on_cpu_cores(source: str, tracebac
             gpu_only(source, text)
         assert "\n" not in str(caught.value)
         assert isinstance(gpu_only(source, text, has_timed=True), Raised), "it ran here, and chose its moment"
+
+
+@pytest.mark.parametrize(("set_to", "may_run"), [("", True), ("0", True), ("1", False)])
+def test_a_refusal_says_whether_tritons_interpreter_would_help(
+    set_to: str, may_run: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", set_to)
+    for source, traceback, expected in ((JIT, DRIVER, may_run), (INLINE, TOOLKIT, False)):
+        with pytest.raises(GpuOnlyError) as caught:
+            gpu_only(source, traceback)
+        assert caught.value.may_run == expected
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,24 @@ def test_a_full_queue_costs_no_submission_of_the_day(tmp_path: Path) -> None:
     server.service.store.close()
 
 
+def test_a_full_disk_is_told_and_costs_no_submission_of_the_day(tmp_path: Path) -> None:
+    server = Server(tmp_path, FILE.replace("quota: {per_day: 3}", "quota: {per_day: 200}"))
+    server.service.limits = QueueLimits(of_user=200)
+    client, db = TestClient(make_app(server.service)), server.service.store._db
+    (pages,) = db.execute("PRAGMA page_count").fetchone()
+    db.execute(f"PRAGMA max_page_count = {pages}")
+    for _ in range(100):  # sources, until there is no page left
+        if (answer := post(client, server.ids["ada"], 2.0)).status_code != 202:
+            break
+    assert (answer.status_code, answer.headers["Retry-After"].isdigit()) == (503, True)
+    assert "the queue cannot be written now (database or disk is full); try again later" in answer.json()["detail"]
+    *_, one = server.contest.state().entries.values()
+    assert (one.state, one.counts) == ("failed", False)
+    db.execute(f"PRAGMA max_page_count = {pages + 1000}")
+    assert post(client, server.ids["ada"], 2.0).status_code == 202
+    server.service.store.close()
+
+
 def test_a_damaged_log_is_told_and_does_not_stop_the_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = Server(tmp_path, FILE)
     assert post(TestClient(make_app(server.service)), server.ids["ada"], 2.0).status_code == 202

@@ -18,7 +18,7 @@ from fake_engine import FakeEngine, Play
 from serving import MINE, SOURCE, numbers, outcome, prepare, served, service, submit
 from waiting import until
 
-from harness.core.errors import BadFileError, UsageError
+from harness.core.errors import BadFileError, Exit, HarnessError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan
 from harness.core.json_file import line_of
 from harness.core.processes import descendants
@@ -372,6 +372,29 @@ def test_a_queue_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(BadFileError, match=f"version 99, expected {VERSION}"):
         Store(tmp_path / "other" / "queue.sqlite3")
+
+
+def test_a_queue_that_is_damaged_anywhere_is_refused_before_anything_is_served(tmp_path: Path) -> None:
+    """Its first page was whole, and the server ended with a traceback."""
+    path = tmp_path / "queue.sqlite3"
+    Store(path).close()
+    whole = path.read_bytes()
+    for page in range(1, len(whole) // 4096):
+        path.write_bytes(whole[: 4096 * page] + b"\xa5" * 4096 + whole[4096 * (page + 1) :])
+        with pytest.raises(BadFileError, match="cannot be read as a queue"):
+            Store(path)
+    path.write_bytes(whole)
+    Store(path).close()
+
+
+def test_where_the_machine_fails_nobody_is_told_to_move_the_queue_away(tmp_path: Path) -> None:
+    """It is not damaged; a full disk is told so, too."""
+    path = tmp_path / "queue.sqlite3"
+    Store(path).close()
+    (tmp_path / "queue.sqlite3-wal").mkdir()
+    with pytest.raises(HarnessError, match=r"cannot be opened now .*; the queue is left as it is") as refused:
+        Store(path)
+    assert refused.value.exit_code == Exit.ERROR
 
 
 def test_a_queue_of_the_version_before_is_taken_over(tmp_path: Path) -> None:

@@ -10,22 +10,32 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.core.checkout import Checkout
-from harness.core.files import replace_file
+from harness.core.files import LockedError, lock_of, locked, replace_file
 from harness.core.json_file import file_if_any
 from harness.problems.problem import folded
 
 FILE = "folders.json"
+LOCK_WAIT_S = 5.0  # a writer holds the lock for milliseconds
 
 
 def remember(folders: Mapping[str, Path], checkout: Checkout) -> None:
-    """Keeps the folders of these names for `recalled`. Does nothing where the checkout cannot be written."""
-    known = _known(checkout)
+    """Keeps the folders of these names for `recalled`, beside those that other commands keep at the same time. Does
+    nothing where the checkout cannot be written."""
+    path = checkout.cache / FILE
+    if _with(folders, _known(checkout)) is None:
+        return
+    with contextlib.suppress(OSError, LockedError):
+        checkout.cache.mkdir(exist_ok=True)
+        with locked(lock_of(path), LOCK_WAIT_S):
+            if (new := _with(folders, _known(checkout))) is not None:
+                replace_file(path, json.dumps(new, indent=1, sort_keys=True).encode(), is_alone=True)
+
+
+def _with(folders: Mapping[str, Path], known: Mapping[str, str]) -> dict[str, str] | None:
+    """What is known with these folders and without those that are gone; None where that changes nothing."""
     new = {name: folder for name, folder in known.items() if Path(folder).exists()}
     new |= {folded(name): str(folder.resolve()) for name, folder in folders.items()}
-    if new != known:
-        with contextlib.suppress(OSError):
-            checkout.cache.mkdir(exist_ok=True)
-            replace_file(checkout.cache / FILE, json.dumps(new, indent=1, sort_keys=True).encode())
+    return new if new != known else None
 
 
 def recalled(name: str, checkout: Checkout) -> Path | None:
