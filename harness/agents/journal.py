@@ -7,6 +7,7 @@ cut off is removed.
 
 import contextlib
 import itertools
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +17,7 @@ from harness.agents.judge import QUICK
 from harness.agents.result import Conditions, Result
 from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
 from harness.core.files import append, locked_alone
-from harness.core.json_file import line_of, lines_of
+from harness.core.json_file import line_of, lines_of, record_if_any
 
 
 class Lines(dict[str, Result]):
@@ -63,6 +64,8 @@ class Journal:
         """Raises UsageError for files that cannot be written or locked, BadFileError for bad lines."""
         if self.path is None:
             return self
+        if self.path.exists() and not self.path.is_file():  # reading a pipe or a device may never end
+            raise UsageError(f"--out {self.path}: not an ordinary file; name another")
         try:
             self.path.touch()  # with the user's rights, which a lock file has not
             self._lock.enter_context(locked_alone(self.path))
@@ -112,18 +115,46 @@ def read_results(paths: Iterable[Path]) -> list[Result]:
     for path in dict.fromkeys(map(Path.resolve, paths)):
         with os_error_as(UsageError, f"{path}: cannot be read", "name a file of `eval-many`"):
             data = path.read_bytes()
-        found += _results(data[: data.rfind(b"\n") + 1] or data, path)
+        found += _results(_whole(data) or data, path)
     return found
 
 
+def results_so_far(path: Path) -> list[Result]:
+    """The results of a population that is to be gone on with; none where it has not begun. Raises BadFileError."""
+    return _results(_whole(path.read_bytes()), path) if path.is_file() else []
+
+
 def _read(fd: int, path: Path) -> list[Result]:
+    """Removes a line that a kill cut off, and ends the last one where only its end is missing. Raises BadFileError, and
+    removes nothing, where the file is another's."""
     data = b""
     while more := os.read(fd, 1 << 20):
         data += more
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
+    whole = _whole(data)
+    results, half = _results(whole, path), data[len(whole) :]
+    if half and not _is_cut(half):
+        raise BadFileError(f"{path}: its last line is no part of a result of this harness; name another file")
+    if half:
         os.ftruncate(fd, len(whole))
-    return _results(whole, path)
+    elif whole and not whole.endswith(b"\n"):
+        append(fd, b"\n")
+    return results
+
+
+def _is_cut(line: bytes) -> bool:
+    """Whether it may be the beginning of a record's line. Another file's text must not be removed as such."""
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return line.startswith(b"{")
+    return False
+
+
+def _whole(data: bytes) -> bytes:
+    """The data without a last line that is only a part of a result. A program or an editor may have left out its end
+    of line alone."""
+    start = data.rfind(b"\n") + 1
+    return data if record_if_any(Result, data[start:]) else data[:start]
 
 
 def _results(data: bytes, path: Path) -> list[Result]:

@@ -11,7 +11,7 @@ problem, and the score over all of them is shown at the end."""
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from rich.text import Text
 
 from harness.agents import score_view
 from harness.agents.candidates import read_all
-from harness.agents.journal import read_results
+from harness.agents.journal import read_results, results_so_far
 from harness.agents.judge import Judge, Terms
 from harness.agents.many import How, many
 from harness.agents.result import Result
@@ -109,30 +109,40 @@ def _candidates(place: Path, stem: str) -> list[Path]:
 
 def _judged(order: EvalManyOrder, checkout: Checkout) -> "Tally":
     asked, how = options.asked(order), part(order, How)
-    if order.out.suffix in result_files.KEPT or order.out.is_dir():
-        raise UsageError(f"--out {order.out}: results are lines of JSON; name a .jsonl file")
+    if order.out.suffix in result_files.KEPT or order.out.is_dir() or order.out == options.STDOUT:
+        raise UsageError(f"--out {order.out}: results are lines of JSON, gone on with after a kill; name a .jsonl file")
     candidates = read_all(order.places, setting(asked, checkout).problem, checkout)
     console = new_console(stderr=True)
     with Judge(part(order, Terms, asked=asked), checkout) as judge:
-        tally = Tally(len(candidates), order.out)
+        tally = Tally([one.id for one in candidates], order.out)
         for result in _shown(many(judge, candidates, how), tally, console, order.quiet):
             tally.add(result)
     return tally
 
 
 class Tally:
-    def __init__(self, total: int, out: Path) -> None:
-        self.total, self.out, self.judged = total, out, 0
-        self.before = out.read_bytes().count(b"\n") if out.is_file() else 0
+    """What this call judged, and the best of all candidates, those judged before included."""
+
+    def __init__(self, ids: Collection[str], out: Path) -> None:
+        """Raises BadFileError where there is no result in a line that is there."""
+        self.total, self.out, self.judged = len(ids), out, 0
         self.verdicts: dict[str, int] = {}
         self.ranked = 0
         self.best: tuple[float, str] = (0.0, "")
+        known = set(ids)
+        there = [one for one in results_so_far(out) if one.id in known]
+        self.before = len(there)
+        for result in there:
+            self._compare(result)
         self.began_s = time.monotonic()
 
     def add(self, result: Result) -> None:
         self.judged += 1
         self.verdicts[result.verdict] = self.verdicts.get(result.verdict, 0) + 1
         self.ranked += result.ranked
+        self._compare(result)
+
+    def _compare(self, result: Result) -> None:
         if result.ranked and not result.copy_of and (value := result.speedup) is not None:
             self.best = max(self.best, (value, result.id))
 

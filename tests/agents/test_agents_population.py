@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from waiting import until
 from harness import Pool, evaluate, stream
 from harness.agents import score_view
 from harness.agents.candidates import Candidate, of_text, read_all
-from harness.agents.journal import Journal, read_results
+from harness.agents.journal import Journal, read_results, results_so_far
 from harness.agents.judge import SCREEN_S, Judge, Stage, Terms, screening_of
 from harness.agents.made import refused, result_of
 from harness.agents.many import How
@@ -32,6 +33,7 @@ from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import encode
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan
+from harness.core.json_file import line_of
 from harness.core.records import Submission, TimedOut
 from harness.kinds.registry import find
 from harness.kinds.settings import Asked, setting
@@ -167,6 +169,29 @@ def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
     assert sorted(one.id for one in found) == sorted(texts)
     assert len(told) == len(set(told))
     assert [one.name for one in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_a_cut_line_is_removed_but_no_whole_result_and_nothing_of_another_file(tmp_path: Path) -> None:
+    out, line = tmp_path / "out.jsonl", line_of(dataclasses.replace(passed(), id="a"))
+    for begun in (line[:-1], line + line[:40], line + '{"pro'):  # the first as an editor may leave it
+        out.write_text(begun)
+        assert [one.id for one in results_so_far(out)] == ["a"]
+        with Journal(out) as journal:
+            journal.results.add(dataclasses.replace(passed(), id="b"))
+        assert [one.id for one in read_results([out])] == ["a", "b"]
+    for other in ("notes", line + "notes", '{"id": "7"}'):
+        out.write_text(other)
+        with pytest.raises(BadFileError, match="name another file"), Journal(out):
+            pass
+        assert out.read_text() == other
+
+
+def test_results_go_to_no_pipe_and_no_device(tmp_path: Path) -> None:
+    """Reading what is there already would never end."""
+    os.mkfifo(tmp_path / "pipe")
+    for out in (Path("/dev/full"), tmp_path / "pipe"):
+        with pytest.raises(UsageError, match="not an ordinary file"), Journal(out):
+            pass
 
 
 def test_results_of_another_population_are_not_gone_on_with(tmp_path: Path) -> None:
@@ -407,6 +432,17 @@ def test_workers_go_on_when_one_is_killed(nothing_left: None) -> None:
                     if "harness.agents.workers" in Path(f"/proc/{pid}/cmdline").read_text():
                         os.kill(pid, signal.SIGKILL)
     assert found == [("0", "wrong"), ("1", "raised"), ("2", "pass")]
+
+
+@pytest.mark.slow
+def test_workers_end_at_once_in_the_middle_of_a_task(nothing_left: None) -> None:
+    """As after Ctrl-C: the task by itself would go on for as long as an import may take, 40 s."""
+    busy, wrong = candidates(a="while True: pass\n", b=WRONG)
+    tasks = [Trial(id=one.id, stage="full", submission=one.submission) for one in (busy, wrong)]
+    with Workers(Terms(asked=ASKED), HERE, [{}, {}]) as workers:
+        assert next(iter(workers.run(tasks))).id == "b"
+        left_s = time.monotonic()
+    assert time.monotonic() - left_s < 15
 
 
 def test_a_reference_that_fails_ends_the_population(monkeypatch: pytest.MonkeyPatch, nothing_left: None) -> None:

@@ -18,6 +18,7 @@ from harness.cli.eval_many import Tally, line_of
 from harness.core.checkout import ROOT
 from harness.core.decode import decode, encode
 from harness.core.errors import BadSubmissionError, HarnessError, UsageError
+from harness.core.json_file import line_of as json_line
 from harness.core.records import EvalReport, Outcome, Passed
 from harness.kinds.kind import BROKE_ITS_JUDGE
 
@@ -145,7 +146,18 @@ def test_a_problem_that_does_not_run_here_is_not_tried_again() -> None:
     assert (refusal.verdict, failure.verdict) == ("error", "error")
     assert "why" in refusal.next
     assert "try again" in failure.next
-    assert line_of(refusal, Tally(1, Path("absent.jsonl"))).endswith(": too large")
+    assert line_of(refusal, Tally(["a"], Path("absent.jsonl"))).endswith(": too large")
+
+
+def test_a_tally_counts_what_is_there_already(tmp_path: Path) -> None:
+    """After a kill the best is that of all candidates, not of those that were left. Others' lines do not count."""
+    out = tmp_path / "results.jsonl"
+    best, other = (replace(result_of(report()), id=name) for name in ("a", "other"))
+    out.write_text(json_line(best) + json_line(other) + json_line(best)[:50])
+    tally = Tally(["a", "b"], out)
+    assert (tally.before, tally.judged) == (1, 0)
+    assert tally.json()["best"] == {"id": "a", "speedup": best.speedup}
+    assert "0 of 2 judged" in tally.text()
 
 
 def test_the_hint_of_a_ranked_result_names_the_shape_with_most_to_gain() -> None:
