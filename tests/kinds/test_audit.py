@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from test_kernelbench import DEAD, HEAD, MATMUL, RELU, own
 
+from harness.agents.journal import read_results
 from harness.cli import audit, eval_many
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
@@ -58,6 +59,31 @@ def test_a_set_is_listed_and_evaluated_with_fast_p(harness: Harness, tmp_path: P
         "set/9_relu": (2, 1),
     }
     assert next(one for one in found["fast"] if one["at"] == 0)["figure"]["value"] == 0.75
+
+
+def test_a_set_says_which_files_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelled candidate is named. Logs beside candidates and other sets' results in the folder do not count."""
+    folder, mine, out = tmp_path / "set", tmp_path / "mine", tmp_path / "out"
+    for made in (folder, mine, out):
+        made.mkdir()
+    (folder / "1_a.py").write_text("import no_such_package\n" + HEAD + RELU)  # so that nothing is started
+    for name in ("1_a.py", "1_a.log", "1_A.py"):
+        (mine / name).write_text(HEAD + own(RELU))
+    (out / "other.jsonl").write_text("of another set\n")
+    order = eval_many.EvalManyOrder(problem=str(folder), places=(mine,), out=out, device="cpu", quiet=True)
+    eval_many.run(order, Checkout.here())
+    assert "mine: named as no problem of " in (said := capsys.readouterr().err)
+    assert said.rstrip().endswith(": 1_A.py")
+    assert [Path(one.id).name for one in read_results([out / "1_a.jsonl"])] == ["1_a.py"]
+
+
+@pytest.mark.parametrize("out", ["-", "/proc/nowhere/out", "file"])
+def test_a_set_needs_a_folder_for_its_results(out: str, tmp_path: Path) -> None:
+    (tmp_path / "1_a.py").write_text(HEAD + RELU)
+    (tmp_path / "file").touch()
+    place = Path(out) if out != "file" else tmp_path / out
+    with pytest.raises(UsageError, match=r"--out .*name a"):
+        eval_many.run(eval_many.EvalManyOrder(problem=str(tmp_path), places=(tmp_path,), out=place), Checkout.here())
 
 
 def test_problems_whose_files_are_called_alike_are_called_as_their_folders() -> None:
