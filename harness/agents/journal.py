@@ -7,7 +7,6 @@ cut off is removed.
 
 import contextlib
 import itertools
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +16,9 @@ from harness.agents.judge import QUICK
 from harness.agents.result import Conditions, Result
 from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
 from harness.core.files import append, locked_alone
-from harness.core.json_file import line_of, lines_of, record_if_any
+from harness.core.json_file import line_of, lines_of, open_lines, text_of, uncut
+
+WHAT = "no result of this harness"  # what another line is
 
 
 class Lines(dict[str, Result]):
@@ -30,8 +31,8 @@ class Lines(dict[str, Result]):
     def open(self) -> None:
         """Reads what is there. Raises OSError, and BadFileError for bad lines."""
         assert self._path is not None
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        self.update((one.id, one) for one in _read(self._fd, self._path))
+        self._fd, found = open_lines(Result, self._path, WHAT)
+        self.update((one.id, one) for one in found)
 
     def add(self, result: Result) -> None:
         """The line is on the disk when this returns, or nothing of it when it raises HarnessError."""
@@ -115,47 +116,14 @@ def read_results(paths: Iterable[Path]) -> list[Result]:
     for path in dict.fromkeys(map(Path.resolve, paths)):
         with os_error_as(UsageError, f"{path}: cannot be read", "name a file of `eval-many`"):
             data = path.read_bytes()
-        found += _results(_whole(data) or data, path)
+        found += _results(uncut(Result, data) or data, path)
     return found
 
 
 def results_so_far(path: Path) -> list[Result]:
     """The results of a population that is to be gone on with; none where it has not begun. Raises BadFileError."""
-    return _results(_whole(path.read_bytes()), path) if path.is_file() else []
-
-
-def _read(fd: int, path: Path) -> list[Result]:
-    """Removes a line that a kill cut off, and ends the last one where only its end is missing. Raises BadFileError, and
-    removes nothing, where the file is another's."""
-    data = b""
-    while more := os.read(fd, 1 << 20):
-        data += more
-    whole = _whole(data)
-    results, half = _results(whole, path), data[len(whole) :]
-    if half and not _is_cut(half):
-        raise BadFileError(f"{path}: its last line is no part of a result of this harness; name another file")
-    if half:
-        os.ftruncate(fd, len(whole))
-    elif whole and not whole.endswith(b"\n"):
-        append(fd, b"\n")
-    return results
-
-
-def _is_cut(line: bytes) -> bool:
-    """Whether it may be the beginning of a record's line. Another file's text must not be removed as such."""
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return line.startswith(b"{")
-    return False
-
-
-def _whole(data: bytes) -> bytes:
-    """The data without a last line that is only a part of a result. A program or an editor may have left out its end
-    of line alone."""
-    start = data.rfind(b"\n") + 1
-    return data if record_if_any(Result, data[start:]) else data[:start]
+    return _results(uncut(Result, path.read_bytes()), path) if path.is_file() else []
 
 
 def _results(data: bytes, path: Path) -> list[Result]:
-    return lines_of(Result, data.decode("utf-8-sig", errors="replace"), str(path), "no result of this harness")
+    return lines_of(Result, text_of(data), str(path), WHAT)

@@ -13,7 +13,10 @@ from test_kernelbench import DEAD, HEAD, MATMUL, RELU, own
 from harness.agents.journal import read_results
 from harness.cli import audit, eval_many
 from harness.core.checkout import Checkout
-from harness.core.errors import UsageError
+from harness.core.errors import BadFileError, UsageError
+from harness.kinds.benchmarks.audit import Audit, audits
+from harness.kinds.registry import find
+from harness.problems.problem import Problem
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -39,6 +42,35 @@ def test_weak_problems_are_found_and_no_cheat_passes_our_verdict(harness: Harnes
     again = harness("audit", str(folder), "--markdown", "-", *out).stdout.replace("\\", "")
     assert "| set/9_relu | input | none | an input passes as the result |" in again
     assert "| set/10_dead | zeros, constant, stale, bf16, fp16, fp8 | refused | zeros pass |" in again
+
+
+def test_an_audit_goes_on_behind_a_line_that_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a full disk leaves one. Two do not write one file, and nothing of another file is lost."""
+    for name in ("1_a", "2_b"):
+        (tmp_path / f"{name}.py").write_text(HEAD + RELU)
+    problems = [find(str(tmp_path / f"{name}.py"), Checkout.here()) for name in ("1_a", "2_b")]
+    tried: list[str] = []
+
+    def audited(problem: Problem, limit_s: float, most_bytes: int) -> Audit:
+        tried.append(problem.name)
+        return Audit(problem=problem.name, cheats={})
+
+    monkeypatch.setattr("harness.kinds.benchmarks.audit.audited", audited)
+    out = tmp_path / "found.jsonl"
+    first = audits(problems, 1.0, 1, out)
+    next(first)
+    with pytest.raises(UsageError, match="another process writes it"):
+        next(audits(problems, 1.0, 1, out))
+    first.close()  # type: ignore[attr-defined]
+    out.write_text(out.read_text() + '{"problem": "x')
+    assert [one.problem for one in audits(problems, 1.0, 1, out)] == [one.name for one in problems] == tried
+    assert len(out.read_text().splitlines()) == 2
+    out.write_text("notes")
+    with pytest.raises(BadFileError, match="name another file"):
+        next(audits(problems, 1.0, 1, out))
+    assert out.read_text() == "notes"
+    with pytest.raises(UsageError, match="not an ordinary file"):
+        next(audits(problems, 1.0, 1, Path("/dev/full")))
 
 
 def test_a_set_is_listed_and_evaluated_with_fast_p(harness: Harness, tmp_path: Path) -> None:
