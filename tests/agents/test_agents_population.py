@@ -291,6 +291,17 @@ def test_two_sources_of_one_id_are_refused() -> None:
         list(pool.map([("a", RIGHT), ("a", WRONG)]))
 
 
+def test_what_is_no_source_is_refused_before_any_is_judged(tmp_path: Path) -> None:
+    """A model's empty answer, say; and a number as an id would be read back as no result. A text names a file too."""
+    with Pool("rms_norm", suite="quick", device="cpu") as pool:
+        for wrong in (None, b"x = 1", ("a",), ("a", None), (1, "x = 1"), 7):
+            with pytest.raises(UsageError, match="a source is a text"):
+                list(pool.map([wrong], out=tmp_path / "out.jsonl"))  # type: ignore[list-item]
+        assert not list(tmp_path.iterdir())
+        assert [one.verdict for one in pool.map(["x = ("], out=str(tmp_path / "out.jsonl"))] == ["rejected"]
+    assert len(read_results([tmp_path / "out.jsonl"])) == 1
+
+
 def test_candidates_are_read_from_files_folders_and_lines(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "more").mkdir()
