@@ -136,6 +136,14 @@ def test_evidence_has_what_was_printed_without_control_characters(outcome: Outco
     assert result.evidence.where.startswith("test: ")
 
 
+@pytest.mark.parametrize(("outcome", "place"), [(RAISED, "detail"), (replace(CRASHED, log_tail=""), "message")])
+def test_the_hint_of_a_failed_import_names_what_is_there(outcome: Outcome, place: str) -> None:
+    """A file that ends its process has no traceback."""
+    found = result_of(report(results([outcome], []), phases_s={"start": 1.0, "import": 0.1}))
+    assert f"evidence.{place}" in found.next
+    assert getattr(found.evidence, place)
+
+
 def test_a_file_that_cannot_be_a_submission_is_rejected() -> None:
     result = refused(BadSubmissionError("x.py:3: invalid syntax"), A2A)
     assert (result.verdict, result.stages.compile.status) == ("rejected", "fail")
