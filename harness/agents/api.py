@@ -140,27 +140,30 @@ class Pool:
         keep: float = 1.0,
         least: int = 4,
         jobs: int | None = None,
-        out: Path | None = None,
+        out: str | Path | None = None,
     ) -> Iterator[Result]:
         """The results of a population, in any order, as they come. A source is a text, a Path, or a pair of id and
         text; without an id it has its number. `keep` below 1: only that part of the candidates that pass, and at least
         `least`, is measured on the whole suite, after all were screened in little time; the others are not ranked.
         `jobs`: on how many GPUs candidates are judged side by side (default: all, for problems of one GPU). `out`: the
         file that results are written to at once; one that is there is gone on with. Errors that are no candidate's
-        fault are results of verdict "error". Raises UsageError for two sources of one id, and where `out` is another
-        population's or cannot be written."""
+        fault are results of verdict "error". Raises UsageError for what is no source, for two sources of one id, and
+        where `out` is another population's or cannot be written."""
         found = [self._numbered(source, number) for number, source in enumerate(sources)]
         reading.check_ids(found)
-        yield from many(self._judge, found, How(keep=keep, least=least, jobs=jobs, out=out))
+        yield from many(self._judge, found, How(keep=keep, least=least, jobs=jobs, out=Path(out) if out else None))
 
     def _numbered(self, source: str | Path | tuple[str, str], number: int) -> Candidate:
-        if isinstance(source, tuple):
+        if isinstance(source, tuple) and len(source) == len(("id", "text")):
             return self._candidate(source[1], source[0])
         return self._candidate(source, str(source) if isinstance(source, Path) else str(number))
 
     def _candidate(self, source: str | Path, name: str) -> Candidate:
         if self._is_over:
             raise UsageError("the pool has ended: evaluate within its `with`, or make another")
+        if not isinstance(source, str | Path) or not isinstance(name, str):
+            found = f"{source!r:.60} under the id {name!r:.60}"
+            raise UsageError(f"a source is a text, a Path, or a pair of id and text; found {found}")
         problem = self._judge.setting.problem
         if isinstance(source, Path):
             return reading.of_file(source, name, problem, self._checkout)

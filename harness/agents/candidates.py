@@ -37,7 +37,7 @@ def read_all(places: Sequence[Path], problem: Problem, checkout: Checkout) -> li
     found: list[Candidate] = []
     for place in places:
         if place.is_dir():
-            suffixes = (*SUFFIXES[problem.lang], *problem.also)
+            suffixes = suffixes_of(problem)
             files = sorted(path for path in place.rglob("*") if path.suffix in suffixes and path.is_file())
             found += [of_file(path, str(path.relative_to(place)), problem, checkout) for path in files]
         elif place.suffix in JSONL:
@@ -50,6 +50,11 @@ def read_all(places: Sequence[Path], problem: Problem, checkout: Checkout) -> li
         )
     check_ids(found)
     return found
+
+
+def suffixes_of(problem: Problem) -> tuple[str, ...]:
+    """What the names of its submissions end with."""
+    return (*SUFFIXES[problem.lang], *problem.also)
 
 
 def check_ids(candidates: Iterable[Candidate]) -> None:

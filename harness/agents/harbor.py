@@ -124,13 +124,17 @@ class Wanted:
 
 def write(folder: Path, problems: list[tuple[Problem, str]], wanted: Wanted, checkout: Checkout) -> None:
     """Writes a task for each problem and suite into a new folder. Raises UsageError where there is one, it cannot be
-    written, or a problem is neither this checkout's nor one file."""
+    written, a problem is neither this checkout's nor one file, or two would have one name as tasks."""
+    of_task: dict[str, str] = {}
     for problem, _ in problems:
         if problem.is_upstream and not problem.is_one_file:
             raise UsageError(
                 f"--harbor: {problem.name} needs more files than a task has; name a problem of this checkout, or a "
                 "file of KernelBench's"
             )
+        if (name := task_name(problem)) in of_task:
+            raise UsageError(f"--harbor: {of_task[name]} and {problem.name} would both be the task {name}; rename one")
+        of_task[name] = problem.name
     if folder.exists():
         raise UsageError(f"--harbor {folder}: it is there already; name a new folder")
     archive = _archive(checkout)

@@ -47,7 +47,9 @@ def _after(failed: CaseResult, result: Result) -> str:
     if isinstance(outcome, Held):
         return BY_CHECK.get(outcome.check, "make it do its work as the reference does: its result is not believed")
     if result.stages.compile.status == "fail":
-        return "make the file import: the traceback is in evidence.detail"
+        has_detail = result.evidence is not None and result.evidence.detail
+        where = "the traceback is in evidence.detail" if has_detail else "evidence.message says how it ended"
+        return f"make the file import: {where}"
     hints = {
         "wrong": f"compare with ref_kernel on {where}: evidence.message names the first difference",
         "raised": f"correct what raises on {where}: the traceback is in evidence.detail",

@@ -16,7 +16,9 @@ from harness.agents.judge import QUICK
 from harness.agents.result import Conditions, Result
 from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
 from harness.core.files import append, locked_alone
-from harness.core.json_file import line_of, lines_of
+from harness.core.json_file import line_of, lines_of, open_lines, text_of, uncut
+
+WHAT = "no result of this harness"  # what another line is
 
 
 class Lines(dict[str, Result]):
@@ -29,8 +31,8 @@ class Lines(dict[str, Result]):
     def open(self) -> None:
         """Reads what is there. Raises OSError, and BadFileError for bad lines."""
         assert self._path is not None
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        self.update((one.id, one) for one in _read(self._fd, self._path))
+        self._fd, found = open_lines(Result, self._path, WHAT)
+        self.update((one.id, one) for one in found)
 
     def add(self, result: Result) -> None:
         """The line is on the disk when this returns, or nothing of it when it raises HarnessError."""
@@ -63,6 +65,8 @@ class Journal:
         """Raises UsageError for files that cannot be written or locked, BadFileError for bad lines."""
         if self.path is None:
             return self
+        if self.path.exists() and not self.path.is_file():  # reading a pipe or a device may never end
+            raise UsageError(f"--out {self.path}: not an ordinary file; name another")
         try:
             self.path.touch()  # with the user's rights, which a lock file has not
             self._lock.enter_context(locked_alone(self.path))
@@ -112,19 +116,14 @@ def read_results(paths: Iterable[Path]) -> list[Result]:
     for path in dict.fromkeys(map(Path.resolve, paths)):
         with os_error_as(UsageError, f"{path}: cannot be read", "name a file of `eval-many`"):
             data = path.read_bytes()
-        found += _results(data[: data.rfind(b"\n") + 1] or data, path)
+        found += _results(uncut(Result, data) or data, path)
     return found
 
 
-def _read(fd: int, path: Path) -> list[Result]:
-    data = b""
-    while more := os.read(fd, 1 << 20):
-        data += more
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        os.ftruncate(fd, len(whole))
-    return _results(whole, path)
+def results_so_far(path: Path) -> list[Result]:
+    """The results of a population that is to be gone on with; none where it has not begun. Raises BadFileError."""
+    return _results(uncut(Result, path.read_bytes()), path) if path.is_file() else []
 
 
 def _results(data: bytes, path: Path) -> list[Result]:
-    return lines_of(Result, data.decode("utf-8-sig", errors="replace"), str(path), "no result of this harness")
+    return lines_of(Result, text_of(data), str(path), WHAT)

@@ -43,7 +43,7 @@ class How:
 def many(judge: Judge, candidates: Sequence[Candidate], how: How) -> Iterator[Result]:
     """The results that `how.out` lacks, as they come. Raises as a Judge, and UsageError for a wrong `out`."""
     made, terms = judge.setting, judge.terms
-    lanes = how.lanes or (LANES if len(candidates) >= LANES_FROM else 1)
+    lanes = min(how.lanes or (LANES if len(candidates) >= LANES_FROM else 1), len(candidates))
     is_in: dict[Stage, bool] = {
         "check": how.check and made.device != "cpu",
         "test": lanes > 1 and made.world_size == 1 and terms.mode != "test" and judge.is_pooled,

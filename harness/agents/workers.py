@@ -1,16 +1,19 @@
 """Who carries out the tasks of a population: this process, or worker processes, one for each GPU.
 
 A worker is `python -m harness.agents.workers`: it gets its terms and then tasks as lines of JSON, and answers each with
-a line. It ends when its standard input does, also where this process was killed. A worker that dies is started anew,
-and its task tried once more.
+a line. It ends when its standard input does, also in the middle of a task and where this process was killed. A worker
+that dies is started anew, and its task tried once more.
 """
 
 import contextlib
 import json
 import os
+import queue
 import selectors
+import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -148,13 +151,25 @@ def environs_of(device: str, ranks: int, jobs: int | None) -> list[dict[str, str
     return [{variable: name} for name in visible[: min(count, jobs or count)]]
 
 
+def _read(lines: "queue.SimpleQueue[bytes]") -> None:
+    """Hands over the lines of standard input. At its end the main thread is interrupted, whatever it does: a task may
+    take minutes, and nobody waits for its result."""
+    with open(0, "rb", closefd=False) as told:  # not sys.stdin, whose lock a thread must not hold when Python ends
+        for line in told:
+            lines.put(line)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+
 def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints
-    first = json.loads(sys.stdin.buffer.readline())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also where it was ignored: _read sends it
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(lines,), daemon=True).start()
+    first = json.loads(lines.get())
     with Judge(decode(Terms, first["terms"]), Checkout(Path(first["root"]))) as judge:
-        for line in sys.stdin.buffer:
-            task = record_of(Trial, line)
+        while True:
+            task = record_of(Trial, lines.get())
             result = judge.judge(task.submission, task.stage)
             out.write(line_of(replace(result, id=task.id)).encode())
             out.flush()

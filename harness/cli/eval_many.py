@@ -11,7 +11,7 @@ problem, and the score over all of them is shown at the end."""
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from rich.live import Live
 from rich.text import Text
 
 from harness.agents import score_view
-from harness.agents.candidates import read_all
-from harness.agents.journal import read_results
+from harness.agents.candidates import JSONL, read_all, suffixes_of
+from harness.agents.journal import read_results, results_so_far
 from harness.agents.judge import Judge, Terms
 from harness.agents.many import How, many
 from harness.agents.result import Result
@@ -30,7 +30,7 @@ from harness.cli import options, result_files
 from harness.cli.declare import argument, option
 from harness.core.checkout import Checkout
 from harness.core.decode import encode, part
-from harness.core.errors import BadFileError, Exit, UsageError
+from harness.core.errors import BadFileError, Exit, UsageError, os_error_as
 from harness.core.words import clean_line, cut_line, speedup_text
 from harness.kinds.registry import set_members
 from harness.kinds.settings import setting
@@ -38,6 +38,7 @@ from harness.report.console import new_console
 from harness.report.document import Document, UntrustedText, prose
 
 WHY_CHARS = 160  # of an error's reason
+SHOWN = 3  # names that a line has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,17 +76,26 @@ def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
 def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) -> Exit:
     """Judges each problem's candidates, and shows the score over all. What cannot be judged here is said and left."""
     out = order.out if order.out.is_dir() else order.out.with_suffix("")
-    out.mkdir(parents=True, exist_ok=True)
-    for member, name in zip(members, names_of(members), strict=True):
-        found = tuple(file for place in order.places for file in _candidates(place, name))
+    if order.out == options.STDOUT:
+        raise UsageError(f"--out {out}: a set's results are files, gone on with after a kill; name a folder")
+    with os_error_as(UsageError, f"--out {out}: no folder, and none can be made", "name another"):
+        out.mkdir(parents=True, exist_ok=True)
+    names = names_of(members)
+    for place in order.places:
+        if strangers := sorted(clean_line(path.name) for path in _entries(place) if _name_of(path) not in names):
+            these = ", ".join(strangers[:SHOWN]) + (f" and {len(strangers) - SHOWN} more" * (len(strangers) > SHOWN))
+            print(f"left out           {place}: named as no problem of {order.problem}: {these}", file=sys.stderr)
+    for member, name in zip(members, names, strict=True):
+        found = tuple(path for place in order.places for path in _entries(place) if _name_of(path) == name)
         if not found:
             continue
         own = replace(order, problem=str(member), places=found, out=out / f"{name}.jsonl")
         try:
-            _judged(own, checkout)
+            _judged(own, checkout, is_in_set=True)
         except (UsageError, BadFileError) as error:
             print(f"left out           {name}: {clean_line(str(error))}", file=sys.stderr)
-    results = read_results(sorted(path for path in out.glob("*.jsonl") if path.stat().st_size))
+    files = (out / f"{name}.jsonl" for name in names)  # not what other sets have left in the folder
+    results = read_results(sorted(path for path in files if path.is_file() and path.stat().st_size))
     if not results:
         raise UsageError(f"{order.places[0]}: no file there is named as a problem of {order.problem}")
     score = score_of(results)
@@ -98,41 +108,62 @@ def names_of(members: Sequence[Path]) -> list[str]:
     return [stem if stems.count(stem) == 1 else member.parent.name for member, stem in zip(members, stems, strict=True)]
 
 
-def _candidates(place: Path, stem: str) -> list[Path]:
-    """The files and folders of a place that are named as the problem is. UsageError without such a place."""
-    if not place.is_dir():
-        if not place.is_file():
-            raise UsageError(f"{place}: no such file or folder; name the candidates' folder")
-        return [place] if place.stem == stem else []
-    return [path for path in sorted(place.iterdir()) if (path.name if path.is_dir() else path.stem) == stem]
+def _entries(place: Path) -> list[Path]:
+    """The files and folders of a place of candidates; the place itself where it is a file. UsageError without it."""
+    if place.is_dir():
+        return [path for path in sorted(place.iterdir()) if not path.name.startswith((".", "__"))]
+    if not place.is_file():
+        raise UsageError(f"{place}: no such file or folder; name the candidates' folder")
+    return [place]
 
 
-def _judged(order: EvalManyOrder, checkout: Checkout) -> "Tally":
+def _name_of(path: Path) -> str:
+    """The problem whose candidate it is, or candidates."""
+    return path.name if path.is_dir() else path.stem
+
+
+def _judged(order: EvalManyOrder, checkout: Checkout, is_in_set: bool = False) -> "Tally":
+    """`is_in_set`: the places were found by their names, and those that are no candidates are none of the user's."""
     asked, how = options.asked(order), part(order, How)
-    if order.out.suffix in result_files.KEPT or order.out.is_dir():
-        raise UsageError(f"--out {order.out}: results are lines of JSON; name a .jsonl file")
-    candidates = read_all(order.places, setting(asked, checkout).problem, checkout)
+    if order.out.suffix in result_files.KEPT or order.out.is_dir() or order.out == options.STDOUT:
+        raise UsageError(f"--out {order.out}: results are lines of JSON, gone on with after a kill; name a .jsonl file")
+    problem = setting(asked, checkout).problem
+    places = order.places
+    if is_in_set:
+        suffixes = (*suffixes_of(problem), *JSONL)
+        places = tuple(path for path in places if path.is_dir() or path.suffix in suffixes)
+    candidates = read_all(places or order.places, problem, checkout)
     console = new_console(stderr=True)
     with Judge(part(order, Terms, asked=asked), checkout) as judge:
-        tally = Tally(len(candidates), order.out)
+        tally = Tally([one.id for one in candidates], order.out)
         for result in _shown(many(judge, candidates, how), tally, console, order.quiet):
             tally.add(result)
     return tally
 
 
 class Tally:
-    def __init__(self, total: int, out: Path) -> None:
-        self.total, self.out, self.judged = total, out, 0
-        self.before = out.read_bytes().count(b"\n") if out.is_file() else 0
+    """What this call judged, and the best of all candidates, those judged before included."""
+
+    def __init__(self, ids: Collection[str], out: Path) -> None:
+        """Raises BadFileError where there is no result in a line that is there."""
+        self.total, self.out, self.judged = len(ids), out, 0
         self.verdicts: dict[str, int] = {}
         self.ranked = 0
         self.best: tuple[float, str] = (0.0, "")
+        known = set(ids)
+        there = [one for one in results_so_far(out) if one.id in known]
+        self.before = len(there)
+        for result in there:
+            self._compare(result)
         self.began_s = time.monotonic()
 
     def add(self, result: Result) -> None:
         self.judged += 1
         self.verdicts[result.verdict] = self.verdicts.get(result.verdict, 0) + 1
         self.ranked += result.ranked
+        self._compare(result)
+
+    def _compare(self, result: Result) -> None:
         if result.ranked and not result.copy_of and (value := result.speedup) is not None:
             self.best = max(self.best, (value, result.id))
 

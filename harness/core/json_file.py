@@ -2,12 +2,13 @@
 JSON that is nested deeply causes, is a ValueError here like everything else that a text may be instead of a record."""
 
 import json
+import os
 from pathlib import Path
 from typing import TypeVar
 
 from harness.core.decode import decode, encode
 from harness.core.errors import BadFileError
-from harness.core.files import read_text
+from harness.core.files import append, read_text
 
 T = TypeVar("T")
 
@@ -56,3 +57,44 @@ def lines_of(kind: type[T], text: str, where: str, what: str) -> list[T]:
 def lines_if_any(kind: type[T], text: str) -> list[T]:
     """The records among the lines: others are ignored, such as the last one of a writer that was killed."""
     return [found for line in text.split("\n") if (found := record_if_any(kind, line)) is not None]
+
+
+def open_lines(kind: type[T], path: Path, what: str) -> tuple[int, list[T]]:
+    """Opens a file of lines to append to, and reads them. A line that a kill cut off is removed; one that lacks only
+    its end gets it. Raises OSError, and BadFileError as lines_of; then nothing is changed, as it is another's file."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    try:
+        data = b""
+        while more := os.read(fd, 1 << 20):
+            data += more
+        whole = uncut(kind, data)
+        found, half = lines_of(kind, text_of(whole), str(path), what), data[len(whole) :]
+        if half and not _may_be_cut(half):
+            raise BadFileError(f"{path}: its last line is {what}, nor a part of one; name another file")
+        if half:
+            os.ftruncate(fd, len(whole))
+        elif whole and not whole.endswith(b"\n"):
+            append(fd, b"\n")
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, found
+
+
+def text_of(data: bytes) -> str:
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def uncut(kind: type[object], data: bytes) -> bytes:
+    """The lines without a last one that is only a part of a record. An editor may have left out its end alone."""
+    start = data.rfind(b"\n") + 1
+    return data if record_if_any(kind, data[start:]) is not None else data[:start]
+
+
+def _may_be_cut(line: bytes) -> bool:
+    """Whether it may be the beginning of a record's line. Another file's text must not be removed as such."""
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return line.startswith(b"{")
+    return False

@@ -115,6 +115,15 @@ def test_a_set_of_kernelbench_files_is_written_with_its_files(tmp_path: Path) ->
     assert json.loads((tmp_path / "logs" / "result.json").read_text())["verdict"] == "rejected"
 
 
+def test_two_problems_are_not_one_task(tmp_path: Path) -> None:
+    """Whose files would be written over each other."""
+    for name in ("2 \u2602.py", "2 \u2603.py"):
+        (tmp_path / name).write_text(KERNELBENCH)
+    with pytest.raises(UsageError, match="would both be the task"):
+        run(ExportOrder(problem=str(tmp_path), harbor=tmp_path / "tasks", device="cpu"), HERE)
+    assert not (tmp_path / "tasks").exists()
+
+
 def test_a_problem_of_a_set_that_cannot_be_evaluated_is_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from waiting import until
 from harness import Pool, evaluate, stream
 from harness.agents import score_view
 from harness.agents.candidates import Candidate, of_text, read_all
-from harness.agents.journal import Journal, read_results
+from harness.agents.journal import Journal, read_results, results_so_far
 from harness.agents.judge import SCREEN_S, Judge, Stage, Terms, screening_of
 from harness.agents.made import refused, result_of
 from harness.agents.many import How
@@ -32,6 +33,7 @@ from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import encode
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan
+from harness.core.json_file import line_of
 from harness.core.records import Submission, TimedOut
 from harness.kinds.registry import find
 from harness.kinds.settings import Asked, setting
@@ -169,6 +171,29 @@ def test_a_kill_loses_no_result_and_repeats_none(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["out.jsonl"]
 
 
+def test_a_cut_line_is_removed_but_no_whole_result_and_nothing_of_another_file(tmp_path: Path) -> None:
+    out, line = tmp_path / "out.jsonl", line_of(dataclasses.replace(passed(), id="a"))
+    for begun in (line[:-1], line + line[:40], line + '{"pro'):  # the first as an editor may leave it
+        out.write_text(begun)
+        assert [one.id for one in results_so_far(out)] == ["a"]
+        with Journal(out) as journal:
+            journal.results.add(dataclasses.replace(passed(), id="b"))
+        assert [one.id for one in read_results([out])] == ["a", "b"]
+    for other in ("notes", line + "notes", '{"id": "7"}'):
+        out.write_text(other)
+        with pytest.raises(BadFileError, match="name another file"), Journal(out):
+            pass
+        assert out.read_text() == other
+
+
+def test_results_go_to_no_pipe_and_no_device(tmp_path: Path) -> None:
+    """Reading what is there already would never end."""
+    os.mkfifo(tmp_path / "pipe")
+    for out in (Path("/dev/full"), tmp_path / "pipe"):
+        with pytest.raises(UsageError, match="not an ordinary file"), Journal(out):
+            pass
+
+
 def test_results_of_another_population_are_not_gone_on_with(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     meant = Conditions(problem="rms_norm", suite="quick", device="cpu", ranks=1)
@@ -264,6 +289,17 @@ def test_a_pool_that_has_ended_is_refused() -> None:
 def test_two_sources_of_one_id_are_refused() -> None:
     with Pool("rms_norm", **QUICK) as pool, pytest.raises(UsageError, match="two candidates are called 'a'"):
         list(pool.map([("a", RIGHT), ("a", WRONG)]))
+
+
+def test_what_is_no_source_is_refused_before_any_is_judged(tmp_path: Path) -> None:
+    """A model's empty answer, say; and a number as an id would be read back as no result. A text names a file too."""
+    with Pool("rms_norm", suite="quick", device="cpu") as pool:
+        for wrong in (None, b"x = 1", ("a",), ("a", None), (1, "x = 1"), 7):
+            with pytest.raises(UsageError, match="a source is a text"):
+                list(pool.map([wrong], out=tmp_path / "out.jsonl"))  # type: ignore[list-item]
+        assert not list(tmp_path.iterdir())
+        assert [one.verdict for one in pool.map(["x = ("], out=str(tmp_path / "out.jsonl"))] == ["rejected"]
+    assert len(read_results([tmp_path / "out.jsonl"])) == 1
 
 
 def test_candidates_are_read_from_files_folders_and_lines(tmp_path: Path) -> None:
@@ -407,6 +443,17 @@ def test_workers_go_on_when_one_is_killed(nothing_left: None) -> None:
                     if "harness.agents.workers" in Path(f"/proc/{pid}/cmdline").read_text():
                         os.kill(pid, signal.SIGKILL)
     assert found == [("0", "wrong"), ("1", "raised"), ("2", "pass")]
+
+
+@pytest.mark.slow
+def test_workers_end_at_once_in_the_middle_of_a_task(nothing_left: None) -> None:
+    """As after Ctrl-C: the task by itself would go on for as long as an import may take, 40 s."""
+    busy, wrong = candidates(a="while True: pass\n", b=WRONG)
+    tasks = [Trial(id=one.id, stage="full", submission=one.submission) for one in (busy, wrong)]
+    with Workers(Terms(asked=ASKED), HERE, [{}, {}]) as workers:
+        assert next(iter(workers.run(tasks))).id == "b"
+        left_s = time.monotonic()
+    assert time.monotonic() - left_s < 15
 
 
 def test_a_reference_that_fails_ends_the_population(monkeypatch: pytest.MonkeyPatch, nothing_left: None) -> None:

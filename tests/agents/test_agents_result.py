@@ -18,6 +18,7 @@ from harness.cli.eval_many import Tally, line_of
 from harness.core.checkout import ROOT
 from harness.core.decode import decode, encode
 from harness.core.errors import BadSubmissionError, HarnessError, UsageError
+from harness.core.json_file import line_of as json_line
 from harness.core.records import EvalReport, Outcome, Passed
 from harness.kinds.kind import BROKE_ITS_JUDGE
 
@@ -141,6 +142,14 @@ def test_evidence_has_what_was_printed_without_control_characters(outcome: Outco
     assert result.evidence.where.startswith("test: ")
 
 
+@pytest.mark.parametrize(("outcome", "place"), [(RAISED, "detail"), (replace(CRASHED, log_tail=""), "message")])
+def test_the_hint_of_a_failed_import_names_what_is_there(outcome: Outcome, place: str) -> None:
+    """A file that ends its process has no traceback."""
+    found = result_of(report(results([outcome], []), phases_s={"start": 1.0, "import": 0.1}))
+    assert f"evidence.{place}" in found.next
+    assert getattr(found.evidence, place)
+
+
 def test_a_file_that_cannot_be_a_submission_is_rejected() -> None:
     result = refused(BadSubmissionError("x.py:3: invalid syntax"), A2A)
     assert (result.verdict, result.stages.compile.status) == ("rejected", "fail")
@@ -151,7 +160,18 @@ def test_a_problem_that_does_not_run_here_is_not_tried_again() -> None:
     assert (refusal.verdict, failure.verdict) == ("error", "error")
     assert "why" in refusal.next
     assert "try again" in failure.next
-    assert line_of(refusal, Tally(1, Path("absent.jsonl"))).endswith(": too large")
+    assert line_of(refusal, Tally(["a"], Path("absent.jsonl"))).endswith(": too large")
+
+
+def test_a_tally_counts_what_is_there_already(tmp_path: Path) -> None:
+    """After a kill the best is that of all candidates, not of those that were left. Others' lines do not count."""
+    out = tmp_path / "results.jsonl"
+    best, other = (replace(result_of(report()), id=name) for name in ("a", "other"))
+    out.write_text(json_line(best) + json_line(other) + json_line(best)[:50])
+    tally = Tally(["a", "b"], out)
+    assert (tally.before, tally.judged) == (1, 0)
+    assert tally.json()["best"] == {"id": "a", "speedup": best.speedup}
+    assert "0 of 2 judged" in tally.text()
 
 
 def test_the_hint_of_a_ranked_result_names_the_shape_with_most_to_gain() -> None:

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 from test_kernelbench import DEAD, HEAD, MATMUL, RELU, own
 
+from harness.agents.journal import read_results
 from harness.cli import audit, eval_many
 from harness.core.checkout import Checkout
-from harness.core.errors import UsageError
+from harness.core.errors import BadFileError, UsageError
+from harness.kinds.benchmarks.audit import Audit, audits
+from harness.kinds.registry import find
+from harness.problems.problem import Problem
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -40,6 +44,35 @@ def test_weak_problems_are_found_and_no_cheat_passes_our_verdict(harness: Harnes
     assert "| set/10_dead | zeros, constant, stale, bf16, fp16, fp8 | refused | zeros pass |" in again
 
 
+def test_an_audit_goes_on_behind_a_line_that_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a full disk leaves one. Two do not write one file, and nothing of another file is lost."""
+    for name in ("1_a", "2_b"):
+        (tmp_path / f"{name}.py").write_text(HEAD + RELU)
+    problems = [find(str(tmp_path / f"{name}.py"), Checkout.here()) for name in ("1_a", "2_b")]
+    tried: list[str] = []
+
+    def audited(problem: Problem, limit_s: float, most_bytes: int) -> Audit:
+        tried.append(problem.name)
+        return Audit(problem=problem.name, cheats={})
+
+    monkeypatch.setattr("harness.kinds.benchmarks.audit.audited", audited)
+    out = tmp_path / "found.jsonl"
+    first = audits(problems, 1.0, 1, out)
+    next(first)
+    with pytest.raises(UsageError, match="another process writes it"):
+        next(audits(problems, 1.0, 1, out))
+    first.close()  # type: ignore[attr-defined]
+    out.write_text(out.read_text() + '{"problem": "x')
+    assert [one.problem for one in audits(problems, 1.0, 1, out)] == [one.name for one in problems] == tried
+    assert len(out.read_text().splitlines()) == 2
+    out.write_text("notes")
+    with pytest.raises(BadFileError, match="name another file"):
+        next(audits(problems, 1.0, 1, out))
+    assert out.read_text() == "notes"
+    with pytest.raises(UsageError, match="not an ordinary file"):
+        next(audits(problems, 1.0, 1, Path("/dev/full")))
+
+
 def test_a_set_is_listed_and_evaluated_with_fast_p(harness: Harness, tmp_path: Path) -> None:
     """Candidates are named as their problems are. A problem that is refused leaves the others."""
     folder, mine = tmp_path / "set", tmp_path / "mine"
@@ -58,6 +91,31 @@ def test_a_set_is_listed_and_evaluated_with_fast_p(harness: Harness, tmp_path: P
         "set/9_relu": (2, 1),
     }
     assert next(one for one in found["fast"] if one["at"] == 0)["figure"]["value"] == 0.75
+
+
+def test_a_set_says_which_files_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelled candidate is named. Logs beside candidates and other sets' results in the folder do not count."""
+    folder, mine, out = tmp_path / "set", tmp_path / "mine", tmp_path / "out"
+    for made in (folder, mine, out):
+        made.mkdir()
+    (folder / "1_a.py").write_text("import no_such_package\n" + HEAD + RELU)  # so that nothing is started
+    for name in ("1_a.py", "1_a.log", "1_A.py"):
+        (mine / name).write_text(HEAD + own(RELU))
+    (out / "other.jsonl").write_text("of another set\n")
+    order = eval_many.EvalManyOrder(problem=str(folder), places=(mine,), out=out, device="cpu", quiet=True)
+    eval_many.run(order, Checkout.here())
+    assert "mine: named as no problem of " in (said := capsys.readouterr().err)
+    assert said.rstrip().endswith(": 1_A.py")
+    assert [Path(one.id).name for one in read_results([out / "1_a.jsonl"])] == ["1_a.py"]
+
+
+@pytest.mark.parametrize("out", ["-", "/proc/nowhere/out", "file"])
+def test_a_set_needs_a_folder_for_its_results(out: str, tmp_path: Path) -> None:
+    (tmp_path / "1_a.py").write_text(HEAD + RELU)
+    (tmp_path / "file").touch()
+    place = Path(out) if out != "file" else tmp_path / out
+    with pytest.raises(UsageError, match=r"--out .*name a"):
+        eval_many.run(eval_many.EvalManyOrder(problem=str(tmp_path), places=(tmp_path,), out=place), Checkout.here())
 
 
 def test_problems_whose_files_are_called_alike_are_called_as_their_folders() -> None:

@@ -3,6 +3,7 @@
 A process of its own tries them (rank_audit); nothing is timed. WORDS says what is weak where a cheat passes.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -14,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.checkout import ROOT
-from harness.core.errors import BadFileError, HarnessError, os_error_as
-from harness.core.files import read_text, scratch, write_files
-from harness.core.json_file import line_of, lines_of
+from harness.core.errors import HarnessError, UsageError, os_error_as
+from harness.core.files import append, locked_alone, scratch, write_files
+from harness.core.json_file import line_of, open_lines
 from harness.core.records import Params, param_text
 from harness.core.words import cut_line
 from harness.kinds.benchmarks.problem import SMALL, BenchmarkProblem, batch_of
@@ -94,21 +95,36 @@ def audited(problem: Problem, limit_s: float, most_bytes: int) -> Audit:
 
 def audits(problems: Sequence[Problem], limit_s: float, most_bytes: int, out: Path | None) -> Iterator[Audit]:
     """One after the other. What is in `out` is not tried again; what is tried is written there at once, a line of JSON
-    each. Raises BadFileError for lines that are no audits."""
-    known = {one.problem: one for one in read(out)} if out and out.is_file() else {}
-    for problem in problems:
-        found = known.get(problem.name)
-        if found is None and isinstance(problem, BenchmarkProblem):
-            found = audited(problem, limit_s, most_bytes)
-            if out:
-                with out.open("a") as file:
-                    file.write(line_of(found))
-        yield found or Audit(problem=problem.name, cheats={}, skipped="it is no problem of another benchmark")
+    each. Raises BadFileError for lines that are no audits, UsageError where `out` cannot be written or is being."""
+    with contextlib.ExitStack() as stack:
+        fd, known = stack.enter_context(_kept(out)) if out else (None, {})
+        for problem in problems:
+            found = known.get(problem.name)
+            if found is None and isinstance(problem, BenchmarkProblem):
+                found = audited(problem, limit_s, most_bytes)
+                if fd is not None:
+                    what_next = "make room, and the same command goes on"
+                    with os_error_as(HarnessError, f"{out}: cannot be written", what_next):
+                        append(fd, line_of(found).encode())
+            yield found or Audit(problem=problem.name, cheats={}, skipped="it is no problem of another benchmark")
 
 
-def read(out: Path) -> list[Audit]:
-    with os_error_as(BadFileError, f"{out}: cannot be read", "name another file"):
-        return lines_of(Audit, read_text(out), str(out), "no audit")
+@contextlib.contextmanager
+def _kept(out: Path) -> Iterator[tuple[int, dict[str, Audit]]]:
+    """The file, open and locked, and what is in it."""
+    if out.exists() and not out.is_file():  # reading a pipe or a device may never end
+        raise UsageError(f"--out {out}: not an ordinary file; name another")
+    with contextlib.ExitStack() as stack:
+        try:
+            out.touch()
+            stack.enter_context(locked_alone(out))
+            fd, found = open_lines(Audit, out, "no audit")
+        except BlockingIOError:
+            raise UsageError(f"--out {out}: another process writes it; wait for it, or name another") from None
+        except OSError as error:
+            raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
+        stack.callback(os.close, fd)
+        yield fd, {one.problem: one for one in found}
 
 
 def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] | str:
@@ -127,6 +143,7 @@ def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] 
     environ = {**os.environ, "PATH": search_path(), "PYTHONPATH": str(ROOT)}
     with scratch("kernel-eval-") as folder:
         write_files(folder, problem.staged())
+        environ["TMPDIR"] = str(folder)  # where torch and the problem's file leave what they like
         ended = run_child([sys.executable, "-m", PROGRAM, json.dumps(order)], folder, environ, limit_s)
     if ended.code is None:
         return f"takes more than {limit_s:g} s here"
