@@ -158,7 +158,7 @@ class Pool:
             return self._candidate(source[1], source[0])
         return self._candidate(source, str(source) if isinstance(source, Path) else str(number))
 
-    def _candidate(self, source: str | Path, name: str) -> Candidate:
+    def _candidate(self, source: object, name: object) -> Candidate:
         if self._is_over:
             raise UsageError("the pool has ended: evaluate within its `with`, or make another")
         if not isinstance(source, str | Path) or not isinstance(name, str):
