@@ -9,7 +9,8 @@ tests/hostile/ holds ordinary submission files. A docstring says what each one t
     expect: no gain|...                 it runs the reference, and is not shown faster (or ends as named behind the |)
     expect: slower on drawn shapes      it is right, and shown much slower on shapes that the run drew
     expect: ranked                      an honest control: right, timed, ranked
-    devices: cpu                        or gpu; where there is no such line it is tried on both
+    devices: cpu                        or gpu; where there is no such line it is tried on both; apart: it would disturb
+                                        all evaluations of this user, and test_opponents has it with a limit of its own
     problem: a2a                        a2a where there is no such line; or a problem folder's path, iopddl or
                                         llama_pretrain, which run as the command line has them;
                                         solvers on one core, with 0.5 GiB

@@ -2,7 +2,7 @@
 two files meet, the other one would seem to fail.
 
 expect: held broke its judge: with the reference as the submission the same step passes
-devices: cpu
+devices: apart
 mode: benchmark
 """
 
