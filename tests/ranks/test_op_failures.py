@@ -1,6 +1,7 @@
 """Who is to blame for a rank's failure, and what is said of it: by process and by control, never by a message."""
 
 import errno
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -335,3 +336,19 @@ def test_what_ends_for_want_of_memory_is_laid_to_the_side_without_which_it_passe
     assert control.opponents == [opponent]
     with pytest.raises(OpponentFailed):
         decided(killed, control=Control("the opponent fails"), opponent=opponent)
+
+
+@pytest.mark.parametrize(("reason", "advice"), [("memory", "smaller shapes"), ("files", "on their way")])
+def test_what_the_reference_lacks_too_is_told_with_what_helps(reason: wire.Reason, advice: str) -> None:
+    lacking = raised(reason, role="candidate")
+    case = Case(kind="test", params={"m": 64}, seed=1, world_size=2)
+    session: Any = SimpleNamespace(
+        calls=SimpleNamespace(made=[], at=0, phase=Deadline(60.0, 60.0), has_read=False),
+        has_run=True,
+        has_timed=False,
+        plan=plan(phases=[SimpleNamespace(cases=[case])], nodes=1),
+        _control=Control("it lacks that too"),
+    )
+    session._check_shared = partial(Guarded._check_shared, session)
+    with pytest.raises(UsageError, match=f"^it lacks that too .* Next: .*{advice}"):
+        Guarded._decided(session, lacking)
