@@ -154,9 +154,12 @@ class Pool:
         yield from many(self._judge, found, How(keep=keep, least=least, jobs=jobs, out=Path(out) if out else None))
 
     def _numbered(self, source: str | Path | tuple[str, str], number: int) -> Candidate:
-        if isinstance(source, tuple) and len(source) == len(("id", "text")):
-            return self._candidate(source[1], source[0])
-        return self._candidate(source, str(source) if isinstance(source, Path) else str(number))
+        match source:
+            case tuple((name, text)):
+                return self._candidate(text, name)
+            case Path():
+                return self._candidate(source, str(source))
+        return self._candidate(source, str(number))
 
     def _candidate(self, source: object, name: object) -> Candidate:
         if self._is_over:

@@ -14,9 +14,8 @@ from types import TracebackType
 
 from harness.agents.judge import QUICK
 from harness.agents.result import Conditions, Result
-from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
-from harness.core.files import append, locked_alone
-from harness.core.json_file import line_of, lines_of, open_lines, text_of, uncut
+from harness.core.errors import HarnessError, UsageError, os_error_as
+from harness.core.json_file import add_line, lines_of, locked_lines, open_lines, text_of, uncut
 
 WHAT = "no result of this harness"  # what another line is
 
@@ -29,7 +28,7 @@ class Lines(dict[str, Result]):
         self._fd: int | None = None
 
     def open(self) -> None:
-        """Reads what is there. Raises OSError, and BadFileError for bad lines."""
+        """Reads what is there. Raises as open_lines does."""
         assert self._path is not None
         self._fd, found = open_lines(Result, self._path, WHAT)
         self.update((one.id, one) for one in found)
@@ -37,9 +36,8 @@ class Lines(dict[str, Result]):
     def add(self, result: Result) -> None:
         """The line is on the disk when this returns, or nothing of it when it raises HarnessError."""
         if self._fd is not None:
-            what_next = "make room, and the same command goes on"
-            with os_error_as(HarnessError, f"{self._path}: cannot be written", what_next):
-                append(self._fd, line_of(result).encode())
+            assert self._path is not None
+            add_line(self._fd, self._path, result)
         self[result.id] = result
 
     def close(self, remove: bool = False) -> None:
@@ -65,19 +63,11 @@ class Journal:
         """Raises UsageError for files that cannot be written or locked, BadFileError for bad lines."""
         if self.path is None:
             return self
-        if self.path.exists() and not self.path.is_file():  # reading a pipe or a device may never end
-            raise UsageError(f"--out {self.path}: not an ordinary file; name another")
         try:
-            self.path.touch()  # with the user's rights, which a lock file has not
-            self._lock.enter_context(locked_alone(self.path))
+            self._lock.enter_context(locked_lines(self.path))
             for lines in self._all:
                 lines.open()
-        except BlockingIOError:
-            raise UsageError(f"--out {self.path}: another process writes it; wait for it, or name another") from None
-        except OSError as error:
-            self._close()
-            raise UsageError(f"--out {self.path}: cannot be written: {error.strerror}; name another file") from None
-        except BadFileError:
+        except HarnessError:
             self._close()
             raise
         return self

@@ -43,8 +43,8 @@ def run(order: AuditOrder, checkout: Checkout) -> Exit:
     check_seconds("--seconds", order.seconds)
     if not 0 < order.most < math.inf:
         raise UsageError(f"--most {order.most:g}: a number of GiB above 0 is needed")
-    if order.out and (order.out.suffix in result_files.KEPT or order.out.name == result_files.STDOUT):
-        raise UsageError(f"--out {order.out}: audits are lines of JSON, gone on with after a kill; name a .jsonl file")
+    if order.out:
+        result_files.check_lines(order.out, "audits")
     problems = [registry.find(str(place.resolve()), checkout) for place in registry.problems_below(order.set)]
     console, found = new_console(stderr=True), list[Audit]()
     for one in audits(problems, order.seconds, int(order.most * GIB), order.out):

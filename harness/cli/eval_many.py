@@ -125,8 +125,7 @@ def _name_of(path: Path) -> str:
 def _judged(order: EvalManyOrder, checkout: Checkout, is_in_set: bool = False) -> "Tally":
     """`is_in_set`: the places were found by their names, and those that are no candidates are none of the user's."""
     asked, how = options.asked(order), part(order, How)
-    if order.out.suffix in result_files.KEPT or order.out.is_dir() or order.out == options.STDOUT:
-        raise UsageError(f"--out {order.out}: results are lines of JSON, gone on with after a kill; name a .jsonl file")
+    result_files.check_lines(order.out, "results")
     problem = setting(asked, checkout).problem
     places = order.places
     if is_in_set:

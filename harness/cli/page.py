@@ -40,8 +40,7 @@ def run(order: PageOrder, checkout: Checkout) -> Exit:
     charted = sum(any(case.figures.series for case in entry.cases) for entry in entries)
     print(
         f"{out}: {count_text(len(page.boards), 'board')}, {count_text(len(entries), 'entry', 'entries')}, {charted} of "
-        f"them with all charts, "
-        f"{reported} with their report in runs/",
+        f"them with all charts, {reported} with their report in runs/",
         file=words,
     )
     for contest in contests:

@@ -192,6 +192,12 @@ def check_replaceable(option: str, path: Path) -> None:
         raise UsageError(f"{option} {path}: this {path.suffix} file is there, and is no result; name another")
 
 
+def check_lines(out: Path, what: str) -> None:
+    """Raises UsageError where --out is no name for lines of JSON. `-` is none: a command goes on with its file."""
+    if out.suffix in KEPT or out.is_dir() or out.name == STDOUT:
+        raise UsageError(f"--out {out}: {what} are lines of JSON, gone on with after a kill; name a .jsonl file")
+
+
 def _opened(path: str | Path, flags: int = os.O_WRONLY) -> int:
     """The file, open for writing; does not wait where it is a pipe that nobody reads."""
     fd = os.open(path, flags | os.O_NONBLOCK, 0o666)

@@ -1,14 +1,16 @@
 """Records as JSON: on one line, read strictly, from a text, a file of ours, or a file of lines. RecursionError, which
 JSON that is nested deeply causes, is a ValueError here like everything else that a text may be instead of a record."""
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from harness.core.decode import decode, encode
-from harness.core.errors import BadFileError
-from harness.core.files import append, read_text
+from harness.core.errors import BadFileError, HarnessError, UsageError, os_error_as
+from harness.core.files import append, locked_alone, read_text
 
 T = TypeVar("T")
 
@@ -59,26 +61,49 @@ def lines_if_any(kind: type[T], text: str) -> list[T]:
     return [found for line in text.split("\n") if (found := record_if_any(kind, line)) is not None]
 
 
+@contextlib.contextmanager
+def locked_lines(path: Path) -> Iterator[None]:
+    """Holds a file of lines, the option --out's, for this process alone. UsageError where that cannot be."""
+    with contextlib.ExitStack() as stack:
+        with os_error_as(UsageError, f"--out {path}: cannot be written", "name another file"):
+            if path.exists() and not path.is_file():  # reading a pipe or a device may never end
+                raise UsageError(f"--out {path}: not an ordinary file; name another")
+            path.touch()  # with the user's rights, which a lock file has not
+            try:
+                stack.enter_context(locked_alone(path))
+            except BlockingIOError:
+                held = f"--out {path}: another process writes it; wait for it, or name another"
+                raise UsageError(held) from None
+        yield
+
+
 def open_lines(kind: type[T], path: Path, what: str) -> tuple[int, list[T]]:
     """Opens a file of lines to append to, and reads them. A line that a kill cut off is removed; one that lacks only
-    its end gets it. Raises OSError, and BadFileError as lines_of; then nothing is changed, as it is another's file."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-    try:
-        data = b""
-        while more := os.read(fd, 1 << 20):
-            data += more
-        whole = uncut(kind, data)
-        found, half = lines_of(kind, text_of(whole), str(path), what), data[len(whole) :]
-        if half and not _may_be_cut(half):
-            raise BadFileError(f"{path}: its last line is {what}, nor a part of one; name another file")
-        if half:
-            os.ftruncate(fd, len(whole))
-        elif whole and not whole.endswith(b"\n"):
-            append(fd, b"\n")
-    except BaseException:
-        os.close(fd)
-        raise
+    its end gets it. Raises UsageError where it cannot be written, and BadFileError as lines_of; then nothing is
+    changed, as it is another's file."""
+    with os_error_as(UsageError, f"--out {path}: cannot be written", "name another file"):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            data = path.read_bytes()
+            whole = uncut(kind, data)
+            found, half = lines_of(kind, text_of(whole), str(path), what), data[len(whole) :]
+            if half and not _may_be_cut(half):
+                raise BadFileError(f"{path}: its last line is {what}, nor a part of one; name another file")
+            if half:
+                os.ftruncate(fd, len(whole))
+            elif whole and not whole.endswith(b"\n"):
+                append(fd, b"\n")
+        except BaseException:
+            os.close(fd)
+            raise
     return fd, found
+
+
+def add_line(fd: int, path: Path, record: object) -> None:
+    """Appends the record to that open file: it is on the disk when this returns, or nothing of it is when it raises
+    HarnessError."""
+    with os_error_as(HarnessError, f"{path}: cannot be written", "make room, and the same command goes on"):
+        append(fd, line_of(record).encode())
 
 
 def text_of(data: bytes) -> str:

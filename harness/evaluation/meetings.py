@@ -34,8 +34,8 @@ def launches(
     try:
         found = _met(meeting, meeting.sources[candidate], meeting.sources[opponent], count, progress)
     except BadSubmissionError as error:
-        at_fault = opponent if isinstance(error.__context__, OpponentFailed) else candidate
-        raise Dropped(at_fault, error) from None
+        failed = opponent if isinstance(error.__context__, OpponentFailed) else candidate
+        raise Dropped(failed, error) from None
     except GpuOnlyError as error:  # it has passed on such a machine
         raise Dropped(candidate, error) from None
     return tuple(log if candidate == one else -log for log in found.launches)

@@ -48,6 +48,7 @@ TOP = 4
 ROLES_CHANCE = 2000  # settlements of equal files, in one of which two are held for a ratio that differs by role
 ROLES_APART = 0.1  # log; by 5 % in either role one group of ranks was favoured when the reference met itself
 LAST_SHARE = 40  # looks, of which all later ones have the part
+MOST_HALF = 700.0  # log: of a larger one the exponential is no float
 DIGITS = 5  # of ratios that the board keeps, and of their squares
 
 
@@ -417,7 +418,7 @@ def settlement(meeting: Contenders, found: Settled) -> Settlement:
         machine=host.machine_id() or None,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         rounds=found.tally.rounds,
-        resolves=rounded(math.expm1(min(fitted.half, 700.0)), 3) or 10**-DIGITS,
+        resolves=rounded(math.expm1(min(fitted.half, MOST_HALF)), 3) or 10**-DIGITS,
         problem_version=meeting.version,
         files=tuple(files),
         looks=found.tally.looks,

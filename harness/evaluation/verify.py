@@ -241,28 +241,26 @@ def launch(one: Judged, setting: Setting, submission: Submission, progress: Prog
     plan = plan_of(order)
     try:
         report = evaluate(plan, progress)
+    except HarnessError as ended:
+        if isinstance(ended, GpuOnlyError) and ended.may_run:
+            raise
+        error = ended
+    else:
         here = report.environment.machine_class if report.environment else one.machine_class
         if here != one.machine_class:
-            raise OtherMachineError(f"{one.run_id} was measured on {one.machine_class}, this is {here}: run it there")
-        if verdict.status(report) == "error":
-            raise HarnessError(
-                "a launch ended before every shape was run, so nothing was changed; `python -m harness doctor` says "
-                "what is wrong with the machine"
-            )
-    except HarnessError as error:
-        if isinstance(error, OtherMachineError) or (isinstance(error, GpuOnlyError) and error.may_run):
-            raise
-        progress.note(clean_line(str(error)))
-        progress.note("repeats the launch with the reference as the submission, to see whose failure it is")
-        if not reference_passes(order, progress):
-            raise
-        why = f"its evaluation ended with an error, and that of the reference passes: {error}"
-        return broken(plan, one_line(why))
-    return report
-
-
-class OtherMachineError(UsageError):
-    """The entry is of another machine than this one."""
+            raise UsageError(f"{one.run_id} was measured on {one.machine_class}, this is {here}: run it there")
+        if verdict.status(report) != "error":
+            return report
+        error = HarnessError(
+            "a launch ended before every shape was run, so nothing was changed; `python -m harness doctor` says what "
+            "is wrong with the machine"
+        )
+    progress.note(clean_line(str(error)))
+    progress.note("repeats the launch with the reference as the submission, to see whose failure it is")
+    if not reference_passes(order, progress):
+        raise error
+    why = f"its evaluation ended with an error, and that of the reference passes: {error}"
+    return broken(plan, one_line(why))
 
 
 def plain(problem: Problem) -> Submission:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.checkout import ROOT
-from harness.core.errors import HarnessError, UsageError, os_error_as
-from harness.core.files import append, locked_alone, scratch, write_files
-from harness.core.json_file import line_of, open_lines
+from harness.core.errors import HarnessError
+from harness.core.files import scratch, write_files
+from harness.core.json_file import add_line, locked_lines, open_lines
 from harness.core.records import Params, param_text
 from harness.core.words import cut_line
 from harness.kinds.benchmarks.problem import SMALL, BenchmarkProblem, batch_of
@@ -102,29 +102,20 @@ def audits(problems: Sequence[Problem], limit_s: float, most_bytes: int, out: Pa
             found = known.get(problem.name)
             if found is None and isinstance(problem, BenchmarkProblem):
                 found = audited(problem, limit_s, most_bytes)
-                if fd is not None:
-                    what_next = "make room, and the same command goes on"
-                    with os_error_as(HarnessError, f"{out}: cannot be written", what_next):
-                        append(fd, line_of(found).encode())
+                if out and fd is not None:
+                    add_line(fd, out, found)
             yield found or Audit(problem=problem.name, cheats={}, skipped="it is no problem of another benchmark")
 
 
 @contextlib.contextmanager
 def _kept(out: Path) -> Iterator[tuple[int, dict[str, Audit]]]:
     """The file, open and locked, and what is in it."""
-    if out.exists() and not out.is_file():  # reading a pipe or a device may never end
-        raise UsageError(f"--out {out}: not an ordinary file; name another")
-    with contextlib.ExitStack() as stack:
+    with locked_lines(out):
+        fd, found = open_lines(Audit, out, "no audit")
         try:
-            out.touch()
-            stack.enter_context(locked_alone(out))
-            fd, found = open_lines(Audit, out, "no audit")
-        except BlockingIOError:
-            raise UsageError(f"--out {out}: another process writes it; wait for it, or name another") from None
-        except OSError as error:
-            raise UsageError(f"--out {out}: cannot be written: {error.strerror}; name another file") from None
-        stack.callback(os.close, fd)
-        yield fd, {one.problem: one for one in found}
+            yield fd, {one.problem: one for one in found}
+        finally:
+            os.close(fd)
 
 
 def _tried(problem: Problem, limit_s: float, most_bytes: int) -> dict[str, Any] | str:

@@ -15,7 +15,6 @@ from harness.kinds.kind import BROKE_ITS_JUDGE, OpponentFailed, Phase, Progress,
 from harness.kinds.op import failures as op_failures
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.plan import OpPlan
-from harness.ranks import wire
 from harness.ranks.failure import RankFailure
 from harness.ranks.launch import Launch, Ranks
 
@@ -116,24 +115,24 @@ class Guarded(Session):
             failure = op_failures.by_the_slowest(failure, self.calls.waited_s())
         # A trusted process that only raises has not been reached before it has read an output.
         if failure.role == "candidate" and failure.reason in op_failures.SHARED and not self.plan.is_control:
-            self._check_shared(f"{case.kind} {case.label}", failure.reason)
+            self._check_shared(f"{case.kind} {case.label}", op_failures.SHARED[failure.reason])
             if failure.reason == "files" and self.plan.opponent is not None:  # no file by itself comes to that
                 raise HarnessError(f"{failure.outcome.message}; {op_failures.NEITHER}") from None
         reached = self.has_run if failure.role == "baseline" or failure.reason else self.calls.has_read
         may_be_its = reached and not self.plan.is_control
         where = f"{case.kind} {case.label}"
-        asked = self._control, self._breaks
-        return op_failures.decided(failure, self.plan, where, made, may_be_its, self.has_timed, *asked)
+        return op_failures.decided(
+            failure, self.plan, where, made, may_be_its, self.has_timed, control=self._control, breaks=self._breaks
+        )
 
-    def _check_shared(self, case: str, reason: wire.Reason) -> None:
-        """Raises UsageError if the reference in the submission's place lacks memory, say, too: the machine's lack.
-        Raises OpponentFailed if it only does so beside an opponent."""
+    def _check_shared(self, case: str, advice: str) -> None:
+        """Raises UsageError, with that advice, if the reference in the submission's place lacks memory, say, too: the
+        machine's lack. Raises OpponentFailed if it only does so beside an opponent."""
         if self.plan.nodes > 1 or not (why := self._control(self.plan.opponent)):
             return
         if self.plan.opponent is not None and not self._control(None):
             taken = Crashed(rank=0, message=f"beside it, the reference fails too: {why}", log_tail="")
             raise OpponentFailed(case, taken)
-        advice = op_failures.NEXT[reason] if reason == "files" else "smaller shapes need less memory"
         raise UsageError(f"{why} (with the reference as the submission, too). Next: {advice}")
 
     def _control(self, opponent: Submission | None) -> str:

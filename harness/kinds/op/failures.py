@@ -24,10 +24,11 @@ from harness.ranks.failure import RankFailure
 
 REASON_CHARS = 300
 LESS = "{}smaller shapes (--suite{}) need less memory"
+FEWER_FILES = "evaluate again when nothing else of this user has so many files on their way between processes"
 NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
     "device_memory": LESS,
     "memory": LESS,
-    "files": "evaluate again when nothing else of this user has so many files on their way between processes",
+    "files": FEWER_FILES,
     "module": f"install the missing package for {sys.executable}",
     "weak": "evaluate another problem; `python -m harness audit` names the weak ones of a set",
     "": "correct the problem's files, or see with `python -m harness doctor --smoke` whether ranks can talk here",
@@ -46,7 +47,10 @@ NEITHER = (
     "either file passes the same step beside the reference, so nobody can tell which is to blame. Next: evaluate each "
     "alone (`python -m harness eval`), or run it again"
 )
-SHARED: tuple[wire.Reason, ...] = ("memory", "files")  # what one side can take from the other
+SHARED: dict[wire.Reason, str] = {  # what one side can take from the other, and what to do where the machine lacks it
+    "memory": "smaller shapes need less memory",
+    "files": FEWER_FILES,
+}
 Control = Callable[[Submission | None], str]
 
 
