@@ -80,13 +80,13 @@ def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) 
         raise UsageError(f"--out {out}: a set's results are files, gone on with after a kill; name a folder")
     with os_error_as(UsageError, f"--out {out}: no folder, and none can be made", "name another"):
         out.mkdir(parents=True, exist_ok=True)
-    names = names_of(members)
-    for place in order.places:
-        if strangers := sorted(clean_line(path.name) for path in _entries(place) if _name_of(path) not in names):
+    names, entries = names_of(members), [(place, _entries(place)) for place in order.places]
+    for place, paths in entries:
+        if strangers := sorted(clean_line(path.name) for path in paths if _name_of(path) not in names):
             these = ", ".join(strangers[:SHOWN]) + (f" and {len(strangers) - SHOWN} more" * (len(strangers) > SHOWN))
             print(f"left out           {place}: named as no problem of {order.problem}: {these}", file=sys.stderr)
     for member, name in zip(members, names, strict=True):
-        found = tuple(path for place in order.places for path in _entries(place) if _name_of(path) == name)
+        found = tuple(path for _, paths in entries for path in paths if _name_of(path) == name)
         if not found:
             continue
         own = replace(order, problem=str(member), places=found, out=out / f"{name}.jsonl")
@@ -123,7 +123,7 @@ def _name_of(path: Path) -> str:
 
 
 def _judged(order: EvalManyOrder, checkout: Checkout, is_in_set: bool = False) -> "Tally":
-    """`is_in_set`: the places were found by their names, and those that are no candidates are none of the user's."""
+    """`is_in_set`: the places were found by their names alone, so those that are no submissions are left out."""
     asked, how = options.asked(order), part(order, How)
     result_files.check_lines(order.out, "results")
     problem = setting(asked, checkout).problem

@@ -38,7 +38,7 @@ class GpuCode:
 TRITON = GpuCode(
     name="Triton kernels",
     file="triton/runtime/driver.py",
-    advice=" (TRITON_INTERPRET=1 runs them on CPU cores, slowly)",
+    advice=f" ({INTERPRET}=1 runs them on CPU cores, slowly)",
 )
 CUDA = GpuCode(
     name="CUDA code",
