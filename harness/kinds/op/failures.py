@@ -24,11 +24,10 @@ from harness.ranks.failure import RankFailure
 
 REASON_CHARS = 300
 LESS = "{}smaller shapes (--suite{}) need less memory"
-FEWER_FILES = "evaluate again when nothing else of this user has so many files on their way between processes"
 NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
     "device_memory": LESS,
     "memory": LESS,
-    "files": FEWER_FILES,
+    "files": "evaluate again when nothing else of this user has so many files on their way between processes",
     "module": f"install the missing package for {sys.executable}",
     "weak": "evaluate another problem; `python -m harness audit` names the weak ones of a set",
     "": "correct the problem's files, or see with `python -m harness doctor --smoke` whether ranks can talk here",
@@ -49,7 +48,7 @@ NEITHER = (
 )
 SHARED: dict[wire.Reason, str] = {  # what one side can take from the other, and what to do where the machine lacks it
     "memory": "smaller shapes need less memory",
-    "files": FEWER_FILES,
+    "files": NEXT["files"],
 }
 Control = Callable[[Submission | None], str]
 
