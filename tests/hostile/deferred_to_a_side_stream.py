@@ -2,7 +2,7 @@
 
 Work that outlasts a time slice of the device leaves a wrong output; shorter work delays the trusted copy, and counts.
 
-expect: wrong|no gain|held clock: clock
+expect: wrong|no gain|held clock|held communication: clock|finished meanwhile
 devices: gpu
 problem: gemm_rs
 mode: benchmark
