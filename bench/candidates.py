@@ -28,15 +28,10 @@ WARPS_BLOCKS = {  # of these kernels, by how many rows there are at most: M, N, 
 WIDE_BLOCKS = [(128, 192, 64, 4), (128, 192, 64, 3), (128, 96, 64, 6)]  # of ag_gemm's, for any number of rows
 WARPS_GROUPS = (8, 16, 4)
 WARPS_WINDOWS = (0, 8 << 10, 16 << 10, 64 << 10)  # bytes on their way, of gemm_rs; 0: owners fetch
-WARPS_SENDERS = (64, 32, 132, 48, 96, 16)
+WARPS_SENDERS = (48, 32, 64, 40, 96, 132)
+WARPS_AT_ONCE = (4, 2, 1, 8)  # chunks that share a fence
 WARPS_BARRIER_BYTES = 2 << 10
-CHUNKS = (
-    (32, 128),
-    (64, 128),
-    (64, 64),
-    (64, 256),
-    (128, 128),
-)  # rows and columns that sending warps copy at once
+CHUNKS = ((64, 64), (64, 128), (32, 128), (128, 64), (64, 256))  # rows and columns that sending warps copy at once
 A2A = {  # by hidden_dim: piece, how many are sent and answered at a time, warps and programs a multiprocessor
     7168: [(2048, 1, 4, 4, 6), (3584, 1, 4, 8, 3), (1024, 1, 8, 2, 10), (2048, 1, 8, 4, 4), (1792, 1, 8, 8, 4)],
     4096: [(2048, 1, 2, 4, 6), (2048, 1, 4, 4, 6), (4096, 1, 4, 8, 3), (1024, 1, 4, 2, 10)],
@@ -153,11 +148,11 @@ def of_ag_gemm(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
     send_rows_of = SEND_ROWS[-1:] if small else SEND_ROWS[:0:-1]
     warps = [
         Row(
-            chip, shape, *block[:3], 1, WARPS_GROUPS[0], 8, block[3], 1, senders, 0, chunk[0], send_rows, *chunk, 0,
-            "warps", "",
+            chip, shape, *block[:3], 1, WARPS_GROUPS[0], 8, block[3], 1, senders, at_once, chunk[0], send_rows, *chunk,
+            0, "warps", "",
         )
-        for block, chunk, senders, send_rows in likeliest(
-            by_warps(shape, ranks, WIDE_BLOCKS), CHUNKS, WARPS_SENDERS, send_rows_of
+        for block, chunk, at_once, senders, send_rows in likeliest(
+            by_warps(shape, ranks, WIDE_BLOCKS), CHUNKS, WARPS_AT_ONCE, WARPS_SENDERS, send_rows_of
         )
         if chunk[1] % block[2] == 0 and fits(block, chunk[0] * chunk[1] * 2)
     ]  # fmt: skip

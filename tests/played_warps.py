@@ -490,9 +490,10 @@ class Machine:
         def next_stage(slot: Any, turn: Any, stages: int) -> tuple[Any, Any]:
             return (0, turn ^ 1) if slot == stages - 1 else (slot + 1, turn)
 
-        def set_flag(address: Address, epoch: Any) -> None:
-            self.memory.at(int(address.places), torch.int32)[0] = int(epoch)
-            self.fall_behind()
+        def set_flags(addresses: Address, epoch: Any, mask: torch.Tensor) -> None:
+            for place in addresses.places[mask]:
+                self.memory.at(int(place), torch.int32)[0] = int(epoch)
+                self.fall_behind()
 
         def read_flag(address: Address) -> torch.Tensor:
             time.sleep(0.0002)
@@ -503,10 +504,10 @@ class Machine:
 
         return {
             "next_stage": next_stage,
-            "set_flag": set_flag,
+            "set_flags": set_flags,
             "read_flag": read_flag,
             "order_copies": lambda: None,
-            "finish_copies": lambda copies=0: self.finish(copies),
+            "finish_copies": lambda: self.finish(0),
             "wait_until_under_way": self.finish,
             "request": lambda *_: None,
         }

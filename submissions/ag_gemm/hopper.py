@@ -19,7 +19,8 @@ from common.warps import (
     next_stage,
     order_copies,
     read_flag,
-    set_flag,
+    set_flags,
+    thread_numbers,
 )
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -67,19 +68,19 @@ def come_to(
     ROWS: gl.constexpr,
     SEND_M: gl.constexpr,
     FLAGS_K: gl.constexpr,
-    FLAGS_K2: gl.constexpr,
 ):  # fmt: skip
     """How many of the first chunks of these ROWS rows have come, as soon as these are more than `come`; they may then
-    be copied. `flags` is the address of the first flag of all, `flags_m` how many of them are below each other."""
-    layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
-    index = gl.arange(0, ROWS // SEND_M * FLAGS_K2, layout)
-    columns = gl.minimum(index % FLAGS_K2, FLAGS_K - 1)
-    rows = gl.minimum(row // SEND_M + index // FLAGS_K2, flags_m - 1)
-    numbers = rows * FLAGS_K + columns
-    addresses = flags + numbers.to(gl.int64) * FLAG_BYTES
+    be copied. `flags` is the address of the first flag of all, `flags_m` how many of them are below each other. It
+    looks no further ahead than one flag a thread: each acquires, so a thread would read one after the other."""
+    WIDTH: gl.constexpr = 32 // (ROWS // SEND_M)
+    index = thread_numbers()
     before = come
+    columns = gl.minimum(before + index % WIDTH, FLAGS_K - 1)
+    rows = gl.minimum(row // SEND_M + index // WIDTH, flags_m - 1)
+    addresses = flags + (rows * FLAGS_K + columns).to(gl.int64) * FLAG_BYTES
     while come <= before:
-        come = gl.min(gl.where(read_flag(addresses) < epoch, columns, FLAGS_K), axis=0)
+        missing = read_flag(addresses) < epoch
+        come = gl.minimum(gl.min(gl.where(missing, columns, FLAGS_K), axis=0), before + WIDTH)
     order_copies()
     return come
 
@@ -101,7 +102,6 @@ def load_tiles(
     SEND_M: gl.constexpr,
     SEND_K: gl.constexpr,
     FLAGS_K: gl.constexpr,
-    FLAGS_K2: gl.constexpr,
 ):
     """The loading warp."""
     m, n, K, rank = sizes
@@ -126,9 +126,7 @@ def load_tiles(
             if REST_N > 0:
                 bulk_load(rest_desc, [column + BLOCK_N, depth], filled.index(slot), rest_ring.index(slot))
             while depth // SEND_K >= come:
-                come = come_to(
-                    own_block + flags, m * WORLD // SEND_M, row, epoch, come, BLOCK_M, SEND_M, FLAGS_K, FLAGS_K2
-                )
+                come = come_to(own_block + flags, m * WORLD // SEND_M, row, epoch, come, BLOCK_M, SEND_M, FLAGS_K)
             for group in gl.static_range(GROUPS):
                 part_s = a_ring.index(slot * GROUPS + group)
                 if own:
@@ -207,11 +205,19 @@ def multiply_tiles(
 
 
 @gluon.jit
-def flag_chunk(blocks, flag, epoch, UNDER_WAY: gl.constexpr, WORLD: gl.constexpr):
-    """Waits until a chunk has arrived, behind which so many copies are under way, and sets its flag at all others."""
-    finish_copies(UNDER_WAY)
+def flag_chunks(
+    blocks, first, last, rank, senders, flags_m, flags, epoch, WORLD: gl.constexpr, FLAGS_K: gl.constexpr,
+    SEND_GROUP: gl.constexpr
+):  # fmt: skip
+    """Waits until the program's chunks number `first` to `last` have arrived, and all before them, and sets their flags
+    at all other ranks, one by each thread."""
+    threads = thread_numbers()
+    number = gl.minimum(first + threads, last - 1)
+    chunk_m, chunk_k = in_groups(gl.program_id(0) + number * senders, flags_m, FLAGS_K, SEND_GROUP)
+    flag = flags + ((rank * flags_m + chunk_m) * FLAGS_K + chunk_k).to(gl.int64) * FLAG_BYTES
+    finish_copies()
     for step in gl.static_range(WORLD - 1):
-        set_flag(blocks[step] + flag, epoch)
+        set_flags(blocks[step] + flag, epoch, threads < last - first)
 
 
 @gluon.jit
@@ -228,9 +234,11 @@ def send_rows(
     FLAGS_K: gl.constexpr,
     SEND_GROUP: gl.constexpr,
     BUFFERS: gl.constexpr,
+    AT_ONCE: gl.constexpr,
 ):
     """The sending warp: this program's part of the rank's rows to every other rank, the next chunk from memory while
-    this one is on its way."""
+    this one is on its way. A flag's fence waits for all that is on its way, so several chunks share one; the first
+    ones do not, as others wait for them."""
     m, _, K, rank = sizes
     blocks_ptr, epoch, flags, gathered = heap
     flags_m = m // SEND_M
@@ -248,7 +256,8 @@ def send_rows(
         peer_descs += (tma.make_tensor_descriptor(to_ptr, [m, K], [K, 1], [SEND_M, SEND_K], chunks.layout),)
     slot = 0
     phase = 0
-    sent = flags * 0 - 1  # where the flag is of a chunk that is on its way
+    sent = 0  # chunks, and how many of them are flagged
+    flagged = 0
     if gl.program_id(0) < senders:
         for chunk in range(gl.program_id(0), count, senders):
             chunk_m, chunk_k = in_groups(chunk, flags_m, FLAGS_K, SEND_GROUP)
@@ -262,15 +271,10 @@ def send_rows(
                 after_m, after_k = in_groups(after, flags_m, FLAGS_K, SEND_GROUP)
                 mbarrier.expect(loaded.index(slot), SEND_M * SEND_K * 2)
                 bulk_load(own_desc, [after_m * SEND_M, after_k * SEND_K], loaded.index(slot), chunks.index(slot))
-            flag = flags + ((rank * flags_m + chunk_m) * FLAGS_K + chunk_k) * FLAG_BYTES
-            if BUFFERS == 1:  # the next chunk is still to come
-                flag_chunk(blocks, flag, epoch, 0, WORLD)
-            else:
-                if sent >= 0:  # the links have this chunk meanwhile
-                    flag_chunk(blocks, sent, epoch, WORLD - 1, WORLD)
-                sent = flag
-    if sent >= 0:
-        flag_chunk(blocks, sent, epoch, 0, WORLD)
+            sent += 1
+            if (sent - flagged >= gl.minimum(AT_ONCE, flagged + 1)) | (after >= count):
+                flag_chunks(blocks, flagged, sent, rank, senders, flags_m, flags, epoch, WORLD, FLAGS_K, SEND_GROUP)
+                flagged = sent
 
 
 @gluon.jit(do_not_specialize=["rank", "epoch", "flags", "senders"])
@@ -301,10 +305,10 @@ def warps_kernel(
     GROUP: gl.constexpr,
     SEND_M: gl.constexpr,  # rows and columns of a chunk, of which one flag says that it has arrived
     SEND_K: gl.constexpr,
-    FLAGS_K: gl.constexpr,  # flags of a row, and that rounded up to a power of two
-    FLAGS_K2: gl.constexpr,
+    FLAGS_K: gl.constexpr,  # flags of a row
     SEND_GROUP: gl.constexpr,  # rows of chunks that are sent column by column
     BUFFERS: gl.constexpr,  # for chunks: 1 or 2
+    AT_ONCE: gl.constexpr,  # chunks that share a fence, at most 32
 ):
     HALF: gl.constexpr = BLOCK_M // GROUPS
     out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N], gl.bfloat16)
@@ -338,11 +342,11 @@ def warps_kernel(
             )),
             (load_tiles, (
                 (a_desc, b_desc, rest_desc, all_desc), sizes, heap, ring, rest_ring, WORLD, BLOCK_M, BLOCK_N, REST_N,
-                BLOCK_K, STAGES, GROUP, SEND_M, SEND_K, FLAGS_K, FLAGS_K2,
+                BLOCK_K, STAGES, GROUP, SEND_M, SEND_K, FLAGS_K,
             )),
             (send_rows, (
                 own_desc, senders, sizes, heap, chunks, loaded, WORLD, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,
-                BUFFERS,
+                BUFFERS, AT_ONCE,
             )),
         ],
         [4, 1, 1],

@@ -220,9 +220,9 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
         "SEND_M": send_m,
         "SEND_K": send_k,
         "FLAGS_K": flags_k,
-        "FLAGS_K2": triton.next_power_of_2(flags_k),
         "SEND_GROUP": max(1, min(row.send_rows, m) // send_m),
         "BUFFERS": 2 if 2 * chunk <= room else 1,
+        "AT_ONCE": max(1, min(row.lead, 32)),
     }
     flags, nbytes = rows // send_m * flags_k, rows * depth * 2
     sending = (min(row.senders, programs),)

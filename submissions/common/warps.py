@@ -130,11 +130,10 @@ def wait_until_under_way(COPIES: gl.constexpr):
 
 
 @gluon.jit
-def finish_copies(COPIES: gl.constexpr = 0):
-    """The bulk copies that this warp has started, all but the last COPIES, are complete, and what they wrote is before
-    what it releases next."""
+def finish_copies():
+    """All bulk copies that this warp has started are complete, and what they wrote is before what it releases next."""
     gl.inline_asm_elementwise(
-        f"cp.async.bulk.wait_group {COPIES}; fence.proxy.async.global; mov.b32 $0, 0;",
+        "cp.async.bulk.wait_group 0; fence.proxy.async.global; mov.b32 $0, 0;",
         "=r,~{memory}",
         [],
         dtype=gl.int32,
@@ -145,18 +144,30 @@ def finish_copies(COPIES: gl.constexpr = 0):
 
 
 @gluon.jit
-def set_flag(address, epoch):
-    """One thread of the warp sets the flag at this address (int64) to `epoch`, once all that the warp has stored can be
-    seen by whoever sees that."""
+def thread_numbers():
+    """Those of a warp's threads, one in each."""
+    return gl.arange(0, 32, gl.BlockedLayout([1], [32], [1], [0]))
+
+
+@gluon.jit
+def set_flags(addresses, epoch, mask):
+    """Each thread of the warp sets the flag at its address (int64) to `epoch`, where `mask` is set, once all that the
+    warp has stored can be seen by whoever sees that. This waits for all that is on its way from the multiprocessor."""
     gl.inline_asm_elementwise(
-        "{ .reg .pred first; .reg .b32 lane; mov.u32 lane, %laneid; setp.eq.u32 first, lane, 0;"
-        " @first st.release.sys.global.u32 [$1], $2; mov.b32 $0, 0; }",
-        "=r,l,r,~{memory}",
-        [address, epoch],
+        "{ .reg .pred some; setp.ne.u32 some, $3, 0; @some st.release.sys.global.u32 [$1], $2; mov.b32 $0, 0; }",
+        "=r,l,r,r,~{memory}",
+        [addresses, epoch, mask.to(gl.int32)],
         dtype=gl.int32,
         is_pure=False,
         pack=1,
     )
+
+
+@gluon.jit
+def set_flag(address, epoch):
+    """One thread does so."""
+    threads = thread_numbers()
+    set_flags(address + 0 * threads, epoch, threads == 0)
 
 
 @gluon.jit
