@@ -1,0 +1,148 @@
+"""Rows of a tuning table, compared by evaluations: on the ranked clock, which tune.py's does not always agree with.
+
+    python3 bench/rows.py ag_gemm --ranks 2 --row 3 '{"senders": 48, "lead": 4}' --row 3 '{"senders": 64}'
+    python3 bench/rows.py gemm_rs --ranks 2 --launches 4 --row 1 '{"window": 0}' --row 2 '{"block_n": 256, "stages": 3}'
+
+Each row is the table's nearest one for that official benchmark (0: the first), with these fields changed. The first
+evaluation is of the table as it is, the second of every benchmark's first row, and so on; where a benchmark has fewer
+rows, it goes by the table's. Only the benchmarks that have rows are timed. Nothing is recorded: each evaluation is of a
+copy of the problem in a folder of its own, with a suite of these benchmarks.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from figures import need_gpus
+from tune import PROBLEMS, ROOT, cases_of, load
+
+from harness.agents.result import Result
+from harness.core.json_file import file_if_any
+
+SUITE = "rows"
+COPIED = ("reference", "shapes", "submissions")  # of the checkout
+TIMEOUTS = ("test_timeout", "benchmark_timeout", "ranked_timeout")  # of a suite
+TIMEOUT_S = 120.0  # of an evaluation
+EVALUATE = """
+import sys
+from pathlib import Path
+from harness.cli import main
+from harness.core.checkout import Checkout
+sys.exit(main.parse(sys.argv[2:]).carry_out(Checkout(Path(sys.argv[1]))))
+"""
+
+Changes = Mapping[str, Any]  # fields of a row
+
+
+def read_row(number: str, changes: str, count: int, Row: Any) -> tuple[int, Changes]:
+    """The benchmark, of `count`, and the fields. Raises ValueError, which says what is wrong."""
+    try:
+        read = json.loads(changes)
+    except ValueError as error:
+        raise ValueError(f"--row {number} {changes}: not JSON: {error}") from error
+    if not number.isdecimal() or int(number) >= count:
+        raise ValueError(f"--row {number}: no official benchmark; they are 0 to {count - 1}")
+    if not isinstance(read, dict) or set(read) - set(Row._fields):
+        raise ValueError(f"--row {number} {changes}: an object of fields of a row, which are {', '.join(Row._fields)}")
+    return int(number), read
+
+
+def evaluations(asked: Sequence[tuple[int, Changes]]) -> list[dict[int, Changes]]:
+    """By benchmark, what of its row is changed in each evaluation; in the first nothing is."""
+    by_benchmark: dict[int, list[Changes]] = {}
+    for benchmark, changes in asked:
+        by_benchmark.setdefault(benchmark, [{}]).append(changes)
+    count = max(map(len, by_benchmark.values()))
+    return [{number: rows[i] if i < len(rows) else {} for number, rows in by_benchmark.items()} for i in range(count)]
+
+
+def official(text: str) -> dict[str, Any]:
+    """A shape file, whose top is the official suite."""
+    return yaml.safe_load(text)  # type: ignore[no-any-return]
+
+
+def make_copy(root: Path, problem: str, chip: str, ranks: int, changed: Mapping[int, Changes]) -> None:
+    """A checkout in `root` whose suite of rows has these official benchmarks, and whose table has these rows first."""
+    for name in COPIED:
+        shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shapes = root / "shapes" / f"{problem}.yaml"
+    file = official(shapes.read_text())
+    benchmarks = [file["benchmarks"][number] for number in sorted(changed)]
+    suite = {"description": "Benchmarks whose rows are compared.", "tests": file["tests"][:1], "benchmarks": benchmarks}
+    suite |= {"drawn": 0} | {key: file[key] for key in TIMEOUTS if key in file}
+    file.setdefault("suites", {})[SUITE] = suite
+    shapes.write_text(yaml.safe_dump(file, sort_keys=False))
+
+    submission, tuning = load(problem)
+    cases = cases_of(problem, ranks)
+    rows = [
+        submission.nearest(tuning.TABLE, chip, cases[number].shape)._replace(
+            chip=chip, shape=cases[number].shape, **changes
+        )
+        for number, changes in changed.items()
+    ]
+    table = root / "submissions" / problem / "tuning.py"
+    table.write_text(table.read_text() + f"\nTABLE[:0] = {rows!r}\n")
+
+
+def evaluated(problem: str, chip: str, changed: Mapping[int, Changes], given: argparse.Namespace) -> Result | None:
+    """What an evaluation with these rows finds; None where it had none in time."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        make_copy(root, problem, chip, given.ranks, changed)
+        words = ["eval", problem, str(root / "submissions" / problem / "submission.py"), "--suite", SUITE, "--quiet"]
+        words += ["--ranks", str(given.ranks), "--launches", str(given.launches), "--no-record", "--no-leader"]
+        command = [sys.executable, "-c", EVALUATE, str(root), *words, "--result", str(root / "result.json")]
+        environ = os.environ | {"PYTHONPATH": str(ROOT)}
+        try:
+            subprocess.run(command, cwd=root, env=environ, stdout=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired:
+            print(f"not done in {TIMEOUT_S:g} s", flush=True)
+        return file_if_any(Result, root / "result.json")
+
+
+def told(changed: Mapping[int, Changes], result: Result | None) -> str:
+    """A line for each benchmark."""
+    if result is None or result.figures is None:
+        why = result.next if result else "no result"
+        return "\n".join(f"{number}  {json.dumps(changes)}: {why}" for number, changes in changed.items())
+    return "\n".join(
+        f"{number}  {case.value:8.1f} {case.unit}  {case.speedup.value if case.speedup else 0:6.3f}x  "
+        f"{json.dumps(changed[number])}"
+        for number, case in zip(sorted(changed), result.figures.cases, strict=True)
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problem", choices=PROBLEMS)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument(
+        "--row", nargs=2, action="append", required=True, metavar=("BENCHMARK", "CHANGES"),
+        help="the number of an official benchmark, and fields of its row as JSON",
+    )  # fmt: skip
+    parser.add_argument("--launches", type=int, default=2, help="of each evaluation (default: %(default)s)")
+    given = parser.parse_args()
+    need_gpus(parser, given.ranks, torch.cuda.device_count(), f"torch {torch.__version__}")
+    submission, tuning = load(given.problem)
+    try:
+        count = len(cases_of(given.problem, given.ranks))
+        asked = [read_row(number, changes, count, tuning.Row) for number, changes in given.row]
+    except ValueError as error:
+        parser.error(str(error))
+    chip = submission.chip_of(torch.device("cuda", 0)).name
+    for changed in evaluations(asked):
+        print(told(changed, evaluated(given.problem, chip, changed, given)) + "\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
