@@ -4,7 +4,6 @@ A child ends with the server, also where that is killed. Only the last TASKS are
 """
 
 import contextlib
-import ctypes
 import itertools
 import os
 import queue
@@ -15,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -25,6 +25,7 @@ from harness.core.files import read_text, scratch
 from harness.core.processes import PR_SET_PDEATHSIG
 from harness.core.words import clean, clean_line
 from harness.machine import host
+from harness.process.sandbox import prctl
 
 TASKS, WAITING = 200, 64  # kept at most, and waiting at most
 END_S = 20.0  # for an evaluation to end its ranks
@@ -32,7 +33,6 @@ TAIL_CHARS = 2000
 EVENTS = "events"
 State = Literal["waiting", "running", "done", "cancelled"]
 Read = Callable[[Path, int, str], dict[str, Any]]  # the folder, the exit code and what was printed -> the result
-_libc = ctypes.CDLL(None)
 
 
 @dataclass(eq=False)
@@ -157,7 +157,7 @@ class Tasks:
             stdout=printed,
             stderr=printed,
             start_new_session=True,
-            preexec_fn=_end_with_server,
+            preexec_fn=partial(prctl, PR_SET_PDEATHSIG, signal.SIGTERM),  # ends in order when the server is gone
         )
 
 
@@ -167,8 +167,3 @@ def progress_of(path: Path) -> str:
     for event in map(event_of, read_text(path).split("\n") if path.exists() else ()):
         stage = stage.after(event) if event else stage
     return stage.text
-
-
-def _end_with_server() -> None:
-    """In the child: SIGTERM, which ends an evaluation in order, when the server is gone."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

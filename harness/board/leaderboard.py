@@ -40,7 +40,6 @@ from harness.core.yaml_file import read_yaml
 # and of their history `code`. 7: of an entry and of its history `launches`; of a settlement `both_judged`.
 # 8: of an entry and of its history `launch_sd`.
 SCHEMA = 8
-FILE = "leaderboard.yaml"  # at the top of the checkout
 LOCK_NAME = ".leaderboard.lock"
 WRITABLE = "make it writable, or evaluate with `eval --no-record`"
 LOCK_WAIT_S = 30.0  # a writer holds the lock for milliseconds

@@ -31,7 +31,7 @@ from harness.board.digits import rounded
 from harness.board.entries import Board, Entry, EntryCase, Group, Settlement, is_same_code, order, short_file
 from harness.board.noise import Judgement, known_noise, sessions
 from harness.core.metrics import CLOCKS
-from harness.core.records import Estimate, Param, Score
+from harness.core.records import Estimate, Param, Params, Score
 from harness.core.stats import (
     CONFIDENCE,
     LaunchNoise,
@@ -47,7 +47,8 @@ from harness.core.stats import (
 
 By = Literal["speedup", "score", "wall"]
 Key = tuple[str, str, str | None]  # author, code (or sha256), and the version of the problem that it was judged under
-Limits = Mapping[tuple[tuple[str, Param], ...], float]  # of a board's shapes, in the unit of their values
+Shape = tuple[tuple[str, Param], ...]
+Limits = Mapping[Shape, float]  # of a board's shapes, in the unit of their values
 TIE_DIGITS = 4  # scores that agree in these are one place
 MACHINES = math.log(1.25)  # by how much more intervals have to be apart where launches are not all of one machine
 
@@ -285,19 +286,21 @@ def _unplaced(
 
 
 # ---- one limit for a board -------------------------------------------------------------------------------------------
-def _key(case: EntryCase) -> tuple[tuple[str, Param], ...]:
-    return tuple(sorted(case.params.items(), key=lambda item: item[0]))
+def shape_of(params: Params) -> Shape:
+    """The parameters as a key."""
+    return tuple(sorted(params.items(), key=lambda item: item[0]))
 
 
 def limits_of(board: Board, group: Group) -> Limits:
     """For each shape the lowest limit of any entry; on CPU cores only, where peaks are measured. A busy machine
     measures low peaks and so a high limit; the best peaks give the right one. On GPUs the limits come from the hardware
     table and belong to another clock than the values."""
-    found: dict[tuple[tuple[str, Param], ...], float] = {}
+    found: dict[Shape, float] = {}
     entries = (entry for entry in board.entries if entry.group == group and entry.device == "cpu")
     for case in (case for entry in entries for case in entry.cases):
         if (limit := _limit(case)) is not None:
-            found[_key(case)] = min(limit, found.get(_key(case), limit))
+            shape = shape_of(case.params)
+            found[shape] = min(limit, found.get(shape, limit))
     return found
 
 
@@ -309,7 +312,7 @@ def _limit(case: EntryCase) -> float | None:
 
 def limited(case: EntryCase, limits: Limits) -> EntryCase:
     """The case against its board's limit, where that is below its own."""
-    own, best = _limit(case), limits.get(_key(case))
+    own, best = _limit(case), limits.get(shape_of(case.params))
     if own is None or best is None or best >= own or case.fraction is None:
         return case
     low, high = (end * best / own for end in case.fraction_ci or (0.0, 0.0))
@@ -322,7 +325,7 @@ def limited(case: EntryCase, limits: Limits) -> EntryCase:
 
 
 def _fraction(entry: Entry, limits: Limits) -> float | None:
-    parts = [limited(case, limits).fraction for case in entry.cases if _key(case) in limits]
+    parts = [limited(case, limits).fraction for case in entry.cases if shape_of(case.params) in limits]
     known = [part for part in parts if part]
     return geomean(known) if known and len(known) == len(entry.cases) else entry.fraction
 

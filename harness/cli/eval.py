@@ -29,7 +29,7 @@ from harness.machine import peaks_cache
 from harness.process.profilers import TOOLS
 from harness.report.console import new_console
 from harness.report.evaluation import document_of
-from harness.report.progress import Both, EventLog, ProgressLine
+from harness.report.progress import Both, ProgressLine, event_log
 from harness.report.summary import OnBoard
 
 
@@ -185,7 +185,7 @@ def _progress(quiet: bool, events: Path | None) -> Iterator[Progress]:
         result_files.check_replaceable("--events", events)
         with os_error_as(UsageError, f"--events {events}: cannot be written", "name another file"):
             out = stack.enter_context(open(events, "wb", buffering=0, opener=_without_waiting))
-        yield Both(line, EventLog(out))
+        yield Both(line, event_log(out))
 
 
 def _without_waiting(path: str, flags: int) -> int:

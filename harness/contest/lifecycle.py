@@ -22,7 +22,6 @@ State = Literal[
     "submitted", "ranked", "reproduced", "verified", "awarded", "held", "failed", "disqualified", "withdrawn"
 ]
 STATES: tuple[State, ...] = get_args(State)
-OVER: tuple[State, ...] = ("failed", "disqualified", "withdrawn")  # the team can do no more after these
 PLACED: tuple[State, ...] = ("ranked", "reproduced", "verified", "awarded")  # these stand in the standings
 Via = Literal["command line", "serve"]
 

@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from harness.core.stats import student_t
+from harness.core.stats import satterthwaite, student_t
 from harness.core.words import count_text
 
 LEAST_RUNS = 3  # without the fastest and the slowest one is left
@@ -46,7 +46,5 @@ def converges_too_fast(own: Sequence[float], reference: Sequence[float], step: f
     if sum(parts) == 0:
         return statistics.fmean(own) < statistics.fmean(reference)
     t = (statistics.fmean(reference) - statistics.fmean(own)) / math.sqrt(sum(parts))
-    freedom = sum(parts) ** 2 / sum(
-        part**2 / (len(runs) - 1) for part, runs in zip(parts, (own, reference), strict=True)
-    )
-    return t > student_t(1 - P_VALUE, max(1, math.floor(freedom)))
+    freedom = satterthwaite([(part, len(runs) - 1) for part, runs in zip(parts, (own, reference), strict=True)])
+    return t > student_t(1 - P_VALUE, max(1, freedom))

@@ -19,6 +19,7 @@ from harness.core.processes import end_group, end_tree
 from harness.engine import base
 from harness.engine.base import End, Job, JobDone, State, Ticket
 from harness.engine.folders import JobFolders
+from harness.process.child import has_ended
 
 CHILD = Path(__file__).with_name("child.py")
 ORDER = "order.json"
@@ -62,8 +63,7 @@ class LocalEngine(JobFolders):
         child = self._children.get(ticket.id)
         if child is None:
             return self._from_before(ticket)
-        # It is not waited for yet, so that its number stays its own.
-        if child.end is None and os.waitid(os.P_PID, child.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        if child.end is None and has_ended(child.process.pid):
             child = self._ended(ticket, base.Exited(code=_reaped(child.process)))
         elif child.end is None and time.monotonic() > child.deadline_s:
             _end(child.process)

@@ -98,12 +98,6 @@ def against_baseline(series: Series) -> Difference:
     return replace(found, log=series.metric.sign * found.log)
 
 
-def between_launches(noise: LaunchNoise) -> tuple[Difference, Difference]:
-    """What two launches of one source differ by: nothing is known but how much it may be."""
-    one = Difference(log=0.0, variance=noise.sd**2, freedom=noise.freedom)
-    return one, one
-
-
 def unpaired(a_us: Sequence[float], b_us: Sequence[float], size: int) -> Difference:
     """The difference by samples of two runs, in blocks of `size`."""
     a, b = (_of_blocks(_blocks([math.log(time) for time in times_us], size)) for times_us in (a_us, b_us))
@@ -254,7 +248,8 @@ class Comparison:
         return statistics.fmean(abs(row.drift) for row in self.rows)
 
     def _judged(self, difference: Difference, drift: float) -> Ratio:
-        launches = between_launches(self.noise) if self.noise else ()
+        noise = self.noise  # of a launch, of which nothing is known but how much it may be
+        launches = [Difference(log=0.0, variance=noise.sd**2, freedom=noise.freedom)] * 2 if noise else []
         found = ratio(_sum([difference, *launches]), self.margin, self.apart)
         return replace(found, word="AMBIGUOUS") if self._is_drift(difference, drift) else found
 

@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 
 from harness.board.entries import Board
-from harness.board.places import MACHINES, noise_of
+from harness.board.places import MACHINES, noise_of, shape_of
 from harness.core.decode import part
 from harness.core.errors import UsageError
-from harness.core.records import CaseResult, EvalReport, Measured, Param, Params, Warning
+from harness.core.records import CaseResult, EvalReport, Measured, Warning
 from harness.evaluation import compare
 from harness.evaluation.compare import CaseRow, Comparison, Difference, Side
 from harness.judging import verdict
@@ -30,11 +30,11 @@ def recorded(a: EvalReport, b: EvalReport, margin: float, board: Board | None = 
             raise UsageError(f"{run.run_id} did not pass ({status}), so its figures say nothing; compare one that did")
         if not _timed(run):
             raise UsageError(f"{run.run_id} measured nothing (mode {run.mode}); compare one of mode leaderboard")
-    theirs = {_key(result.case.params): measured.ranked for result, measured in _timed(b)}
+    theirs = {shape_of(result.case.params): measured.ranked for result, measured in _timed(b)}
     pairs = [
-        (result, measured.ranked, theirs[_key(result.case.params)])
+        (result, measured.ranked, theirs[shape_of(result.case.params)])
         for result, measured in _timed(a)
-        if _key(result.case.params) in theirs
+        if shape_of(result.case.params) in theirs
     ]
     if not pairs:
         raise UsageError(
@@ -98,10 +98,6 @@ def _drift(references: Sequence[Difference], margin: float) -> list[Warning]:
         return []
     ends = (min(moved, key=lambda one: one.value), max(moved, key=lambda one: one.value))
     return [Warning(code="drift", values={"ratio": " to ".join(dict.fromkeys(map(compare.ratio_text, ends)))})]
-
-
-def _key(params: Params) -> tuple[tuple[str, Param], ...]:
-    return tuple(sorted(params.items(), key=lambda item: item[0]))
 
 
 def _conditions(a: EvalReport, b: EvalReport) -> list[tuple[str, str, str]]:

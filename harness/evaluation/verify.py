@@ -114,7 +114,7 @@ def decide(claim: EntryClaim | None, scores: Sequence[float], speedups: Sequence
     deciding = of_speedup = _gap(claim.ratio, speedup.value, logs, own)
     reached = f"{speedup.value:.4g}x the reference (95 % interval {speedup.ci[0]:.4g} to {speedup.ci[1]:.4g})"
     why = of_speedup.sentence(count, reached, f"{claim.ratio:.4g}x")
-    if _is_of_ratios(claim.score):
+    if claim.score.better == "more" and not claim.score.relative_by:  # points made of ratios to the reference, too
         of_score = _gap(claim.score.value, score.value, [math.log(value) for value in scores], own)
         reached = f"{score.value:.4g} {claim.score.unit} ({score.ci[0]:.4g} to {score.ci[1]:.4g})"
         why += f"; {of_score.sentence(count, reached, claim.score.text)}"
@@ -156,11 +156,6 @@ def _gap(claimed: float, mean: float, logs: Sequence[float], own: float) -> _Gap
     spread = statistics.stdev(logs)
     noise = student_t(CONFIDENCE, len(logs) - 1) * math.sqrt(max(spread, own) ** 2 + spread**2 / (len(logs) - 2))
     return _Gap(excess=math.log(claimed / mean), noise=noise)
-
-
-def _is_of_ratios(score: Score) -> bool:
-    """Whether the score is made of ratios to the reference, as the speedup is: points that others do not move."""
-    return score.better == "more" and not score.relative_by
 
 
 def not_passed(result: CaseResult, number: int, count: int) -> Decision:

@@ -53,6 +53,11 @@ def _each(
     return CheckResult(parts[0][0], "; ".join(words), parts[0][1])
 
 
+def _unless(good: T, status: Status, fix: str) -> Callable[[T], tuple[Status, str]]:
+    """Rates every reading but the good one by that status."""
+    return lambda value: ("pass", "") if value == good else (status, fix)
+
+
 def check_count(found: Readings) -> CheckResult:
     if found.gpus is None:
         return CheckResult("pass", "no GPU: ranks run on CPU cores")
@@ -175,20 +180,14 @@ def check_partition(found: Readings) -> CheckResult:
 
 
 def check_compute_mode(found: Readings) -> CheckResult:
-    def rate(mode: str) -> tuple[Status, str]:
-        if mode == "default":
-            return "pass", ""
-        return "fail", "nvidia-smi -c DEFAULT (the owner decides): a trusted and a candidate rank share each GPU"
-
+    fix = "nvidia-smi -c DEFAULT (the owner decides): a trusted and a candidate rank share each GPU"
+    rate = _unless("default", "fail", fix)
     return _each(found, lambda gpu: gpu.compute_mode, rate, lambda words: ", ".join(dict.fromkeys(words)))
 
 
 def check_persistence(found: Readings) -> CheckResult:
-    def rate(persistent: bool) -> tuple[Status, str]:
-        if persistent:
-            return "pass", ""
-        return "warn", "nvidia-smi -pm 1 (the owner decides): else the driver reloads and clocks drop between runs"
-
+    fix = "nvidia-smi -pm 1 (the owner decides): else the driver reloads and clocks drop between runs"
+    rate = _unless(True, "warn", fix)
     return _each(found, lambda gpu: gpu.persistent, rate, lambda values: "on" if values[0] else "off")
 
 

@@ -69,7 +69,9 @@ def is_due(file: Path, load_per_core: float, measures: bool = True, today: str |
         return True
     if kept.last == today:
         return False
-    return len(kept.quiet) < QUIET_DAYS or _days(kept.quiet[-1], today) > STALE_DAYS
+    if len(kept.quiet) < QUIET_DAYS:
+        return True
+    return (date.fromisoformat(today) - date.fromisoformat(kept.quiet[-1])).days > STALE_DAYS
 
 
 def ask_again(root: Path) -> None:
@@ -107,10 +109,6 @@ def store(file: Path, peaks: Peaks, load_per_core: float = 0.0, stolen: float = 
 
 def _today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
-
-
-def _days(earlier: str, later: str) -> int:
-    return (date.fromisoformat(later) - date.fromisoformat(earlier)).days
 
 
 def _read(file: Path) -> _KeptPeaks | None:

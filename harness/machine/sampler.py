@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from statistics import median
-from types import TracebackType
 from typing import Any
 
 from harness.core.machine_records import GpuTrack, NotSampled, Sampled, Sampling
@@ -33,8 +32,8 @@ class GpuSampler:
     """Samples the GPUs `indices` (NVML's; default all) about every `interval_s` between start() and stop().
 
     start() and stop() may alternate as often as there are timed blocks: only what lies between them counts, and
-    `record` is over all of it. Neither ever raises; close() ends the thread. Usable in a `with`, which closes.
-    `nvml` is the module pynvml, or a test's fake.
+    `record` is over all of it. Neither ever raises; close() ends the thread. `nvml` is the module pynvml, or a test's
+    fake.
     """
 
     def __init__(self, indices: Sequence[int] | None = None, interval_s: float = INTERVAL_S, nvml: Any = None) -> None:
@@ -51,12 +50,6 @@ class GpuSampler:
         self._lock = threading.Lock()  # holds: a round of samples, so that stop() returns after the last one
         self._running, self._closed = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> "GpuSampler":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def start(self) -> None:
         if not self._handles or self._closed.is_set() or self._running.is_set():

@@ -208,3 +208,9 @@ class Document:
     said: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     started_at: str = ""
+
+    @property
+    def flat(self) -> Iterator["Block | None"]:
+        """All blocks in their order, those of further documents among them, each document's summary behind its own."""
+        for one in (*self.blocks, self.summary):
+            yield from one.flat if isinstance(one, Document) else (one,)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from harness.core.errors import UsageError
 from harness.core.records import CaseFigures, CaseResult, EvalReport, Measured
 from harness.core.stats import quartiles
-from harness.core.words import clean_line
+from harness.core.words import clean_line, cut_line
 from harness.judging.verdict import measured_cases, status
 from harness.report.curves import draw, has_curves
 
@@ -109,8 +109,9 @@ def _over_time(
 def _title(report: EvalReport) -> str:
     """Two lines: what and whose, and what came of it."""
     machine = report.environment.machine_class if report.environment else report.device
-    file = _cut(report.submission.name.removeprefix(f"submissions/{report.problem}/"))
-    lines = [f"{report.problem}: {file} by {_cut(report.author)}, {report.world_size} ranks on {machine}"]
+    file = cut_line(report.submission.name.removeprefix(f"submissions/{report.problem}/"), NAME_CHARS)
+    whose = f"{file} by {cut_line(report.author, NAME_CHARS)}"
+    lines = [f"{report.problem}: {whose}, {report.world_size} ranks on {machine}"]
     if (figures := report.figures) is not None and figures.ratio is not None:
         found = f"{figures.ratio.value:.3g}x the reference"
         if figures.ratio.ci is not None:
@@ -119,11 +120,6 @@ def _title(report: EvalReport) -> str:
             found += f", {figures.fraction.value:.2%} of the limit"
         lines.append(f"{found}; suite {report.suite}, {report.started_at[:10]}")
     return "\n".join(map(clean_line, lines))
-
-
-def _cut(name: str) -> str:
-    """A name that leaves room for the rest of a line."""
-    return name if len(name) <= NAME_CHARS else name[: NAME_CHARS - 3] + "..."
 
 
 def _plain(text: str) -> str:

@@ -96,20 +96,18 @@ class Events(Progress):
         return round(self._clock() - self._began_s, 3)
 
 
-class EventLog(Events):
+def event_log(out: BinaryIO, clock: Callable[[], float] = time.monotonic) -> Events:
     """Writes the events as JSON lines, each at once, for a program that follows the evaluation.
 
     `out` is unbuffered. An event that cannot be written (the disk is full, the reader is gone or does not read) is
     dropped, and the evaluation goes on.
     """
 
-    def __init__(self, out: BinaryIO, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(self._write, clock)
-        self._out = out
-
-    def _write(self, event: Event) -> None:
+    def write(event: Event) -> None:
         with contextlib.suppress(OSError):
-            self._out.write(line_of(event).encode())
+            out.write(line_of(event).encode())
+
+    return Events(write, clock)
 
 
 class Both(Progress):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from harness.board.entries import Entry, HeldEntry, Judged, short_file
+from harness.board.entries import Entry, HeldEntry, short_file
 from harness.core.decode import encode
 from harness.core.metrics import ratio_name
 from harness.core.words import speedup_text
@@ -38,9 +38,9 @@ def document_of(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool) -
         now = (
             ("-", "left")
             if isinstance(row, Left)
-            else (_speedup(row.new), "unchanged" if row.new == row.old else row.new.status)
+            else (speedup_text(row.new.ratio), "unchanged" if row.new == row.old else row.new.status)
         )
-        cells.append([UntrustedText(old.problem), name, _speedup(old), old.status, *now])
+        cells.append([UntrustedText(old.problem), name, speedup_text(old.ratio), old.status, *now])
         if isinstance(row, Rejudged) and isinstance(row.new, HeldEntry):
             said = f"{row.new.check}: {row.new.evidence}"
         whys.append(UntrustedText(f"{old.run_id}: {said}"))
@@ -53,7 +53,3 @@ def document_of(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool) -
         last = f"{count} would change; --apply judges them again and changes leaderboard.yaml."
     columns = ("problem", "entry", f">{ratio}", "status", ">now", "status")
     return Document(blocks=(Table(columns, cells), prose(*whys, whole=True), prose(last)))
-
-
-def _speedup(one: Judged) -> str:
-    return speedup_text(one.ratio)

@@ -187,7 +187,7 @@ def leaderboards(
                 problem=setting.problem.name,
                 description=setting.problem.description,
                 gpus=tuple(dict.fromkeys((gpu, *options.gpus))),
-                task=_task(setting),
+                task={} if unfit(setting.problem) else task_of(setting.problem, setting.suite),
                 deadline_s=settings.longest_s(setting),
                 closes=offer.closes.isoformat() if offer.closes else None,
                 score_unit=scoring.unit,
@@ -215,11 +215,6 @@ def _unprofiled(setting: Setting) -> str:
     except HarnessError as error:
         return str(error).partition(";")[0].removeprefix(f"--tool {NSIGHT}: ")
     return ""
-
-
-def _task(setting: Setting) -> dict[str, Any]:
-    """The problem under the keys of task.yml, with the cases that will run; empty if KernelBot knows no such task."""
-    return {} if unfit(setting.problem) else task_of(setting.problem, setting.suite)
 
 
 def eval_command(offers: Sequence[Offer]) -> Command:

@@ -6,10 +6,11 @@ from typing import get_args
 
 import pytest
 
-from harness.contest.lifecycle import NEEDED, OVER, STATES, TRANSITIONS, Happening, State, transition
+from harness.contest.lifecycle import NEEDED, STATES, TRANSITIONS, Happening, State, transition
 from harness.core.errors import UsageError
 
 HAPPENINGS: tuple[Happening, ...] = get_args(Happening)
+OVER: tuple[State, ...] = ("failed", "disqualified", "withdrawn")  # the team can do no more after these
 LENGTH = 5  # of the sequences that are tried, all of them
 Step = tuple[State, Happening, State | None]  # before, what happened, after: None where it was refused
 

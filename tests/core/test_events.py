@@ -13,7 +13,7 @@ from rich.console import Console
 
 from harness.core.events import CaseBegan, Event, PhaseBegan, event_of
 from harness.core.json_file import line_of
-from harness.report.progress import Both, EventLog, ProgressLine
+from harness.report.progress import Both, ProgressLine, event_log
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)
 PHASES = st.builds(PhaseBegan, at_s=SECONDS, name=st.text())
@@ -56,7 +56,7 @@ def test_malformed_lines_are_ignored(line: str) -> None:
 def test_people_and_programs_are_told_the_same() -> None:
     text, lines, now = StringIO(), BytesIO(), 10.0
     shown = ProgressLine(Console(file=text, width=80), clock=lambda: now)
-    progress = Both(shown, EventLog(lines, clock=lambda: now))
+    progress = Both(shown, event_log(lines, clock=lambda: now))
     now = 10.2
     progress.phase("test")
     now = 11.0
@@ -71,7 +71,7 @@ def test_people_and_programs_are_told_the_same() -> None:
 
 def test_a_reader_that_is_gone_does_not_end_the_evaluation(tmp_path: Path) -> None:
     with open("/dev/full", "wb", buffering=0) as full:
-        EventLog(full).phase("test")
+        event_log(full).phase("test")
 
 
 def test_eval_writes_events_and_says_where_it_cannot(

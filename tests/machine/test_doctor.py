@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -619,7 +620,7 @@ def wait_for_samples(sampler: GpuSampler) -> Sampled:
 def test_the_sampler_keeps_clocks_and_throttling_of_the_timed_blocks() -> None:
     """Only of the GPUs that are used; idling is no throttling."""
     nvml = FakeNvml().set("EventReasons", 0x45, gpu=3).set("ClockInfo", {1: 1200, 2: 3201}, gpu=3)
-    with GpuSampler([2, 3], interval_s=0.001, nvml=nvml) as sampler:
+    with closing(GpuSampler([2, 3], interval_s=0.001, nvml=nvml)) as sampler:
         for _ in range(2):
             sampler.start()
             wait_for_samples(sampler)
@@ -641,7 +642,7 @@ def test_the_sampler_keeps_clocks_and_throttling_of_the_timed_blocks() -> None:
 
 def test_the_sampler_tells_what_a_gpu_did_in_a_time() -> None:
     nvml = FakeNvml(2).set("EventReasons", 0x41, gpu=1)
-    with GpuSampler(interval_s=0.001, nvml=nvml) as sampler:
+    with closing(GpuSampler(interval_s=0.001, nvml=nvml)) as sampler:
         began_ns = time.monotonic_ns()
         assert sampler.between(0, began_ns) == ()
         sampler.start()
@@ -659,7 +660,7 @@ def test_the_sampler_tells_what_a_gpu_did_in_a_time() -> None:
 
 def test_nothing_is_sampled_between_blocks() -> None:
     """stop() waits for the sample under way."""
-    with GpuSampler(interval_s=0.001, nvml=FakeNvml(1)) as sampler:
+    with closing(GpuSampler(interval_s=0.001, nvml=FakeNvml(1))) as sampler:
         sampler.start()
         wait_for_samples(sampler)
         sampler.stop()
@@ -672,16 +673,16 @@ def test_without_gpus_or_nvml_the_sampler_does_nothing_and_says_why() -> None:
     """start() and stop() are safe to call anywhere."""
     broken = FakeNvml(1).set("ClockInfo", FakeNvml.NVMLError("GPU is lost"))
     for nvml, why in ((FakeNvml(0), "no GPU"), (Unread(why="no pynvml"), "no pynvml")):
-        with GpuSampler(nvml=nvml) as sampler:
+        with closing(GpuSampler(nvml=nvml)) as sampler:
             sampler.start()
             sampler.stop()
             assert sampler.record == NotSampled(why=why)
-    with GpuSampler(interval_s=0.001, nvml=broken) as sampler:
+    with closing(GpuSampler(interval_s=0.001, nvml=broken)) as sampler:
         sampler.start()
         until(lambda: sampler.record == NotSampled(why="GPU is lost"))
         sampler.stop()
         assert sampler.record == NotSampled(why="GPU is lost")
     assert of_sampling(sampler.record) == ()
-    with GpuSampler([9], nvml=FakeNvml(1)) as sampler:
+    with closing(GpuSampler([9], nvml=FakeNvml(1))) as sampler:
         sampler.start()
         assert sampler.record == NotSampled(why="Invalid Argument")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from harness.core.checkout import Checkout
 from harness.core.decode import part
@@ -42,8 +42,6 @@ from harness.process import compile_cache
 from harness.ranks import wire
 from harness.ranks.launch import START_S, Launch, log_name
 from harness.ranks.zygotes import OTHERS
-
-T = TypeVar("T")
 
 
 class OpSession(Launching):

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from collections.abc import Iterator
 
 from harness.report.document import Document, Facts, Table, plain
 
@@ -11,19 +10,13 @@ def text(found: Document) -> str:
     """A line of names, then a row a line. Cells are what people read, with their units."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    blocks = list(_blocks(found))
-    tables = [one for one in blocks if isinstance(one, Table)]
+    tables = [one for one in found.flat if isinstance(one, Table)]
     for index, one in enumerate(tables):
         out.write("\n" if index else "")
         writer.writerow(one.laid[at].name for at in one.wide)
         writer.writerows([plain(row[at]) for at in one.wide] for row in one.rows)
     if not tables:
         writer.writerows(
-            [plain(name), plain(words)] for one in blocks if isinstance(one, Facts) for name, words in one.rows
+            [plain(name), plain(words)] for one in found.flat if isinstance(one, Facts) for name, words in one.rows
         )
     return out.getvalue()
-
-
-def _blocks(found: Document) -> Iterator[object]:
-    for one in (*found.blocks, found.summary):
-        yield from _blocks(one) if isinstance(one, Document) else (one,)

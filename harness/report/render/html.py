@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from html import escape
+from itertools import chain
 
 from harness.report.document import Document, EvidenceBlock, Facts, Figure, Heading, Prose, Table, Words, plain
 
@@ -20,12 +21,7 @@ def text(found: Document) -> str:
     """The page; its title is the first heading."""
     title = next((plain(one.words) for one in found.blocks if isinstance(one, Heading)), "kernel-eval")
     head = f"<!doctype html><html lang=en><meta charset=utf-8>{POLICY}<title>{escape(title)}</title>"
-    return f"{head}<style>{STYLE}</style>" + "\n".join(_parts(found)) + "</html>\n"
-
-
-def _parts(found: Document) -> Iterator[str]:
-    for block in (*found.blocks, found.summary):
-        yield from _parts(block) if isinstance(block, Document) else _block(block)
+    return f"{head}<style>{STYLE}</style>" + "\n".join(chain.from_iterable(map(_block, found.flat))) + "</html>\n"
 
 
 def _block(block: object) -> Iterator[str]:
