@@ -70,7 +70,8 @@ def result_of(
         seconds=round(sum(report.phases_s.values()), 3),
     )
     if ranked and figures is not None:
-        result = replace(result, reward=rewarded(figures, function, lower))
+        is_reference = any(one.code == "reference" for one in report.warnings)
+        result = replace(result, reward=rewarded(figures, function, lower, is_reference))
     return replace(result, next=next_of(result, report))
 
 
@@ -93,14 +94,22 @@ def refused(error: HarnessError, conditions: Conditions, submission: Submission 
     )
 
 
-def rewarded(figures: Figures, function: Function, lower: bool) -> Reward:
+def rewarded(figures: Figures, function: Function, lower: bool, is_reference: bool = False) -> Reward:
+    """The reward of a ranked result. `is_reference`: the submission is the reference by its text, so that what it was
+    measured at is noise, and it earns what the reference is worth."""
     speedup = figures.speedup
     if speedup is None:
         return Reward(value=0.0, function=function, lower=lower, why="the problem has no reference that is timed")
     if lower and speedup.low is None:
         return Reward(value=0.0, function=function, lower=lower, why="no interval: measure longer")
+    if is_reference:
+        as_fast = [(baseline, baseline, limit) for _, baseline, limit in figures.times]
+        value, why = FUNCTIONS[function](1.0, 1.0, as_fast)
+        return Reward(value=value, function=function, lower=lower, why=why or "it is the reference: its speedup is 1")
     share = speedup.low / speedup.value if lower and speedup.low is not None else 1.0
     value, why = FUNCTIONS[function](speedup.value, share, figures.times)
+    if value and not lower and speedup.value > 1 and (speedup.low is None or speedup.low <= 1):
+        why = why or "doubtful: the speedup's interval does not exclude 1; measure longer, or take the lower end"
     return Reward(value=value, function=function, lower=lower, why=why)
 
 

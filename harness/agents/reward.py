@@ -17,7 +17,7 @@ Times = tuple[float, float, float | None]  # of a shape: the submission's, the r
 @dataclass(frozen=True, kw_only=True)
 class Reward:
     """The reward and how it was computed. `lower`: from the lower end of the speedup's interval. `why` says why it is
-    0, or what of the function did not apply."""
+    0 or doubtful, or what of the function did not apply."""
 
     value: float
     function: Function

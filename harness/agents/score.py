@@ -2,7 +2,8 @@
 
 Pure functions over results. A problem's candidates are taken as drawn from one source of candidates; problems are what
 intervals resample, so one problem has none. What is not ranked counts as not fast; copies count, since a source that
-repeats itself has drawn the same candidate again.
+repeats itself has drawn the same candidate again. What ended in an error of the harness or the machine says nothing of
+its candidate: it is counted by itself, and no figure has it.
 """
 
 import math
@@ -34,7 +35,8 @@ class ScorePoint:
 @dataclass(frozen=True, kw_only=True)
 class OfProblem:
     """One problem's candidates: how many were judged, passed and were ranked, how many were left out on the quick
-    shapes, by how many distinct codes; the best speedup of a ranked one, and whose that is."""
+    shapes, by how many distinct codes; the best speedup of a ranked one, and whose that is. `errors` more could not be
+    judged."""
 
     problem: str
     candidates: int
@@ -45,19 +47,21 @@ class OfProblem:
     best: float | None
     best_id: str
     verdicts: dict[str, int]
+    errors: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class PopulationScore:
-    """Figures over all problems. `best_of_n` is the geometric mean over problems of the best candidate's speedup, where
-    the reference (1) stands for a problem without one that is faster; `sol` the mean SOL score."""
+    """Figures over all problems with a candidate that was judged; none where there is no such problem. `best_of_n` is
+    the geometric mean over problems of the best candidate's speedup, where the reference (1) stands for a problem
+    without one that is faster; `sol` the mean SOL score."""
 
     problems: tuple[OfProblem, ...]
     pass_at: tuple[ScorePoint, ...]
     fast: tuple[ScorePoint, ...]
-    sol: Interval
-    best_of_n: Interval
-    mean_reward: Interval
+    sol: Interval | None
+    best_of_n: Interval | None
+    mean_reward: Interval | None
     schema: int = SCHEMA
 
 
@@ -66,15 +70,16 @@ def score_of(results: Iterable[Result]) -> PopulationScore:
     by_problem: dict[str, list[Result]] = {}
     for one in results:
         by_problem.setdefault(one.problem, []).append(one)
-    groups = list(by_problem.values())
+    judged = {name: [one for one in found if one.verdict != "error"] for name, found in by_problem.items()}
+    groups = list(filter(None, judged.values()))
     most = min(map(len, groups), default=0)
     return PopulationScore(
-        problems=tuple(_of_problem(name, found) for name, found in by_problem.items()),
+        problems=tuple(_of_problem(name, judged[name], found) for name, found in by_problem.items()),
         pass_at=tuple(ScorePoint(at=k, figure=_over(groups, partial(_pass_at, k=k))) for k in KS if k <= most),
-        fast=tuple(ScorePoint(at=p, figure=_over(groups, partial(fast, p=p))) for p in PS),
-        sol=_over(groups, lambda group: statistics.fmean(map(sol, group))),
-        best_of_n=_over(groups, lambda group: math.log(max(1.0, _best(group)[0] or 1.0)), math.exp),
-        mean_reward=_over(groups, lambda group: statistics.fmean(one.reward.value for one in group)),
+        fast=tuple(ScorePoint(at=p, figure=_over(groups, partial(fast, p=p))) for p in PS if groups),
+        sol=_over(groups, lambda group: statistics.fmean(map(sol, group))) if groups else None,
+        best_of_n=_over(groups, _log_best, math.exp) if groups else None,
+        mean_reward=_over(groups, _mean_reward) if groups else None,
     )
 
 
@@ -110,9 +115,18 @@ def _best(group: Sequence[Result]) -> tuple[float | None, str]:
     return max(found, default=(None, ""), key=lambda pair: pair[0] or 0.0)
 
 
-def _of_problem(name: str, group: Sequence[Result]) -> OfProblem:
+def _mean_reward(group: Sequence[Result]) -> float:
+    return statistics.fmean(one.reward.value for one in group)
+
+
+def _log_best(group: Sequence[Result]) -> float:
+    return math.log(max(1.0, _best(group)[0] or 1.0))
+
+
+def _of_problem(name: str, group: Sequence[Result], everything: Sequence[Result]) -> OfProblem:
+    """`group` has those of `everything` that were judged."""
     best, best_id = _best(group)
-    words = [one.verdict for one in group]
+    words = [one.verdict for one in everything]
     return OfProblem(
         problem=name,
         candidates=len(group),
@@ -123,6 +137,7 @@ def _of_problem(name: str, group: Sequence[Result]) -> OfProblem:
         best=best,
         best_id=best_id,
         verdicts={word: words.count(word) for word in sorted(set(words))},
+        errors=len(everything) - len(group),
     )
 
 
@@ -131,9 +146,7 @@ def _over(
     figure: Callable[[Sequence[Result]], float],
     back: Callable[[float], float] = float,
 ) -> Interval:
-    """The mean of the figure over problems, with the percentile interval of a bootstrap over problems."""
-    if not groups:
-        return Interval(value=0.0)
+    """The mean of the figure over problems, of which there is one, with the percentile interval of a bootstrap."""
     values = [figure(group) for group in groups]
     mean = back(statistics.fmean(values))
     if len(values) < FEWEST:

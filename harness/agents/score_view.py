@@ -10,26 +10,24 @@ WIDTH, HEIGHT, EDGE = 640, 240, 40
 
 def document_of(score: PopulationScore) -> Document:
     columns = (
-        "problem", ">candidates", ">distinct", ">pass", ">ranked", ">left out", ">best", "by"
+        "problem", ">candidates", ">distinct", ">pass", ">ranked", ">left out", ">errors", ">best", "by"
     )  # fmt: skip
     curve = "fast_p: the part of candidates that are ranked and more than p times as fast as the reference"
-    return Document(
-        blocks=(
-            Heading("Population"),
-            Table(columns, [_row(one) for one in score.problems]),
-            Figure(_curve(score), curve),
-            Table(("figure", ">value (95 % interval)"), figure_rows(score)),
-            prose(*notes(score)),
-        )
-    )
+    rows = figure_rows(score)
+    figures = (Figure(_curve(score), curve), Table(("figure", ">value (95 % interval)"), rows)) if rows else ()
+    table = Table(columns, [_row(one) for one in score.problems])
+    return Document(blocks=(Heading("Population"), table, *figures, prose(*notes(score))))
 
 
 def _row(one: OfProblem) -> list[Words]:
-    numbers = (one.candidates, one.distinct, one.passed, one.ranked, one.left_out)
+    numbers = (one.candidates, one.distinct, one.passed, one.ranked, one.left_out, one.errors)
     return [UntrustedText(one.problem), *map(str, numbers), speedup_text(one.best), UntrustedText(one.best_id or "-")]
 
 
 def figure_rows(score: PopulationScore) -> list[tuple[str, str]]:
+    """A row for each figure; none where no candidate was judged."""
+    if score.sol is None or score.best_of_n is None or score.mean_reward is None:
+        return []
     return [
         *((f"pass@{point.at:g}", _percent(point.figure)) for point in score.pass_at),
         *((f"fast_{point.at:g}", _percent(point.figure)) for point in score.fast),
@@ -41,8 +39,13 @@ def figure_rows(score: PopulationScore) -> list[tuple[str, str]]:
 
 def notes(score: PopulationScore) -> list[str]:
     found = []
-    if len(score.problems) < FEWEST:
+    if sum(one.candidates > 0 for one in score.problems) == FEWEST - 1:
         found.append("Intervals are over problems: one problem has none.")
+    if errors := sum(one.errors for one in score.problems):
+        found.append(
+            f"Errors of the harness or the machine, which say nothing of {count_text(errors, 'candidate')}: no figure "
+            'has them. Remove their lines (`"verdict": "error"`) and run the same `eval-many`: it judges them again.'
+        )
     if left_out := sum(one.left_out for one in score.problems):
         found.append(
             f"Not ranked, but passed: {count_text(left_out, 'candidate')}, left out when screened, say, and counted as "

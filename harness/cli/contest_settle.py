@@ -1,11 +1,10 @@
 """The verb `contest settle`: the best sources of a problem's leading teams meet head to head.
 
 leaderboard.yaml has one entry for each file of a team, the latest. A team's best source may have been replaced there.
-So `settle` runs on a board of the contest's standings, in a file of its own, and the order that it finds is stored in
-leaderboard.yaml, where standings look for it.
+So `settle` runs on a board of the contest's standings, in a file of its own, and the order that it finds is kept in
+leaderboard.yaml, where standings look for it, with what another `settle` has kept there meanwhile.
 """
 
-import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from harness.core.checkout import Checkout
 from harness.core.decode import part
 from harness.core.errors import Exit
 from harness.core.files import scratch
-from harness.evaluation.settle import TOP, applied
+from harness.evaluation.settle import TOP
 
 
 @dataclass(frozen=True)
@@ -56,12 +55,7 @@ def settle(order: ContestSettleOrder, checkout: Checkout, world: World = HERE) -
     with scratch("board-", checkout.cache) as folder:
         place = _WithBoard(checkout.root, folder / "leaderboard.yaml")
         leaderboard.change(place.leaderboard, lambda _: of_contest)
-        try:
-            return settle_board(asked, place)
-        finally:  # rounds that were complete before Ctrl-C count
-            settlements = leaderboard.load(place.leaderboard).settlements
-            new = [one for one in settlements if one not in board.settlements]
-            leaderboard.change(checkout.leaderboard, lambda now: functools.reduce(applied, new, now))
+        return settle_board(asked, place, kept=checkout.leaderboard)
 
 
 def _placed(problem: str, shown: standings.Standings, board: Board) -> Board:

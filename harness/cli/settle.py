@@ -6,6 +6,7 @@ files it goes on. An entry that fails is left out; after Ctrl-C the complete rou
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.text import Text
 
@@ -43,9 +44,10 @@ class SettleOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, o
     quiet: bool = options.quiet("the order")
 
 
-def run(order: SettleOrder, checkout: Checkout) -> Exit:
-    """`settle`: runs the rounds, keeps the order on the checkout's board and shows it. Raises UsageError for what
-    cannot be settled here, and what ended the rounds early once the complete ones are kept."""
+def run(order: SettleOrder, checkout: Checkout, kept: Path | None = None) -> Exit:
+    """`settle`: runs the rounds, keeps the order on the board in the file `kept` (None: the checkout's board) and shows
+    it. Raises UsageError for what cannot be settled here, and what ended the rounds early once the complete ones are
+    kept."""
     if order.top < 2:
         raise UsageError(f"--top {order.top}: an order needs at least 2 entries")
     if order.rounds is not None and order.rounds < 2:
@@ -83,7 +85,7 @@ def run(order: SettleOrder, checkout: Checkout) -> Exit:
         return settle.applied(now, new)
 
     try:
-        leaderboard.change(checkout.leaderboard, with_order)
+        leaderboard.change(kept or checkout.leaderboard, with_order)
     finally:  # what was measured is shown all the same
         result_files.tell(order, document_of(new), json=lambda: to_json(new, meeting, found.meetings))
     if found.ended is not None:

@@ -9,6 +9,12 @@ from harness.ranks.rank import Rank
 
 IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
 
+REFUSED = "PermissionError: [Errno 13]"  # what Landlock answers to a write
+REFUSED_WRITE = (
+    "; in the sandbox a submission may write to its own folders alone (docs/trust.md): write below "
+    "tempfile.gettempdir(), or to /dev/shm"
+)
+
 
 class RankFailure(Exception):
     """A rank of `role` ended the evaluation: how (`outcome`), and the cause in a word (`reason`)."""
@@ -29,7 +35,8 @@ def raised(failures: Sequence[tuple[Rank, wire.Failed]]) -> RankFailure:
     rank, first = failures[0]
     alike = [other.rank for other, reply in failures if reply.message == first.message]
     others = f" (and rank{'s' * (len(alike) > 2)} {', '.join(map(str, alike[1:]))})" if alike[1:] else ""
-    message = first.message + others
+    advice = REFUSED_WRITE if rank.role == "candidate" and first.message.startswith(REFUSED) else ""
+    message = first.message + others + advice
     outcome = Raised(rank=rank.rank, message=message, traceback=first.traceback, alike=tuple(alike[1:]))
     return RankFailure(rank.role, outcome, first.reason)
 

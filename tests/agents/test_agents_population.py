@@ -342,6 +342,7 @@ def test_the_score_of_two_problems_has_intervals_over_them() -> None:
     curve = {one.at: one.figure.value for one in both.fast}
     assert (curve[0.0], curve[2.0], curve[3.0]) == (0.5, 0.5, 0.0)
     assert (both.fast[0].figure.low, both.fast[0].figure.high) == (0.0, 1.0)
+    assert both.best_of_n is not None
     assert both.best_of_n.value == pytest.approx(3**0.5)
     assert score_of(fast).fast[0].figure.low is None
     hostile = score_of([dataclasses.replace(fast[0], id="<b>\x1b[2J|x", problem="<i>|")])
@@ -350,6 +351,22 @@ def test_the_score_of_two_problems_has_intervals_over_them() -> None:
         assert "<i>" not in text
         assert "\x1b" not in text
     assert "polyline" in FORMATS["html"](score_view.document_of(both))
+
+
+def test_what_the_machine_failed_at_counts_neither_as_passed_nor_as_failed() -> None:
+    right = [dataclasses.replace(passed(3.0), id=str(number), problem="a") for number in range(2)]
+    broken = refused(HarnessError("the disk is full"), Conditions(problem="a"))
+    score = score_of([*right, dataclasses.replace(broken, id="2"), dataclasses.replace(broken, id="3", problem="b")])
+    assert [(one.candidates, one.errors, one.verdicts) for one in score.problems] == [
+        (2, 1, {"pass": 2, "error": 1}),
+        (0, 1, {"error": 1}),
+    ]
+    assert [(one.at, one.figure.value) for one in score.pass_at] == [(1, 1.0), (2, 1.0)]
+    assert (score.fast[0].figure.value, score.best_of_n and score.best_of_n.value) == (1.0, pytest.approx(3.0))
+    assert any("2 candidates" in note and "judges them again" in note for note in score_view.notes(score))
+    nothing = score_of([broken])
+    assert (nothing.pass_at, nothing.fast, nothing.sol, nothing.mean_reward) == ((), (), None, None)
+    assert "judges them again" in FORMATS["html"](score_view.document_of(nothing))
 
 
 def test_what_cannot_be_asked_is_refused() -> None:

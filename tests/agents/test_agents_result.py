@@ -11,7 +11,7 @@ from factories import CRASHED, FAILURES, HELD, RAISED, TIMES, failed_benchmark, 
 
 from harness.agents.hints import BY_CHECK
 from harness.agents.made import refused, result_of, rewarded
-from harness.agents.result import Conditions, Result
+from harness.agents.result import Conditions, Interval, Result
 from harness.agents.reward import log2_speedup, sol_score
 from harness.agents.schema import json_schema
 from harness.cli.eval_many import Tally, line_of
@@ -19,7 +19,7 @@ from harness.core.checkout import ROOT
 from harness.core.decode import decode, encode
 from harness.core.errors import BadSubmissionError, HarnessError, UsageError
 from harness.core.json_file import line_of as json_line
-from harness.core.records import EvalReport, Outcome, Passed
+from harness.core.records import EvalReport, Outcome, Passed, Warning
 from harness.kinds.kind import BROKE_ITS_JUDGE
 
 A2A = Conditions(problem="a2a")
@@ -99,6 +99,25 @@ def test_a_result_without_an_interval_has_no_lower_end() -> None:
     assert figures.speedup is not None
     found = rewarded(replace(figures, speedup=replace(figures.speedup, low=None, high=None)), "log2_speedup", True)
     assert (found.value, found.why) == (0.0, "no interval: measure longer")
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_the_reference_by_its_text_earns_what_the_reference_is_worth(lower: bool) -> None:
+    """Whatever a busy machine measured."""
+    found = replace(report(), warnings=(Warning(code="reference"),))
+    assert result_of(found, "log2_speedup", lower).reward.value == 0
+    assert result_of(found, "sol_score", lower).reward.value == pytest.approx(0.5)
+
+
+def test_a_reward_of_a_speedup_whose_interval_does_not_exclude_1_is_doubtful() -> None:
+    figures = result_of(report()).figures
+    assert figures is not None
+    assert figures.speedup is not None
+    wide, none = (replace(figures, speedup=Interval(value=14.0, low=low)) for low in (0.5, None))
+    sure = replace(figures, speedup=Interval(value=14.0, low=9.0))
+    found = [rewarded(one, "log2_speedup", False) for one in (wide, none, sure)]
+    assert ["doubtful" in one.why for one in found] == [True, True, False]
+    assert rewarded(wide, "log2_speedup", True).value == 0
 
 
 def test_the_anchors_of_the_functions() -> None:

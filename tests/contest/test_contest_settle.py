@@ -88,6 +88,24 @@ def test_the_best_sources_meet_though_the_leaderboard_has_a_later_file(
     assert stage.run(award)[0] == Exit.OK
 
 
+def test_what_another_settle_kept_meanwhile_counts_too(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    met = meet(monkeypatch)
+    launches, others = meetings.launches, list[Any]()
+
+    def beside_another(*args: Any) -> tuple[float, ...]:
+        if not others:  # the second begins and ends while the first one's first launch runs
+            others.append(None)
+            assert stage.run(SETTLE)[0] == Exit.OK
+            others[0] = board(stage).settlements
+        return launches(*args)
+
+    monkeypatch.setattr(meetings, "launches", beside_another)
+    assert stage.run(SETTLE)[0] == Exit.OK
+    (theirs,), (both,) = others[0], board(stage).settlements
+    assert 0 < theirs.rounds < both.rounds == len(met)
+    assert theirs.looks < both.looks
+
+
 def test_what_ends_it_leaves_the_leaderboard_as_it_was(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     meet(monkeypatch, KeyboardInterrupt())
     before = (stage.root / "leaderboard.yaml").read_bytes()

@@ -352,3 +352,12 @@ def test_what_the_reference_lacks_too_is_told_with_what_helps(reason: wire.Reaso
     session._check_shared = partial(Guarded._check_shared, session)
     with pytest.raises(UsageError, match=f"^it lacks that too .* Next: .*{advice}"):
         Guarded._decided(session, lacking)
+
+
+@pytest.mark.parametrize("role", ["candidate", "baseline"])
+@pytest.mark.parametrize("message", ["PermissionError: [Errno 13] Permission denied: '/x'", "OSError: no"])
+def test_a_write_that_the_sandbox_refuses_says_where_writes_are_allowed(role: str, message: str) -> None:
+    rank: Any = SimpleNamespace(rank=0, role=role)
+    said = failure.raised([(rank, wire.Failed(message=message, traceback=""))]).outcome.message
+    assert said.startswith(message)
+    assert ("tempfile.gettempdir()" in said) == (role == "candidate" and "Errno 13" in message)
