@@ -337,12 +337,13 @@ def failed(error: BaseException) -> wire.Failed:
 
 def reason_of(error: BaseException) -> wire.Reason:
     """The cause of the exception in a word, as wire.Failed has it."""
+    said = "".join(traceback.format_exception_only(error)).removeprefix(f"{type(error).__name__}: ")  # str() may raise
     if isinstance(error, torch.OutOfMemoryError):
         return "device_memory"
     if isinstance(error, OSError) and error.errno == errno.ETOOMANYREFS:
         return "files"
-    if isinstance(error, MemoryError) or MEMORY.search(str(error)):
+    if isinstance(error, MemoryError) or MEMORY.search(said):
         return "memory"
-    if str(error).startswith(wire.WEAK):
+    if said.startswith(wire.WEAK):
         return "weak"
     return "module" if isinstance(error, ModuleNotFoundError) else ""

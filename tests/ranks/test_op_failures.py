@@ -352,3 +352,15 @@ def test_what_the_reference_lacks_too_is_told_with_what_helps(reason: wire.Reaso
     session._check_shared = partial(Guarded._check_shared, session)
     with pytest.raises(UsageError, match=f"^it lacks that too .* Next: .*{advice}"):
         Guarded._decided(session, lacking)
+
+
+def test_an_exception_that_cannot_be_told_is_an_exception_like_others() -> None:
+    class Untold(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    found = program.failed(Untold())
+    assert found.reason == ""
+    assert "Untold" in found.message
+    assert program.reason_of(ValueError(f"{wire.WEAK}: as before")) == "weak"
+    assert program.reason_of(RuntimeError("Cannot allocate memory")) == "memory"
