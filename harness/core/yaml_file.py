@@ -35,7 +35,9 @@ def read_yaml(
         raise BadFileError(f"{where}: {at}: not YAML as expected here: {error.problem or error.context}") from None
     except RecursionError:
         raise BadFileError(f"{where}: nested too deeply; write it as the other files of that folder are") from None
-    except (yaml.YAMLError, ValueError) as error:  # DecodeError; not UTF-8; a date or number that cannot be
+    except UnicodeDecodeError as error:
+        raise BadFileError(f"{where}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    except (yaml.YAMLError, ValueError) as error:  # DecodeError; a date or number that cannot be
         raise BadFileError(f"{where}: {error}") from None
 
 

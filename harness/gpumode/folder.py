@@ -362,7 +362,7 @@ def _prepared(value: object) -> object:
 def _defined(path: Path) -> set[str] | None:
     """The names that a file binds at its top level; None if only running it would tell (`from x import *`)."""
     try:
-        names = bound(ast.parse(read_text(path)))
+        names = bound(ast.parse(read_bytes(path)))  # as Python reads it, with a byte order mark or not
     except (OSError, *UNREADABLE) as error:
         raise BadFileError(f"{shown(path)}: Python cannot read it: {error}") from None
     return None if "*" in names else names

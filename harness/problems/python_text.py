@@ -45,7 +45,7 @@ def called(call: ast.Call) -> str:
     return ""
 
 
-def captures_graphs(evaluator: str) -> bool:
+def captures_graphs(evaluator: bytes) -> bool:
     """Whether an evaluator's text names what captures CUDA graphs, and so times those."""
     try:
         nodes = ast.walk(ast.parse(evaluator))

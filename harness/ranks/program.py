@@ -334,12 +334,15 @@ def failed(error: BaseException) -> wire.Failed:
 
 def reason_of(error: BaseException) -> wire.Reason:
     """The cause of the exception in a word, as wire.Failed has it."""
+    said = ""
+    with contextlib.suppress(Exception):  # its __str__ is the submission's
+        said = str(error)
     if isinstance(error, torch.OutOfMemoryError):
         return "device_memory"
     if isinstance(error, OSError) and error.errno == errno.ETOOMANYREFS:
         return "files"
-    if isinstance(error, MemoryError) or MEMORY.search(str(error)):
+    if isinstance(error, MemoryError) or MEMORY.search(said):
         return "memory"
-    if str(error).startswith(wire.WEAK):
+    if said.startswith(wire.WEAK):
         return "weak"
     return "module" if isinstance(error, ModuleNotFoundError) else ""

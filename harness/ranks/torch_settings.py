@@ -73,7 +73,7 @@ def apply(values: Mapping[str, str]) -> None:
 def evaluator(folder: Path) -> None:
     """Sets what the folder's eval.py sets, if it has one."""
     with contextlib.suppress(OSError, SyntaxError, ValueError):
-        text = (folder / EVALUATOR).read_text(encoding="utf-8")
+        text = (folder / EVALUATOR).read_bytes()
         tree = ast.parse(text)
         for statement in _settings(tree.body):
             exec(compile(ast.Module([statement], []), EVALUATOR, "exec"), {"torch": torch})

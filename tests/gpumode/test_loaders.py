@@ -95,3 +95,17 @@ def test_values_of_cases_arrive_as_they_stand(folder: Path) -> None:
     assert found.params == {"how": ("fp8", 0.5, None, 2), "size": None}
     assert found.seed == 2**64 - 1
     assert found.label == "how [fp8,0.5,none,2]  size none"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-8"])
+def test_a_reference_with_a_byte_order_mark_is_read_as_python_reads_it(folder: Path, encoding: str) -> None:
+    written(folder, TASK | {"files": [*TASK["files"], {"name": "reference.py", "source": "reference.py"}]})
+    (folder / "reference.py").write_text("def ref_kernel(data): ...\n", encoding=encoding)
+    assert read(folder, Checkout.here()).missing == ("generate_input", "check_implementation")
+
+
+def test_a_task_that_is_not_utf8_says_where_and_what_to_do(folder: Path) -> None:
+    written(folder, TASK)
+    (folder / "task.yml").write_bytes(b"lang: \xe9\n")
+    with pytest.raises(BadFileError, match=r"task\.yml: not UTF-8 at byte 6; save it as UTF-8"):
+        read(folder, Checkout.here())

@@ -174,3 +174,10 @@ def test_a_file_that_is_no_python_says_where(tmp_path: Path) -> None:
     path.write_text("class Model(nn.Module)\n    pass\n")
     with pytest.raises(BadFileError, match=r"1_wrong\.py: Python cannot read it: .* line 1"):
         registry.find(str(path), Checkout(tmp_path))
+
+
+def test_a_file_with_a_byte_order_mark_is_read_as_python_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "1_marked.py"
+    text = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
+    path.write_text(text, encoding="utf-8-sig")
+    assert registry.find(str(path), Checkout(tmp_path)).kind == "kernelbench"

@@ -361,3 +361,15 @@ def test_a_write_that_the_sandbox_refuses_says_where_writes_are_allowed(role: st
     said = failure.raised([(rank, wire.Failed(message=message, traceback=""))]).outcome.message
     assert said.startswith(message)
     assert ("tempfile.gettempdir()" in said) == (role == "candidate" and "Errno 13" in message)
+
+
+def test_an_exception_that_cannot_be_told_is_an_exception_like_others() -> None:
+    class Untold(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    found = program.failed(Untold())
+    assert found.reason == ""
+    assert "Untold" in found.message
+    assert program.reason_of(ValueError(f"{wire.WEAK}: as before")) == "weak"
+    assert program.reason_of(RuntimeError("Cannot allocate memory")) == "memory"

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.core.checkout import shown
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
-from harness.core.files import read_text
+from harness.core.files import read_bytes
 from harness.core.records import Case, Cost, Kind, Param, Params, Ranking, Submission
 from harness.gpumode.folder import AnyParams
 from harness.problems.problem import DEFAULT_BENCHMARK_S, OFFICIAL, Problem, Suite
@@ -98,7 +98,7 @@ def glue(module: str, *more: str) -> dict[str, bytes]:
 def parsed(path: Path) -> ast.Module:
     """The file's code. Raises BadFileError where it is no Python."""
     try:
-        return ast.parse(read_text(path))
+        return ast.parse(read_bytes(path))  # as Python reads it, with a byte order mark or not
     except (OSError, *UNREADABLE) as error:
         raise BadFileError(f"{shown(path)}: Python cannot read it: {error}") from None
 

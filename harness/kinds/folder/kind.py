@@ -32,7 +32,7 @@ class FolderKind(OpKind):
     def plan(self, order: Order) -> OpPlan:
         """An op's plan, with less room for several inputs at a time and for what groups keep."""
         plan = super().plan(order)
-        if captures_graphs(plan.problem.staged().get("eval.py", b"").decode(errors="replace")):
+        if captures_graphs(plan.problem.staged().get("eval.py", b"")):
             plan = replace(plan, notes=(*plan.notes, Warning(code="captured")))
         task = plan.problem.task if isinstance(plan.problem, folder.TaskProblem) else None
         if plan.mode == "leaderboard" and task and task.validation:
