@@ -16,7 +16,7 @@ NEXT = {  # what to try after each failure
 }
 NEXT_ALONE = {  # where there is one rank
     "raised": "The traceback ends where it was raised.",
-    "timed_out": "If it only needs longer, --timeout gives it more.",
+    "timed_out": "If its calls only need longer, --timeout gives them more.",
 }
 WITHOUT_A_FRAME = "Change the submission as the message says."  # raised by the harness: no custom_kernel, say
 RAISED_ON_ALL = "Every rank raised this; one traceback stands for all."

@@ -805,7 +805,7 @@ def test_the_log_that_is_shown_is_the_one_that_the_session_names() -> None:
     assert "of another" not in text
 
 
-@pytest.mark.parametrize(("outcome", "advice"), [(RAISED, "where it was raised"), (TIMED_OUT, "only needs longer")])
+@pytest.mark.parametrize(("outcome", "advice"), [(RAISED, "where it was raised"), (TIMED_OUT, "only need longer")])
 def test_advice_speaks_of_other_ranks_only_where_there_are_some(outcome: Outcome, advice: str) -> None:
     several = failed_test(outcome)
     assert advice not in " ".join(shown(several).split())
