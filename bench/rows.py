@@ -10,9 +10,8 @@ copy of the problem in a folder of its own, with a suite of these benchmarks.
 """
 
 import argparse
+import itertools
 import json
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,23 +21,16 @@ from typing import Any
 
 import torch
 import yaml
+from copied import copied
 from figures import need_gpus
-from tune import PROBLEMS, ROOT, cases_of, load
+from tune import PROBLEMS, cases_of, load
 
 from harness.agents.result import Result
 from harness.core.json_file import file_if_any
 
-SUITE = "rows"
-COPIED = ("reference", "shapes", "submissions")  # of the checkout
+SUITE, RESULT = "rows", "result.json"
 TIMEOUTS = ("test_timeout", "benchmark_timeout", "ranked_timeout")  # of a suite
 TIMEOUT_S = 120.0  # of an evaluation
-EVALUATE = """
-import sys
-from pathlib import Path
-from harness.cli import main
-from harness.core.checkout import Checkout
-sys.exit(main.parse(sys.argv[2:]).carry_out(Checkout(Path(sys.argv[1]))))
-"""
 
 Changes = Mapping[str, Any]  # fields of a row
 
@@ -58,11 +50,10 @@ def read_row(number: str, changes: str, count: int, Row: Any) -> tuple[int, Chan
 
 def evaluations(asked: Sequence[tuple[int, Changes]]) -> list[dict[int, Changes]]:
     """By benchmark, what of its row is changed in each evaluation; in the first nothing is."""
-    by_benchmark: dict[int, list[Changes]] = {}
+    rows: dict[int, list[Changes]] = {}
     for benchmark, changes in asked:
-        by_benchmark.setdefault(benchmark, [{}]).append(changes)
-    count = max(map(len, by_benchmark.values()))
-    return [{number: rows[i] if i < len(rows) else {} for number, rows in by_benchmark.items()} for i in range(count)]
+        rows.setdefault(benchmark, [{}]).append(changes)
+    return [dict(zip(rows, each, strict=True)) for each in itertools.zip_longest(*rows.values(), fillvalue={})]
 
 
 def official(text: str) -> dict[str, Any]:
@@ -72,9 +63,8 @@ def official(text: str) -> dict[str, Any]:
 
 def make_copy(root: Path, problem: str, chip: str, ranks: int, changed: Mapping[int, Changes]) -> None:
     """A checkout in `root` whose suite of rows has these official benchmarks, and whose table has these rows first."""
-    for name in COPIED:
-        shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    shapes = root / "shapes" / f"{problem}.yaml"
+    checkout = copied(root)
+    shapes = checkout.shapes / f"{problem}.yaml"
     file = official(shapes.read_text())
     benchmarks = [file["benchmarks"][number] for number in sorted(changed)]
     suite = {"description": "Benchmarks whose rows are compared.", "tests": file["tests"][:1], "benchmarks": benchmarks}
@@ -90,7 +80,7 @@ def make_copy(root: Path, problem: str, chip: str, ranks: int, changed: Mapping[
         )
         for number, changes in changed.items()
     ]
-    table = root / "submissions" / problem / "tuning.py"
+    table = checkout.submissions / problem / "tuning.py"
     table.write_text(table.read_text() + f"\nTABLE[:0] = {rows!r}\n")
 
 
@@ -99,15 +89,13 @@ def evaluated(problem: str, chip: str, changed: Mapping[int, Changes], given: ar
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         make_copy(root, problem, chip, given.ranks, changed)
-        words = ["eval", problem, str(root / "submissions" / problem / "submission.py"), "--suite", SUITE, "--quiet"]
-        words += ["--ranks", str(given.ranks), "--launches", str(given.launches), "--no-record", "--no-leader"]
-        command = [sys.executable, "-c", EVALUATE, str(root), *words, "--result", str(root / "result.json")]
-        environ = os.environ | {"PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "harness", "eval", problem, "--suite", SUITE, "--ranks", str(given.ranks)]
+        command += ["--launches", str(given.launches), "--no-record", "--no-leader", "--quiet", "--result", RESULT]
         try:
-            subprocess.run(command, cwd=root, env=environ, stdout=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False)
+            subprocess.run(command, cwd=root, stdout=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
             print(f"not done in {TIMEOUT_S:g} s", flush=True)
-        return file_if_any(Result, root / "result.json")
+        return file_if_any(Result, root / RESULT)
 
 
 def told(changed: Mapping[int, Changes], result: Result | None) -> str:

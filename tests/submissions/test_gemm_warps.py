@@ -208,10 +208,10 @@ def test_a_kernel_that_does_not_wait_is_noticed(way: str, fault: str, monkeypatc
     """What is played shows such faults."""
     name, window = WAYS[way]
     monkeypatch.setitem(MORE, "window", window)
-    case, edit = FAULTY, FAULTS[way][fault]
+    world, programs, edit = FAULTY[0], FAULTY[-1], FAULTS[way][fault]
     with imported(name) as submission:
-        assert is_right(name, submission, Machine(name, case[0], case[-1], 0), case)
-        assert is_noticed(lambda seed: is_right(name, submission, Machine(name, case[0], case[-1], seed, edit), case))
+        assert is_right(name, submission, Machine(name, world, programs, 0), FAULTY)
+        assert is_noticed(lambda seed: is_right(name, submission, Machine(name, world, programs, seed, edit), FAULTY))
 
 
 # ---- the order of tiles ----------------------------------------------------------------------------------------------
