@@ -57,11 +57,11 @@ class PopulationScore:
     without one that is faster; `sol` the mean SOL score."""
 
     problems: tuple[OfProblem, ...]
-    pass_at: tuple[ScorePoint, ...]
-    fast: tuple[ScorePoint, ...]
-    sol: Interval | None
-    best_of_n: Interval | None
-    mean_reward: Interval | None
+    pass_at: tuple[ScorePoint, ...] = ()
+    fast: tuple[ScorePoint, ...] = ()
+    sol: Interval | None = None
+    best_of_n: Interval | None = None
+    mean_reward: Interval | None = None
     schema: int = SCHEMA
 
 
@@ -72,14 +72,17 @@ def score_of(results: Iterable[Result]) -> PopulationScore:
         by_problem.setdefault(one.problem, []).append(one)
     judged = {name: [one for one in found if one.verdict != "error"] for name, found in by_problem.items()}
     groups = list(filter(None, judged.values()))
-    most = min(map(len, groups), default=0)
+    problems = tuple(_of_problem(name, judged[name], found) for name, found in by_problem.items())
+    if not groups:
+        return PopulationScore(problems=problems)
+    most = min(map(len, groups))
     return PopulationScore(
-        problems=tuple(_of_problem(name, judged[name], found) for name, found in by_problem.items()),
+        problems=problems,
         pass_at=tuple(ScorePoint(at=k, figure=_over(groups, partial(_pass_at, k=k))) for k in KS if k <= most),
-        fast=tuple(ScorePoint(at=p, figure=_over(groups, partial(fast, p=p))) for p in PS if groups),
-        sol=_over(groups, lambda group: statistics.fmean(map(sol, group))) if groups else None,
-        best_of_n=_over(groups, _log_best, math.exp) if groups else None,
-        mean_reward=_over(groups, _mean_reward) if groups else None,
+        fast=tuple(ScorePoint(at=p, figure=_over(groups, partial(fast, p=p))) for p in PS),
+        sol=_over(groups, lambda group: statistics.fmean(map(sol, group))),
+        best_of_n=_over(groups, lambda group: math.log(max(1.0, _best(group)[0] or 1.0)), math.exp),
+        mean_reward=_over(groups, lambda group: statistics.fmean(one.reward.value for one in group)),
     )
 
 
@@ -113,14 +116,6 @@ def _pass_at(group: Sequence[Result], k: int) -> float:
 def _best(group: Sequence[Result]) -> tuple[float | None, str]:
     found = [(value, one.id) for one in group if one.ranked and (value := one.speedup) is not None]
     return max(found, default=(None, ""), key=lambda pair: pair[0] or 0.0)
-
-
-def _mean_reward(group: Sequence[Result]) -> float:
-    return statistics.fmean(one.reward.value for one in group)
-
-
-def _log_best(group: Sequence[Result]) -> float:
-    return math.log(max(1.0, _best(group)[0] or 1.0))
 
 
 def _of_problem(name: str, group: Sequence[Result], everything: Sequence[Result]) -> OfProblem:
