@@ -1,10 +1,10 @@
 """ag_gemm on Hopper by explicit warps: one loads, two warpgroups multiply, one warp sends.
 
 The sending warps of the programs share the rank's rows. Each copies chunk after chunk through shared memory to every
-other rank, and flags it as soon as it has arrived there; only that warp waits for links. The loading warp begins with
-the rank's own rows. Of the others it loads the columns that have arrived, so that those that multiply know of no
-other rank. A tile has rows of one rank only. Its columns may be a power of two and a smaller one (REST_N), with a sum
-for each.
+other rank, and flags those that have arrived, several at a time; only that warp waits for links. The loading warp
+begins with the rank's own rows. Of the others it loads the columns that have arrived, so that those that multiply know
+of no other rank. A tile has rows of one rank only. Its columns may be a power of two and a smaller one (REST_N), with a
+sum for each.
 """
 
 from common.bulk import bulk_load, bulk_store

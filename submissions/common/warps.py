@@ -2,9 +2,10 @@
 between the warp that loads and those that multiply; tiles that leave through shared memory; and flags between ranks.
 
 Memory that ranks share is written and read by bulk copies here, which go past the path of ordinary loads and stores.
-So the order of memory has four links: the copies to a rank are complete (`finish_copies`), the thread that started
-them sets a flag with a release at system scope (`set_flag`); the other rank's warp reads it with an acquire at system
-scope (`wait_for`), and a fence lets the bulk copies that follow see what it has seen (`order_copies`).
+So the order of memory has four links: the copies to a rank are complete, which the whole warp waits for
+(`finish_copies`); its threads set flags with a release at system scope (`set_flags`); the other rank's warp reads them
+with an acquire at system scope (`read_flag`), and a fence lets the bulk copies that follow see what it has seen
+(`order_copies`).
 """
 
 from common.bulk import partition_barrier
