@@ -87,7 +87,8 @@ def candidates(
         return rows + [row for row in dict.fromkeys(rest) if row[2:-1] not in known][:at_most]
     plain = [row for row in rows if row.kernel == "plain"]
     make = of_gemm_rs if problem == "gemm_rs" else of_ag_gemm
-    rest = make(tuning.Row, chip, shape, ranks, at_most, plain)
+    rest = [row._replace(streamed=not row.streamed, found="") for row in plain]
+    rest += make(tuning.Row, chip, shape, ranks, at_most, plain)
     return rows + [row for row in dict.fromkeys(rest) if row.kernel in kernels and row[2:-1] not in known]
 
 
@@ -95,13 +96,13 @@ def of_gemm_rs(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
     """Rows of gemm_rs. `plain` are those that the table has of the plain kernel."""
     blocks, chance, sums_of = products(shape), random.Random(0), SUMS[:1] if shape[0] <= 64 else SUMS[1:]
     some = [
-        Row(chip, shape, *block[:3], split, group, *block[3:], *sums, False, 0, "plain", "")
+        Row(chip, shape, *block[:3], split, group, *block[3:], *sums, False, 0, False, "plain", "")
         for block, group, sums in itertools.product(blocks, GROUPS, sums_of)
         for split in splits_of(block, shape)
         if sums[1] <= block[1]
     ]
     by_engine = [
-        Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, 0, "engine", "")
+        Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, 0, False, "engine", "")
         for block, group in itertools.product(beside_engine(blocks, shape), ENGINE_GROUPS)
     ]
     late = [
@@ -111,7 +112,7 @@ def of_gemm_rs(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
     ]
     groups, windows = (WARPS_GROUPS[:1], WARPS_WINDOWS[::2]) if shape[0] <= 512 else (WARPS_GROUPS, WARPS_WINDOWS)
     warps = [
-        Row(chip, shape, *block[:3], 1, group, 8, block[3], 1, 64, 64, False, window, "warps", "")
+        Row(chip, shape, *block[:3], 1, group, 8, block[3], 1, 64, 64, False, window, False, "warps", "")
         for block, group, window in likeliest(by_warps(shape, ranks), groups, windows)
     ]
     return late + by_engine + chance.sample(some, min(at_most, len(some))) + warps[:at_most]
@@ -134,11 +135,14 @@ def of_ag_gemm(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
     ]
     chosen += chance.sample(blocks, min(at_most // 4, len(blocks)))
     by_engine = [
-        Row(chip, shape, *block[:3], 1, GROUPS[-1], *block[3:], 0, 0, 32, 32, *FLAGS[0], PREFETCHES[-1], "engine", "")
+        Row(
+            chip, shape, *block[:3], 1, GROUPS[-1], *block[3:], 0, 0, 32, 32, *FLAGS[0], PREFETCHES[-1], False,
+            "engine", "",
+        )
         for block in beside_engine(blocks, shape)[:1]  # of which nothing counts
-    ]
+    ]  # fmt: skip
     by_programs = [
-        Row(chip, shape, *block[:3], split, GROUPS[-1], *block[3:], *when, *rows_of, ahead, "plain", "")
+        Row(chip, shape, *block[:3], split, GROUPS[-1], *block[3:], *when, *rows_of, ahead, False, "plain", "")
         for block in dict.fromkeys(chosen)
         for split, *when, rows_of, ahead in itertools.product(
             splits_of(block, shape), senders, leads, sorted(sent), prefetches
@@ -149,7 +153,7 @@ def of_ag_gemm(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
     warps = [
         Row(
             chip, shape, *block[:3], 1, WARPS_GROUPS[0], 8, block[3], 1, senders, at_once, chunk[0], send_rows, *chunk,
-            0, "warps", "",
+            0, False, "warps", "",
         )
         for block, chunk, at_once, senders, send_rows in likeliest(
             by_warps(shape, ranks, WIDE_BLOCKS), CHUNKS, WARPS_AT_ONCE, WARPS_SENDERS, send_rows_of

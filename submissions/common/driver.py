@@ -6,6 +6,10 @@ few lines of C, built as Triton builds its own launchers, once a machine.
 
 A tensor descriptor that the host makes is five parameters of the compiled kernel: a map for the unit that copies
 (CUtensorMap), the sizes and the strides. The map has the tensor's address, so it is made at every call.
+
+Tensors that a kernel reads once may be `streamed`: the launch has a window of addresses whose lines are the first that
+the L2 gives up (CUaccessPolicyWindow). So it does not have to write back what it holds of others first, which an
+evaluation's flush leaves it full of. Descriptors' copies do not heed the window (H200, docs/kernels.md).
 """
 
 import ctypes
@@ -20,8 +24,9 @@ from torch import Tensor
 LIBCUDA = "libcuda.so.1"
 MOST_PARAMETERS = 64
 KINDS = {4: "i", 8: "q"}  # of a kernel's integers by their bytes
-FLOAT, ADDRESS, MAP, FIXED = "f", "p", "m", "c"
+FLOAT, ADDRESS, STREAMED, MAP, FIXED = "f", "p", "s", "m", "c"
 ADDRESS_BYTES, DESCRIPTOR_BYTES = [8], [128, 4, 4, 8, 8]  # of the parameters that a tensor is
+ACCESS_POLICY_WINDOW, STREAMING, MAX_WINDOW_BYTES = 1, 1, 109  # of a launch; in it; of a device
 ALIGNED = 15  # the bits that no address may have where all are multiples of 16
 
 Submit = Callable[[tuple[Tensor, ...], tuple[float, ...]], bool]  # whether the kernel was launched
@@ -49,16 +54,32 @@ typedef struct {
 } Map; /* CUtensorMap */
 
 typedef struct {
+    uint64_t id, address, bytes;
+    float ratio;
+    int hit, miss;
+    char unused[36];
+} Window; /* CUlaunchAttribute, with a CUaccessPolicyWindow */
+
+typedef struct {
+    uint32_t grid[3], block[3], shared_bytes;
+    uint64_t stream;
+    Window *window;
+    uint32_t windows;
+} Config; /* CUlaunchConfig */
+
+typedef struct {
     launch_t *launch;
     encode_t *encode;
     void *function;
-    uint64_t config[8]; /* CUlaunchConfig */
+    Config config;
+    Window window;
+    uint64_t most; /* bytes of a window */
     uint64_t stream;
     uint64_t not_allowed; /* bits that no address may have */
     PyObject *device, *stream_of; /* what tells the current device, and its current stream */
     Py_ssize_t given, count;
     char kinds[MOST];
-    uint64_t fixed[MOST]; /* the parameters that are not given */
+    uint64_t fixed[MOST]; /* the parameters that are not given; of a streamed tensor its bytes */
     Matrix matrices[MOST_MAPS]; /* of those given as maps */
 } Kernel;
 
@@ -67,7 +88,7 @@ static PyObject *data_ptr;
 /* Converts an argument to a parameter, and notes the bits of addresses; -1 and an exception where it cannot be one. */
 static int convert(char kind, PyObject *argument, uint64_t *parameter, uint64_t *bits)
 {
-    if (kind == 'p' || kind == 'm') {
+    if (kind == 'p' || kind == 's' || kind == 'm') {
         PyObject *address = PyObject_CallMethodNoArgs(argument, data_ptr);
         if (!address)
             return -1;
@@ -115,13 +136,22 @@ static int is_current(const Kernel *kernel)
     return same;
 }
 
+/* Has the window go from the least of these addresses on. */
+static void stream(Kernel *kernel, uint64_t low, uint64_t high)
+{
+    kernel->window.address = low;
+    kernel->window.bytes = high - low < kernel->most ? high - low : kernel->most;
+    kernel->config.window = &kernel->window;
+    kernel->config.windows = 1;
+}
+
 /* submit(tensors, numbers): whether it was launched. It is not on another stream, nor with an address that is not
    aligned as said, nor where the driver refuses that or a map. */
 static PyObject *submit(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
-    const Kernel *kernel = PyCapsule_GetPointer(self, NULL);
+    Kernel *kernel = PyCapsule_GetPointer(self, NULL);
     const Matrix *matrix = kernel->matrices;
-    uint64_t values[MOST], bits = 0;
+    uint64_t values[MOST], bits = 0, low = UINT64_MAX, high = 0;
     Map maps[MOST_MAPS], *map = maps;
     void *parameters[MOST];
     Py_ssize_t next = 0, tensors;
@@ -143,6 +173,10 @@ static PyObject *submit(PyObject *self, PyObject *const *arguments, Py_ssize_t c
         if (convert(kernel->kinds[at], argument, &values[at], &bits))
             return NULL;
         parameters[at] = &values[at];
+        if (kernel->kinds[at] == 's') {
+            low = values[at] < low ? values[at] : low;
+            high = values[at] + kernel->fixed[at] > high ? values[at] + kernel->fixed[at] : high;
+        }
         if (kernel->kinds[at] == 'm') {
             if (!encode(kernel, matrix++, values[at], map))
                 return Py_NewRef(Py_False);
@@ -151,8 +185,10 @@ static PyObject *submit(PyObject *self, PyObject *const *arguments, Py_ssize_t c
     }
     if (bits & kernel->not_allowed)
         return Py_NewRef(Py_False);
+    if (high)
+        stream(kernel, low, high);
     /* Python's lock is kept: the order of launches is that of calls. */
-    return PyBool_FromLong(!kernel->launch(kernel->config, kernel->function, parameters, NULL));
+    return PyBool_FromLong(!kernel->launch(&kernel->config, kernel->function, parameters, NULL));
 }
 
 static PyMethodDef submit_method = {"submit", (PyCFunction)(void (*)(void))submit, METH_FASTCALL, NULL};
@@ -168,25 +204,27 @@ static void forget(PyObject *capsule)
 /* The addresses of the driver's functions and of the kernel, the configuration, and the rest as in Kernel. */
 static PyObject *submitter(PyObject *module, PyObject *arguments)
 {
-    unsigned long long launch, encode, function, stream, not_allowed;
+    unsigned long long launch, encode, function, stream, not_allowed, most;
     PyObject *device, *stream_of;
-    const char *config, *kinds, *fixed, *matrices;
-    Py_ssize_t config_bytes, count, fixed_bytes, matrices_bytes;
-    if (!PyArg_ParseTuple(arguments, "KKKy#KKOOs#y#y#", &launch, &encode, &function, &config, &config_bytes, &stream,
-                          &not_allowed, &device, &stream_of, &kinds, &count, &fixed, &fixed_bytes, &matrices,
-                          &matrices_bytes))
+    const char *config, *window, *kinds, *fixed, *matrices;
+    Py_ssize_t config_bytes, window_bytes, count, fixed_bytes, matrices_bytes;
+    if (!PyArg_ParseTuple(arguments, "KKKy#y#KKKOOs#y#y#", &launch, &encode, &function, &config, &config_bytes, &window,
+                          &window_bytes, &most, &stream, &not_allowed, &device, &stream_of, &kinds, &count, &fixed,
+                          &fixed_bytes, &matrices, &matrices_bytes))
         return NULL;
     if (count > MOST || fixed_bytes != count * (Py_ssize_t)sizeof(uint64_t)
         || matrices_bytes > (Py_ssize_t)sizeof((Kernel *)0)->matrices
-        || config_bytes > (Py_ssize_t)sizeof((Kernel *)0)->config)
-        return PyErr_Format(PyExc_ValueError, "more than %d parameters or %d maps, or a longer configuration", MOST,
+        || config_bytes != (Py_ssize_t)sizeof(Config) || window_bytes != (Py_ssize_t)sizeof(Window))
+        return PyErr_Format(PyExc_ValueError, "more than %d parameters or %d maps, or another configuration", MOST,
                             MOST_MAPS);
     Kernel *kernel = PyMem_Calloc(1, sizeof *kernel);
     if (!kernel)
         return PyErr_NoMemory();
     kernel->launch = (launch_t *)(uintptr_t)launch;
     kernel->encode = (encode_t *)(uintptr_t)encode;
-    memcpy(kernel->config, config, config_bytes);
+    memcpy(&kernel->config, config, config_bytes);
+    memcpy(&kernel->window, window, window_bytes);
+    kernel->most = most;
     kernel->function = (void *)(uintptr_t)function;
     kernel->stream = stream;
     kernel->not_allowed = not_allowed;
@@ -230,6 +268,20 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
+class Window(ctypes.Structure):
+    """CUlaunchAttribute of cuda.h with a CUaccessPolicyWindow."""
+
+    _fields_ = (
+        ("id", ctypes.c_uint64),
+        ("address", ctypes.c_void_p),
+        ("bytes", ctypes.c_uint64),
+        ("ratio", ctypes.c_float),
+        ("hit", ctypes.c_int),
+        ("miss", ctypes.c_int),
+        ("unused", ctypes.c_char * 36),
+    )
+
+
 class Matrix(ctypes.Structure):
     """What cuTensorMapEncodeTiled of cuda.h is told of a matrix without gaps between its rows, but for its address:
     bytes of a row, a copy's columns and rows (a block may be several copies), and numbers of the driver's for the
@@ -255,15 +307,15 @@ def submitter(
     compiled: Any,
     programs: int,
     stream: int,
-    tensors: tuple[tuple[int, int] | None, ...],
+    tensors: tuple[tuple[int, int] | int, ...],
     are_floats: tuple[bool, ...],
     aligned: bool,
     scratch: Callable[[int], Tensor],
 ) -> Submit | None:
     """What launches a compiled kernel of tensors and of numbers, of which `are_floats` says it for each, on `stream` if
-    that is the current one. `tensors` has the shape of each that goes as a descriptor, and None for the others. With
-    `aligned`, only if all tensors begin at multiples of 16. `scratch` makes memory of so many bytes for descriptors
-    that its programs make.
+    that is the current one. `tensors` has the shape of each that goes as a descriptor; of the others, how many bytes of
+    it are streamed, 0 if none. With `aligned`, only if all tensors begin at multiples of 16. `scratch` makes memory of
+    so many bytes for descriptors that its programs make.
 
     None where this driver does not tell what the kernel's parameters are, they are others than our arguments and
     Triton's scratch memory, or nothing can be built in C.
@@ -271,7 +323,7 @@ def submitter(
     if torch.version.hip:
         return None
     metadata, sizes = compiled.metadata, _parameter_sizes(compiled.function)
-    expected = [size for shape in tensors for size in (DESCRIPTOR_BYTES if shape else ADDRESS_BYTES)]
+    expected = [size for shape in tensors for size in (DESCRIPTOR_BYTES if isinstance(shape, tuple) else ADDRESS_BYTES)]
     numbers = sizes[len(expected) :][: len(are_floats)]
     scratches = len(sizes) - len(expected) - len(are_floats)  # the parameters behind: its own, and its profiler's
     unusual = metadata.launch_cooperative_grid or metadata.launch_pdl or metadata.num_ctas > 1
@@ -285,20 +337,27 @@ def submitter(
     module = _module()
     if module is None or len(sizes) > MOST_PARAMETERS:
         return None
-    parameters: list[tuple[str, int]] = []  # each one's kind, and what it is if it is not given
-    for shape in tensors:
-        parameters += [(MAP, 0), *((FIXED, number) for number in (*shape, shape[1], 1))] if shape else [(ADDRESS, 0)]
+    libcuda = ctypes.CDLL(LIBCUDA)
+    most = _window_bytes(libcuda) if any(isinstance(one, int) and one for one in tensors) else 0
+    parameters: list[tuple[str, int]] = []  # each one's kind, and what it is if it is not given; of STREAMED its bytes
+    for one in tensors:
+        if isinstance(one, int):
+            parameters += [(STREAMED, one) if one and most else (ADDRESS, 0)]
+        else:
+            parameters += [(MAP, 0), *((FIXED, number) for number in (*one, one[1], 1))]
     parameters += [(FLOAT if is_float else KINDS[size], 0) for size, is_float in zip(numbers, are_floats, strict=True)]
     memory = scratch(max(16, programs * metadata.global_scratch_size))
     parameters += [(FIXED, memory.data_ptr()), (FIXED, 0)][:scratches]
-    shapes = [shape for shape in tensors if shape]
-    threads, libcuda = metadata.num_warps * metadata.warp_size, ctypes.CDLL(LIBCUDA)
+    shapes = [one for one in tensors if isinstance(one, tuple)]
+    threads = metadata.num_warps * metadata.warp_size
     config = LaunchConfig(grid=(programs, 1, 1), block=(threads, 1, 1), shared_bytes=metadata.shared, stream=stream)
     return module.submitter(  # type: ignore[no-any-return]
         ctypes.cast(libcuda.cuLaunchKernelEx, ctypes.c_void_p).value,
         ctypes.cast(libcuda.cuTensorMapEncodeTiled, ctypes.c_void_p).value,
         compiled.function,
         bytes(config),
+        bytes(Window(id=ACCESS_POLICY_WINDOW, ratio=1.0, hit=STREAMING)),
+        most,
         stream,
         ALIGNED if aligned else 0,
         torch._C._cuda_getDevice,
@@ -307,6 +366,13 @@ def submitter(
         bytes((ctypes.c_uint64 * len(parameters))(*(value for _, value in parameters))),
         b"".join(map(_matrix, shapes, metadata.tensordesc_meta if shapes else ())),
     )
+
+
+def _window_bytes(libcuda: Any) -> int:
+    """How many bytes a window of the current device may have; 0 where it has none."""
+    found = ctypes.c_int()
+    failed = libcuda.cuDeviceGetAttribute(ctypes.byref(found), MAX_WINDOW_BYTES, torch._C._cuda_getDevice())
+    return 0 if failed else found.value
 
 
 def _matrix(shape: tuple[int, int], meta: dict[str, Any]) -> bytes:

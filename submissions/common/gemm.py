@@ -2,7 +2,8 @@
 the library.
 
 Operands are row-major with the depth last, [rows, K] and [columns, K], and are read through tensor descriptors (bulk
-copies on NVIDIA from Hopper on; plain loads elsewhere), so edges need no masks.
+copies on NVIDIA from Hopper on; plain loads elsewhere), so edges need no masks. Weights that a kernel reads once may be
+streamed instead.
 """
 
 import torch
@@ -107,16 +108,39 @@ def bias_row(bias_ptr, column, columns, BLOCK_N: tl.constexpr):
 
 
 @triton.jit
-def product(a_desc, b_desc, row, column, first, last, acc, BLOCK_K: tl.constexpr, INTERPRET: tl.constexpr):
+def streamed_rows(b_ptr, column, columns, K, BLOCK_N: tl.constexpr):
+    """Where the rows of b, [columns, K], begin that make a block from `column` on, for `product`; rows behind the last
+    are that one again."""
+    places = tl.minimum(column + tl.arange(0, BLOCK_N), columns - 1)
+    return b_ptr + places.to(tl.int64)[:, None] * K
+
+
+@triton.jit
+def product(
+    a_desc,
+    b,
+    row,
+    column,
+    first,
+    last,
+    acc,
+    BLOCK_K: tl.constexpr,
+    INTERPRET: tl.constexpr,
+    STREAMED: tl.constexpr = False,
+):
     """`acc` + the product of the blocks that begin at `row` of a and `column` of b, over depths first to last - 1 in
-    units of BLOCK_K."""
+    units of BLOCK_K. `b` is a descriptor or, with STREAMED, the `streamed_rows`, whose depth is a multiple of BLOCK_K:
+    a launch's window for streamed tensors counts for ordinary copies alone."""
     for step in tl.range(first, last):
         a = a_desc.load([row, step * BLOCK_K])
-        b = b_desc.load([column, step * BLOCK_K])
+        if STREAMED:
+            b_block = tl.load(b + (step * BLOCK_K + tl.arange(0, BLOCK_K))[None, :])
+        else:
+            b_block = b.load([column, step * BLOCK_K])
         if INTERPRET:  # whose bf16 arithmetic is wrong
             a = a.to(tl.float32)
-            b = b.to(tl.float32)
-        acc = tl.dot(a, b.T, acc)
+            b_block = b_block.to(tl.float32)
+        acc = tl.dot(a, b_block.T, acc)
     return acc
 
 

@@ -92,12 +92,14 @@ class Launcher:
         constants: dict[str, Any],
         options: dict[str, Any],
         tiles: tuple[Tiles | None, ...] = (),
+        streamed: tuple[int, ...] = (),
     ) -> None:
         """Launches that many programs on the current stream, or, with `all_at_once`, as many groups as have room.
 
         The kernel's parameters are the tensors, the numbers and the constants, in this order. `options` are the
         compiler's (num_warps, ...). `tiles`, one for each of the first tensors, says which of them go as descriptors;
-        None is an address. All three belong together, are not changed afterwards, and imply the tensors' dtypes and
+        None is an address. `streamed` has the places of the tensors among those with addresses that the L2 keeps least
+        (driver.py). All four belong together, are not changed afterwards, and imply the tensors' dtypes, sizes and
         device, and the numbers that the kernel is specialized on, but for larger multiples of 16.
         """
         if INTERPRETED:
@@ -107,7 +109,7 @@ class Launcher:
             return
         submit = self.quick.get(id(constants))
         if submit is None or not submit(tensors, numbers):
-            self._launch(programs, tensors, numbers, constants, options, tiles)
+            self._launch(programs, tensors, numbers, constants, options, tiles, streamed)
 
     def _launch(
         self,
@@ -117,12 +119,13 @@ class Launcher:
         constants: dict[str, Any],
         options: dict[str, Any],
         tiles: tuple[Tiles | None, ...],
+        streamed: tuple[int, ...],
     ) -> None:
         """The same on any stream, and with any tensors: Triton tells those apart that begin at multiples of 16."""
         aligned = tuple(tensor.data_ptr() % 16 == 0 for tensor in tensors)
         key = (id(constants), current_stream(), *aligned)
         if key not in self.prepared:
-            launch = self._prepare(programs, tensors, numbers, all(aligned), constants, options, tiles)
+            launch = self._prepare(programs, tensors, numbers, all(aligned), constants, options, tiles, streamed)
             self.prepared[key] = launch, constants  # kept, so that no others get their id
         launch, _ = self.prepared[key]
         launch(tensors, numbers)
@@ -136,6 +139,7 @@ class Launcher:
         constants: dict[str, Any],
         options: dict[str, Any],
         tiles: tuple[Tiles | None, ...],
+        streamed: tuple[int, ...],
     ) -> Launch:
         """What launches the compiled kernel on the current stream. Programs that wait for those of other ranks must all
         be running, so it is with as many as the device has room for at once."""
@@ -154,7 +158,10 @@ class Launcher:
             given = [one.data_ptr() if isinstance(one, Tensor) else one for one in arguments_of(tensors, tiles)]
             run(*given, *numbers, *constants.values())
 
-        shapes = tuple(of and of.shape for _, of in zip_longest(tensors, tiles))
+        shapes = tuple(
+            of.shape if of else tensor.nbytes if place in streamed else 0
+            for place, (tensor, of) in enumerate(zip_longest(tensors, tiles))
+        )
         are_floats = tuple(isinstance(number, float) for number in numbers)
         submit = submitter(
             compiled, programs, stream, shapes, are_floats, aligned, lambda nbytes: _allocate(nbytes, 16, stream)

@@ -100,7 +100,8 @@ class Plan(NamedTuple):
     work: int  # float32 of the workspace
     constants: dict[str, Any]
     options: dict[str, Any]
-    tiles: tuple[Tiles, ...]  # of the operands, where these go as descriptors
+    tiles: tuple[Tiles | None, ...]  # of the operands, where these go as descriptors
+    streamed: tuple[int, ...]  # which tensors are: the weights, or none
 
     def example_arguments(self) -> tuple[Any, ...]:
         """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
@@ -174,6 +175,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "SUM_M": min(largest_power_of_two(row.sum_m), block_m, most),
         "SUM_N": min(row.sum_n, row.block_n),
         "SUM_LATE": row.sum_late,
+        "STREAMED": row.streamed and depth % row.block_k == 0,
         "PIECES": pieces,
         "PIECE_TILES": piece_tiles,
         "DIES": chip.dies,
@@ -184,18 +186,23 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     launcher, flags = launchers[row.kernel], world_size * (pieces if row.kernel == "engine" else tiles_m * tiles_n)
     constants = {name: value for name, value in constants.items() if name in kernels[row.kernel].arg_names}
     sizes, nbytes = (rows, columns, depth), rows * columns * 2
-    tiles = operand_tiles(row, chip, block_m, sizes)
-    return Plan(row.kernel, launcher, sizes, (m, columns), programs, nbytes, flags, work, constants, options, tiles)
+    streamed = (1,) if constants.get("STREAMED") else ()
+    tiles = operand_tiles(row, chip, block_m, sizes, bool(streamed))
+    made = (row.kernel, launcher, sizes, (m, columns), programs, nbytes, flags, work, constants, options)
+    return Plan(*made, tiles, streamed)
 
 
-def operand_tiles(row: Row, chip: Chip, block_m: int, sizes: tuple[int, int, int]) -> tuple[Tiles, ...]:
+def operand_tiles(
+    row: Row, chip: Chip, block_m: int, sizes: tuple[int, int, int], streamed: bool
+) -> tuple[Tiles | None, ...]:
     """Of the operands, where the kernel gets descriptors of them. On AMD it makes its own: given ones would tell the
     compiler nothing about alignment."""
     if row.kernel == "engine" or chip.name.startswith("gfx"):
         return ()
     rows, columns, depth = sizes
     made, rows_each = (ring_tiles, block_m // 2) if row.kernel == "warps" else (Tiles, block_m)  # // 2: of a warpgroup
-    return made((rows, depth), (rows_each, row.block_k)), made((columns, depth), (row.block_n, row.block_k))
+    weights = None if streamed else made((columns, depth), (row.block_n, row.block_k))
+    return made((rows, depth), (rows_each, row.block_k)), weights
 
 
 def by_warps(row: Row, chip: Chip, block_m: int, m: int) -> bool:
@@ -213,7 +220,7 @@ def as_planned(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap:
     if plan.kernel == "plain":
         tensors += (workspace(heap.device, plan.work),)
     numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset)
-    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options, plan.tiles)
+    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options, plan.tiles, plan.streamed)
     make_ahead(output_mN)
     return output_mN
 

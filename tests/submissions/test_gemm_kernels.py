@@ -174,6 +174,18 @@ def test_bulk_loads_come_after_a_fence_where_they_read_what_was_waited_for(submi
     assert seen
 
 
+def test_streamed_weights_are_loaded_by_ordinary_copies(submission: ModuleType) -> None:
+    """Bulk copies do not heed the window that a launch has for them."""
+    rows = [row for row in submission.TABLE if row.streamed]
+    assert rows
+    for row in rows:
+        for depth, is_streamed in ((row.shape[2], True), (row.shape[2] + 8, False)):
+            plan = submission.make_plan(row, chip_of(submission, row.chip), 2, *row.shape[:2], depth, False)
+            kernel = compiled(row.chip, plan.launch, plan.example_arguments(), plan.constants, plan.options)
+            assert bool(plan.streamed) == is_streamed
+            assert ("cp.async.cg.shared.global" in kernel.assembly) == is_streamed
+
+
 @pytest.mark.parametrize("chip", RANKS)
 def test_programs_that_share_a_tiles_depth_see_each_others_sums(submission: ModuleType, chip: str) -> None:
     """Each counts itself behind a barrier behind its stores, and the last reads what it then acquires."""
@@ -295,6 +307,10 @@ def shapes(rank: int, world_size: int) -> None:
             ((28 * w, 40, 40, True), {"block_m": 64}),
             ((10 * w, 40, 72, True), {}),
             ((10 * w, 40, 40, False), {"block_m": 16}),
+            # Weights streamed, whose last block has fewer rows; of a depth that is no multiple of a block's, they are not.
+            ((64 * w, 40, 64, True), {"streamed": True}),
+            ((8 * w, 72, 96, False), {"streamed": True}),
+            ((40 * w, 72, 40, True), {"streamed": True}),
         ]
     if w < 8 and problem_of(gemm) == "gemm_rs":
         cases += [

@@ -137,10 +137,12 @@ COMPILED = {
 
 class FakeDriver:
     """Of one kernel with parameters of these sizes. Keeps what it launches: everything that is given, with parameters
-    by their values; and what it encodes, each map as so many equal bytes. `refuses` either with that error."""
+    by their values; the attributes of launches; and what it encodes, each map as so many equal bytes. `refuses` either
+    with that error. A window has at most `window` bytes."""
 
-    def __init__(self, sizes: list[int], refuses: int = 0, refuses_maps: int = 0) -> None:
+    def __init__(self, sizes: list[int], refuses: int = 0, refuses_maps: int = 0, window: int = 0) -> None:
         self.launches: list[tuple[Any, ...]] = []
+        self.attributes: list[tuple[Any, ...]] = []
         self.maps: list[tuple[Any, ...]] = []
         void, numbers = ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
 
@@ -155,6 +157,9 @@ class FakeDriver:
                 *struct.unpack_from("7I", ctypes.string_at(config, 56)),
                 *struct.unpack_from("QQI", ctypes.string_at(config, 56), 32),
             )
+            if how[-1]:
+                assert how[-1] == 1
+                self.attributes.append(struct.unpack_from("I4xQQfii", ctypes.string_at(how[-2], 72)))
             kinds = {POINTER: ctypes.c_uint64, NUMBER: ctypes.c_int32, MAP: ctypes.c_char * MAP}
             read = [kinds[size].from_address(parameters[i]) for i, size in enumerate(sizes)]
             values = [one.raw if isinstance(one, ctypes.Array) else one.value for one in read]
@@ -168,6 +173,14 @@ class FakeDriver:
             ctypes.memset(place, len(self.maps), MAP)
             return refuses_maps
 
+        def attribute(value: Any, what: int, device: int) -> int:
+            assert (what, device) == (109, 3)
+            value[0] = window
+            return 0
+
+        self.cuDeviceGetAttribute = ctypes.CFUNCTYPE(
+            ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int
+        )(attribute)
         self.cuFuncGetParamInfo = ctypes.CFUNCTYPE(ctypes.c_int, void, ctypes.c_size_t, numbers, numbers)(tell)
         wide, narrow = ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint32)
         arguments = (void, ctypes.c_int, ctypes.c_uint32, void, wide, wide, narrow, narrow, *[ctypes.c_int] * 4)
@@ -199,7 +212,7 @@ def by_driver(
     driver_module: Any,
     monkeypatch: pytest.MonkeyPatch,
     driver: Any,
-    tensors: tuple[tuple[int, int] | None, ...] = (None, None),
+    tensors: tuple[tuple[int, int] | int, ...] = (0, 0),
     are_floats: tuple[bool, ...] = (False,) * 2,
     aligned: bool = True,
     ones: int = 0,
@@ -233,7 +246,7 @@ def test_what_the_driver_is_given(scratches: int, driver_module: Any, monkeypatc
 
 def test_floats_are_given_as_float32(driver_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeDriver([POINTER, NUMBER, NUMBER])
-    submit = by_driver(driver_module, monkeypatch, driver, tensors=(None,), are_floats=(True, False))
+    submit = by_driver(driver_module, monkeypatch, driver, tensors=(0,), are_floats=(True, False))
     assert submit((tensor(),), (1.5, 7))
     assert submit((tensor(),), (2, 7))  # as Python's own functions take it
     first, second = (struct.unpack("f", struct.pack("i", launch[-2][1]))[0] for launch in driver.launches)
@@ -251,9 +264,31 @@ def test_a_tensor_that_begins_elsewhere_needs_another_kernel(
     assert len(driver.launches) == (not aligned)
 
 
+def test_streamed_tensors_have_a_window(driver_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first to the end of the last at each call, or as far as a window may go; hits are streaming."""
+    memory = torch.zeros(4096, dtype=torch.uint8)
+    one, other = memory[-memory.data_ptr() % 16 :], memory[-memory.data_ptr() % 16 + 1024 :]
+    for window, bytes_ in ((1 << 20, 1024 + 96), (512, 512)):
+        driver = FakeDriver([POINTER] * 3 + [NUMBER], window=window)
+        submit = by_driver(driver_module, monkeypatch, driver, tensors=(64, 0, 96), are_floats=(False,))
+        assert submit((one, tensor(), other), (7,))
+        assert submit((one, tensor(), one), (7,))
+        assert driver.attributes == [
+            (1, one.data_ptr(), bytes_, 1.0, 1, 0),
+            (1, one.data_ptr(), 96, 1.0, 1, 0),
+        ]
+
+
+def test_a_device_without_windows_gets_none(driver_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = FakeDriver([POINTER, NUMBER])
+    submit = by_driver(driver_module, monkeypatch, driver, tensors=(64,), are_floats=(False,))
+    assert submit((tensor(),), (7,))
+    assert (len(driver.launches), driver.attributes) == (1, [])
+
+
 def test_nothing_is_launched_on_another_stream(driver_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeDriver([POINTER, NUMBER])
-    submit = by_driver(driver_module, monkeypatch, driver, tensors=(None,), are_floats=(False,))
+    submit = by_driver(driver_module, monkeypatch, driver, tensors=(0,), are_floats=(False,))
     for stream, launches in ((STREAM, 1), (43, 1), (STREAM, 2)):
         driver_module.streams[3] = stream
         assert submit((tensor(),), (7,)) is (stream == STREAM)
@@ -324,7 +359,7 @@ def test_what_is_not_an_ordinary_kernel_is_left_to_triton(
 
 # What the compiler says of two descriptors of bf16, in copies of 64 x 64 and 128 x 64, of a block each or of a part.
 METAS = [{"swizzle": 3, "elem_size": 2, "elem_type": 10, "block_size": [rows, 64]} for rows in (64, 128)]
-SHAPES = ((48, 640), None, (7168, 640))
+SHAPES = ((48, 640), 0, (7168, 640))
 
 
 def test_a_tensor_goes_as_a_descriptor_which_is_made_at_every_call(
