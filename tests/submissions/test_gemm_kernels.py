@@ -310,7 +310,7 @@ def shapes(rank: int, world_size: int) -> None:
             ((28 * w, 40, 40, True), {"block_m": 64}),
             ((10 * w, 40, 72, True), {}),
             ((10 * w, 40, 40, False), {"block_m": 16}),
-            # Weights streamed, whose last block has fewer rows; of a depth that is no multiple of a block's, they are not.
+            # Weights streamed, whose last block has fewer rows; where no block divides the depth they are not.
             ((64 * w, 40, 64, True), {"streamed": True}),
             ((8 * w, 72, 96, False), {"streamed": True}),
             ((40 * w, 72, 40, True), {"streamed": True}),

@@ -279,6 +279,16 @@ def test_streamed_tensors_have_a_window(driver_module: Any, monkeypatch: pytest.
         ]
 
 
+def test_a_launcher_tells_how_many_bytes_are_streamed(
+    launcher: Any, module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+    monkeypatch.setattr(module, "submitter", lambda *what: told.append(what[3]))
+    matrix, tiles = of_matrix(module)
+    launcher(10, (matrix, tensor(), tensor()), (32,), CONSTANTS, OPTIONS, (tiles,), streamed=(2,))
+    assert told == [((4, 32), 0, tensor().nbytes)]
+
+
 def test_a_device_without_windows_gets_none(driver_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeDriver([POINTER, NUMBER])
     submit = by_driver(driver_module, monkeypatch, driver, tensors=(64,), are_floats=(False,))
