@@ -87,7 +87,7 @@ def candidates(
         return rows + [row for row in dict.fromkeys(rest) if row[2:-1] not in known][:at_most]
     plain = [row for row in rows if row.kernel == "plain"]
     make = of_gemm_rs if problem == "gemm_rs" else of_ag_gemm
-    rest = [row._replace(streamed=not row.streamed, found="") for row in plain]
+    rest = [row._replace(read_once=not row.read_once, found="") for row in plain]
     rest += make(tuning.Row, chip, shape, ranks, at_most, plain)
     return rows + [row for row in dict.fromkeys(rest) if row.kernel in kernels and row[2:-1] not in known]
 

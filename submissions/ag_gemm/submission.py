@@ -98,7 +98,7 @@ class Plan(NamedTuple):
     constants: dict[str, Any]
     options: dict[str, Any]
     tiles: tuple[Tiles | None, ...]  # of the tensors that go as descriptors
-    streamed: tuple[int, ...] = ()  # which of them are: the weights, or none
+    read_once: tuple[int, ...] = ()  # which of them are: the weights, or none
 
     def example_arguments(self) -> tuple[Any, ...]:
         """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
@@ -168,7 +168,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "FLAGS_K": flags_k,
         "FLAGS_K2": triton.next_power_of_2(flags_k),
         "SEND_M": min(row.send_m, triton.next_power_of_2(flag_m)),
-        "STREAMED": row.streamed and depth % row.block_k == 0,
+        "READ_ONCE": row.read_once and depth % row.block_k == 0,
         "DIES": chip.dies,
         "BULK": chip.name.startswith("sm_"),
         "AMD": chip.name.startswith("gfx"),
@@ -184,7 +184,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     b, out = Tiles((columns, depth), (row.block_n, row.block_k)), Tiles((rows, columns), (block_m, row.block_n))
     # On AMD the kernel makes its own: given ones would tell the compiler nothing about alignment.
     tiles = () if chip.name.startswith("gfx") else (None, a, None, b, gathered, None, out)
-    return Plan(*made, sending, constants, options, tiles, (2,) if constants["STREAMED"] else ())
+    return Plan(*made, sending, constants, options, tiles, (2,) if constants["READ_ONCE"] else ())
 
 
 def rows_of_flag(row: Row, most: int, m: int) -> int:
@@ -252,7 +252,7 @@ def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap:
     if plan.kernel == "plain":
         tensors += (workspace(heap.device, plan.work),)
     numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset, *plan.sending)
-    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options, plan.tiles, plan.streamed)
+    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options, plan.tiles, plan.read_once)
     make_ahead(output_Mn)
     return output_Mn
 

@@ -13,7 +13,7 @@ class Row(NamedTuple):
     `flag_k` columns, of which `send_rows` rows go column by column; `lead` chunks share the fence of their flags (up to
     32); and its `block_n` may be a power of two and a smaller one.
     `prefetch`: elements of each of its weight's rows that a program asks the L2 for while it waits, where a tile has
-    rows of several ranks. `streamed`: as in gemm_rs. `per_sm`: programs a multiprocessor. `split`: programs that share a
+    rows of several ranks. `read_once`: as in gemm_rs. `per_sm`: programs a multiprocessor. `split`: programs that share a
     tile's depth."""
 
     chip: str
@@ -33,7 +33,7 @@ class Row(NamedTuple):
     flag_m: int
     flag_k: int
     prefetch: int
-    streamed: bool
+    read_once: bool
     kernel: str
     found: str
 
@@ -44,7 +44,7 @@ UNMEASURED = "not measured: compiles without spilling"
 TABLE = [
     Row("sm_90", (64, 1024, 8192), 64, 32, 128, 2, 8, 4, 8, 1, 48, 1, 16, 32, 32, 256, 1024, False, "plain", "23.4 us, best of 684, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (64, 4608, 7168), 64, 64, 128, 1, 8, 4, 6, 1, 32, 1, 16, 32, 32, 256, 1024, False, "plain", "36.1 us, best of 434, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (64, 9216, 7168), 64, 128, 128, 1, 8, 4, 4, 1, 48, 1, 16, 32, 32, 256, 0, True, "plain", "48.7 us, 50.0 not streamed, evaluations on 2x NVIDIA H200, 2026-11-28"),
+    Row("sm_90", (64, 9216, 7168), 64, 128, 128, 1, 8, 4, 4, 1, 48, 1, 16, 32, 32, 256, 0, True, "plain", "48.7 us, 50.0 not read once, evaluations on 2x NVIDIA H200, 2026-11-28"),
     Row("sm_90", (512, 3072, 4096), 128, 128, 64, 1, 8, 8, 4, 1, 16, 1, 32, 128, 32, 256, 4096, False, "plain", "40.8 us, best of 434, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (512, 6144, 4096), 128, 192, 64, 1, 8, 8, 4, 1, 32, 1, 64, 2048, 64, 128, 0, False, "warps", "48.1 us, best of 127, 2x NVIDIA H200, 2026-11-27"),
     Row("sm_90", (2048, 720, 2880), 128, 128, 64, 1, 8, 4, 5, 1, 24, 3, 32, 512, 64, 256, 4096, False, "plain", "45.6 us, best of 723, 4x NVIDIA H200, 2026-11-22"),

@@ -7,8 +7,8 @@ few lines of C, built as Triton builds its own launchers, once a machine.
 A tensor descriptor that the host makes is five parameters of the compiled kernel: a map for the unit that copies
 (CUtensorMap), the sizes and the strides. The map has the tensor's address, so it is made at every call.
 
-Tensors that a kernel reads once may be `streamed`: the launch has a window of addresses whose lines are the first that
-the L2 gives up (CUaccessPolicyWindow). So it does not have to write back what it holds of others first, which an
+A launch may be told which tensors its kernel reads once: it then has a window of addresses whose lines are the first
+that the L2 gives up (CUaccessPolicyWindow). So the L2 does not write back for them what it holds of others, which an
 evaluation's flush leaves it full of. Descriptors' copies do not heed the window (H200, docs/kernels.md).
 """
 
@@ -24,7 +24,7 @@ from torch import Tensor
 LIBCUDA = "libcuda.so.1"
 MOST_PARAMETERS = 64
 KINDS = {4: "i", 8: "q"}  # of a kernel's integers by their bytes
-FLOAT, ADDRESS, STREAMED, MAP, FIXED = "f", "p", "s", "m", "c"
+FLOAT, ADDRESS, READ_ONCE, MAP, FIXED = "f", "p", "s", "m", "c"
 ADDRESS_BYTES, DESCRIPTOR_BYTES = [8], [128, 4, 4, 8, 8]  # of the parameters that a tensor is
 ACCESS_POLICY_WINDOW, STREAMING, MAX_WINDOW_BYTES = 1, 1, 109  # of a launch; in it; of a device
 ALIGNED = 15  # the bits that no address may have where all are multiples of 16
@@ -79,7 +79,7 @@ typedef struct {
     PyObject *device, *stream_of; /* what tells the current device, and its current stream */
     Py_ssize_t given, count;
     char kinds[MOST];
-    uint64_t fixed[MOST]; /* the parameters that are not given; of a streamed tensor its bytes */
+    uint64_t fixed[MOST]; /* the parameters that are not given; of a tensor that is read once its bytes */
     Matrix matrices[MOST_MAPS]; /* of those given as maps */
 } Kernel;
 
@@ -314,7 +314,7 @@ def submitter(
 ) -> Submit | None:
     """What launches a compiled kernel of tensors and of numbers, of which `are_floats` says it for each, on `stream` if
     that is the current one. `tensors` has the shape of each that goes as a descriptor; of the others, how many bytes of
-    it are streamed, 0 if none. With `aligned`, only if all tensors begin at multiples of 16. `scratch` makes memory of
+    it are read once, 0 if none. With `aligned`, only if all tensors begin at multiples of 16. `scratch` makes memory of
     so many bytes for descriptors that its programs make.
 
     None where this driver does not tell what the kernel's parameters are, they are others than our arguments and
@@ -339,10 +339,10 @@ def submitter(
         return None
     libcuda = ctypes.CDLL(LIBCUDA)
     most = _window_bytes(libcuda) if any(isinstance(one, int) and one for one in tensors) else 0
-    parameters: list[tuple[str, int]] = []  # each one's kind, and what it is if it is not given; of STREAMED its bytes
+    parameters: list[tuple[str, int]] = []  # each one's kind, and what it is if it is not given; of READ_ONCE its bytes
     for one in tensors:
         if isinstance(one, int):
-            parameters += [(STREAMED, one) if one and most else (ADDRESS, 0)]
+            parameters += [(READ_ONCE, one) if one and most else (ADDRESS, 0)]
         else:
             parameters += [(MAP, 0), *((FIXED, number) for number in (*one, one[1], 1))]
     parameters += [(FLOAT if is_float else KINDS[size], 0) for size, is_float in zip(numbers, are_floats, strict=True)]

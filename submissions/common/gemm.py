@@ -3,7 +3,7 @@ the library.
 
 Operands are row-major with the depth last, [rows, K] and [columns, K], and are read through tensor descriptors (bulk
 copies on NVIDIA from Hopper on; plain loads elsewhere), so edges need no masks. Weights that a kernel reads once may be
-streamed instead.
+read by pointers instead.
 """
 
 import torch
@@ -108,7 +108,7 @@ def bias_row(bias_ptr, column, columns, BLOCK_N: tl.constexpr):
 
 
 @triton.jit
-def streamed_rows(b_ptr, column, columns, K, BLOCK_N: tl.constexpr):
+def rows_read_once(b_ptr, column, columns, K, BLOCK_N: tl.constexpr):
     """Where the rows of b, [columns, K], begin that make a block from `column` on, for `product`; rows behind the last
     are that one again."""
     places = tl.minimum(column + tl.arange(0, BLOCK_N), columns - 1)
@@ -126,14 +126,14 @@ def product(
     acc,
     BLOCK_K: tl.constexpr,
     INTERPRET: tl.constexpr,
-    STREAMED: tl.constexpr = False,
+    READ_ONCE: tl.constexpr = False,
 ):
     """`acc` + the product of the blocks that begin at `row` of a and `column` of b, over depths first to last - 1 in
-    units of BLOCK_K. `b` is a descriptor or, with STREAMED, the `streamed_rows`, whose depth is a multiple of BLOCK_K:
-    a launch's window for streamed tensors counts for ordinary copies alone."""
+    units of BLOCK_K. `b` is a descriptor or, with READ_ONCE, `rows_read_once` of a depth that is a multiple of BLOCK_K:
+    a launch's window for what is read once counts for ordinary copies alone."""
     for step in tl.range(first, last):
         a = a_desc.load([row, step * BLOCK_K])
-        if STREAMED:
+        if READ_ONCE:
             b_block = tl.load(b + (step * BLOCK_K + tl.arange(0, BLOCK_K))[None, :])
         else:
             b_block = b.load([column, step * BLOCK_K])

@@ -92,13 +92,13 @@ class Launcher:
         constants: dict[str, Any],
         options: dict[str, Any],
         tiles: tuple[Tiles | None, ...] = (),
-        streamed: tuple[int, ...] = (),
+        read_once: tuple[int, ...] = (),
     ) -> None:
         """Launches that many programs on the current stream, or, with `all_at_once`, as many groups as have room.
 
         The kernel's parameters are the tensors, the numbers and the constants, in this order. `options` are the
         compiler's (num_warps, ...). `tiles`, one for each of the first tensors, says which of them go as descriptors;
-        None is an address. `streamed` has the places of the tensors among those with addresses that the L2 keeps least
+        None is an address. `read_once` has the places of tensors, of those with addresses, that the L2 is to keep least
         (driver.py). All four belong together, are not changed afterwards, and imply the tensors' dtypes, sizes and
         device, and the numbers that the kernel is specialized on, but for larger multiples of 16.
         """
@@ -109,7 +109,7 @@ class Launcher:
             return
         submit = self.quick.get(id(constants))
         if submit is None or not submit(tensors, numbers):
-            self._launch(programs, tensors, numbers, constants, options, tiles, streamed)
+            self._launch(programs, tensors, numbers, constants, options, tiles, read_once)
 
     def _launch(
         self,
@@ -119,13 +119,13 @@ class Launcher:
         constants: dict[str, Any],
         options: dict[str, Any],
         tiles: tuple[Tiles | None, ...],
-        streamed: tuple[int, ...],
+        read_once: tuple[int, ...],
     ) -> None:
         """The same on any stream, and with any tensors: Triton tells those apart that begin at multiples of 16."""
         aligned = tuple(tensor.data_ptr() % 16 == 0 for tensor in tensors)
         key = (id(constants), current_stream(), *aligned)
         if key not in self.prepared:
-            launch = self._prepare(programs, tensors, numbers, all(aligned), constants, options, tiles, streamed)
+            launch = self._prepare(programs, tensors, numbers, all(aligned), constants, options, tiles, read_once)
             self.prepared[key] = launch, constants  # kept, so that no others get their id
         launch, _ = self.prepared[key]
         launch(tensors, numbers)
@@ -139,7 +139,7 @@ class Launcher:
         constants: dict[str, Any],
         options: dict[str, Any],
         tiles: tuple[Tiles | None, ...],
-        streamed: tuple[int, ...],
+        read_once: tuple[int, ...],
     ) -> Launch:
         """What launches the compiled kernel on the current stream. Programs that wait for those of other ranks must all
         be running, so it is with as many as the device has room for at once."""
@@ -159,7 +159,7 @@ class Launcher:
             run(*given, *numbers, *constants.values())
 
         shapes = tuple(
-            of.shape if of else tensor.nbytes if place in streamed else 0
+            of.shape if of else tensor.nbytes if place in read_once else 0
             for place, (tensor, of) in enumerate(zip_longest(tensors, tiles))
         )
         are_floats = tuple(isinstance(number, float) for number in numbers)

@@ -9,9 +9,9 @@ from common.gemm import (
     first_row,
     joined,
     product,
+    rows_read_once,
     share_of,
     spread_over_dies,
-    streamed_rows,
     swizzled,
 )
 from common.signals import count_up, finish_bulk_stores, flag_pointers, order_bulk_loads, signal, wait
@@ -91,7 +91,7 @@ def signal_sent(flags, index, epoch, AMD: tl.constexpr):
 @triton.jit(do_not_specialize=["rank", "epoch", "flags"])
 def gemm_rs_kernel(
     a,  # the descriptor of bf16 [M, K], for blocks of [BLOCK_M, BLOCK_K]; on AMD a pointer
-    b,  # that of bf16 [N, K], for blocks of [BLOCK_N, BLOCK_K]; with STREAMED a pointer, too
+    b,  # that of bf16 [N, K], for blocks of [BLOCK_N, BLOCK_K]; with READ_ONCE a pointer, too
     bias_ptr,  # bf16 [N], or anything
     out_ptr,  # bf16 [m, N]
     blocks_ptr,  # int64 [W], the addresses of every rank's block of the heap
@@ -116,7 +116,7 @@ def gemm_rs_kernel(
     SUM_M: tl.constexpr,
     SUM_N: tl.constexpr,
     SUM_LATE: tl.constexpr,  # sum up a tile behind the store of another, not before it
-    STREAMED: tl.constexpr,  # see common.gemm.product
+    READ_ONCE: tl.constexpr,  # see common.gemm.product
     DIES: tl.constexpr,
     AMD: tl.constexpr,
     INTERPRET: tl.constexpr,
@@ -159,9 +159,9 @@ def gemm_rs_kernel(
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         first, last = share_of(split, steps, SPLIT)
         weights = b_desc
-        if STREAMED:
-            weights = streamed_rows(b, column, N, K, BLOCK_N)
-        acc = product(a_desc, weights, row, column, first, last, acc, BLOCK_K, INTERPRET, STREAMED)
+        if READ_ONCE:
+            weights = rows_read_once(b, column, N, K, BLOCK_N)
+        acc = product(a_desc, weights, row, column, first, last, acc, BLOCK_K, INTERPRET, READ_ONCE)
 
         complete = True
         if SPLIT > 1:

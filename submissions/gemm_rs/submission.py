@@ -101,7 +101,7 @@ class Plan(NamedTuple):
     constants: dict[str, Any]
     options: dict[str, Any]
     tiles: tuple[Tiles | None, ...]  # of the operands, where these go as descriptors
-    streamed: tuple[int, ...]  # which tensors are: the weights, or none
+    read_once: tuple[int, ...]  # which tensors are: the weights, or none
 
     def example_arguments(self) -> tuple[Any, ...]:
         """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
@@ -175,7 +175,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "SUM_M": min(largest_power_of_two(row.sum_m), block_m, most),
         "SUM_N": min(row.sum_n, row.block_n),
         "SUM_LATE": row.sum_late,
-        "STREAMED": row.streamed and depth % row.block_k == 0,
+        "READ_ONCE": row.read_once and depth % row.block_k == 0,
         "PIECES": pieces,
         "PIECE_TILES": piece_tiles,
         "DIES": chip.dies,
@@ -186,14 +186,14 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     launcher, flags = launchers[row.kernel], world_size * (pieces if row.kernel == "engine" else tiles_m * tiles_n)
     constants = {name: value for name, value in constants.items() if name in kernels[row.kernel].arg_names}
     sizes, nbytes = (rows, columns, depth), rows * columns * 2
-    streamed = (1,) if constants.get("STREAMED") else ()
-    tiles = operand_tiles(row, chip, block_m, sizes, bool(streamed))
+    read_once = (1,) if constants.get("READ_ONCE") else ()
+    tiles = operand_tiles(row, chip, block_m, sizes, bool(read_once))
     made = (row.kernel, launcher, sizes, (m, columns), programs, nbytes, flags, work, constants, options)
-    return Plan(*made, tiles, streamed)
+    return Plan(*made, tiles, read_once)
 
 
 def operand_tiles(
-    row: Row, chip: Chip, block_m: int, sizes: tuple[int, int, int], streamed: bool
+    row: Row, chip: Chip, block_m: int, sizes: tuple[int, int, int], read_once: bool
 ) -> tuple[Tiles | None, ...]:
     """Of the operands, where the kernel gets descriptors of them. On AMD it makes its own: given ones would tell the
     compiler nothing about alignment."""
@@ -201,7 +201,7 @@ def operand_tiles(
         return ()
     rows, columns, depth = sizes
     made, rows_each = (ring_tiles, block_m // 2) if row.kernel == "warps" else (Tiles, block_m)  # // 2: of a warpgroup
-    weights = None if streamed else made((columns, depth), (row.block_n, row.block_k))
+    weights = None if read_once else made((columns, depth), (row.block_n, row.block_k))
     return made((rows, depth), (rows_each, row.block_k)), weights
 
 
@@ -220,7 +220,7 @@ def as_planned(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap:
     if plan.kernel == "plain":
         tensors += (workspace(heap.device, plan.work),)
     numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset)
-    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options, plan.tiles, plan.streamed)
+    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options, plan.tiles, plan.read_once)
     make_ahead(output_mN)
     return output_mN
 

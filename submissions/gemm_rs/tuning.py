@@ -9,7 +9,7 @@ class Row(NamedTuple):
     it. `kernel`: "plain", which does everything; "engine", beside a copy engine that sends; or "warps", with explicit
     warps (Hopper, tiles of 128 rows). For the latter two `split` and `sum_m` to `sum_late` mean nothing. "warps" has 8 warps
     beside those that load and send; `window` is how many bytes a program of it may have in flight to other ranks, or 0
-    where their owners fetch partial products. `streamed`: whether the L2 keeps the weights least ("plain" alone), which
+    where their owners fetch partial products. `read_once`: whether the L2 keeps the weights least ("plain" alone), which
     pays where they are many and each is read once."""
 
     chip: str
@@ -26,7 +26,7 @@ class Row(NamedTuple):
     sum_n: int
     sum_late: bool
     window: int
-    streamed: bool
+    read_once: bool
     kernel: str
     found: str
 
@@ -37,7 +37,7 @@ UNMEASURED = "not measured: compiles without spilling"
 TABLE = [
     Row("sm_90", (64, 2048, 4096), 64, 64, 128, 4, 4, 4, 5, 1, 16, 64, False, 0, False, "plain", "21.2 us, best of 40, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (64, 7168, 4608), 64, 64, 128, 1, 4, 4, 5, 1, 16, 64, False, 0, False, "plain", "35.3 us, best of 26, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (64, 7168, 9216), 64, 64, 128, 1, 4, 4, 5, 1, 32, 64, False, 0, True, "plain", "45.7 us, 47.4 not streamed, evaluations on 2x NVIDIA H200, 2026-11-28"),
+    Row("sm_90", (64, 7168, 9216), 64, 64, 128, 1, 4, 4, 5, 1, 32, 64, False, 0, True, "plain", "45.7 us, 47.4 not read once, evaluations on 2x NVIDIA H200, 2026-11-28"),
     Row("sm_90", (512, 4096, 3072), 128, 128, 64, 1, 8, 8, 5, 1, 64, 128, True, 0, False, "plain", "39.9 us, best of 27, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (512, 4096, 6144), 128, 128, 64, 1, 8, 8, 6, 1, 64, 64, False, 65536, False, "warps", "56.1 us, best of 8, 2x NVIDIA H100 80GB HBM3, 2026-11-25"),
     Row("sm_90", (2048, 2880, 720), 128, 128, 64, 1, 8, 8, 5, 1, 128, 128, True, 0, False, "plain", "50.7 us, best of 29, 4x NVIDIA H200, 2026-11-22"),

@@ -177,16 +177,16 @@ def test_bulk_loads_come_after_a_fence_where_they_read_what_was_waited_for(submi
     assert seen
 
 
-def test_streamed_weights_are_loaded_by_ordinary_copies(submission: ModuleType) -> None:
+def test_weights_that_are_read_once_are_loaded_by_ordinary_copies(submission: ModuleType) -> None:
     """Bulk copies do not heed the window that a launch has for them."""
-    rows = [row for row in submission.TABLE if row.streamed]
+    rows = [row for row in submission.TABLE if row.read_once]
     assert rows
     for row in rows:
-        for depth, is_streamed in ((row.shape[2], True), (row.shape[2] + 8, False)):
+        for depth, is_read_once in ((row.shape[2], True), (row.shape[2] + 8, False)):
             plan = submission.make_plan(row, chip_of(submission, row.chip), 2, *row.shape[:2], depth, False)
             kernel = compiled(row.chip, plan.launch, plan.example_arguments(), plan.constants, plan.options)
-            assert bool(plan.streamed) == is_streamed
-            assert ("cp.async.cg.shared.global" in kernel.assembly) == is_streamed
+            assert bool(plan.read_once) == is_read_once
+            assert ("cp.async.cg.shared.global" in kernel.assembly) == is_read_once
 
 
 @pytest.mark.parametrize("chip", RANKS)
@@ -310,10 +310,10 @@ def shapes(rank: int, world_size: int) -> None:
             ((28 * w, 40, 40, True), {"block_m": 64}),
             ((10 * w, 40, 72, True), {}),
             ((10 * w, 40, 40, False), {"block_m": 16}),
-            # Weights streamed, whose last block has fewer rows; where no block divides the depth they are not.
-            ((64 * w, 40, 64, True), {"streamed": True}),
-            ((8 * w, 72, 96, False), {"streamed": True}),
-            ((40 * w, 72, 40, True), {"streamed": True}),
+            # Weights read once, whose last block has fewer rows; where no block divides the depth they are not.
+            ((64 * w, 40, 64, True), {"read_once": True}),
+            ((8 * w, 72, 96, False), {"read_once": True}),
+            ((40 * w, 72, 40, True), {"read_once": True}),
         ]
     if w < 8 and problem_of(gemm) == "gemm_rs":
         cases += [

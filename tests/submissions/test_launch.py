@@ -264,7 +264,7 @@ def test_a_tensor_that_begins_elsewhere_needs_another_kernel(
     assert len(driver.launches) == (not aligned)
 
 
-def test_streamed_tensors_have_a_window(driver_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_that_are_read_once_have_a_window(driver_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the first to the end of the last at each call, or as far as a window may go; hits are streaming."""
     memory = torch.zeros(4096, dtype=torch.uint8)
     one, other = memory[-memory.data_ptr() % 16 :], memory[-memory.data_ptr() % 16 + 1024 :]
@@ -279,13 +279,13 @@ def test_streamed_tensors_have_a_window(driver_module: Any, monkeypatch: pytest.
         ]
 
 
-def test_a_launcher_tells_how_many_bytes_are_streamed(
+def test_a_launcher_tells_how_many_bytes_are_read_once(
     launcher: Any, module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = []
     monkeypatch.setattr(module, "submitter", lambda *what: told.append(what[3]))
     matrix, tiles = of_matrix(module)
-    launcher(10, (matrix, tensor(), tensor()), (32,), CONSTANTS, OPTIONS, (tiles,), streamed=(2,))
+    launcher(10, (matrix, tensor(), tensor()), (32,), CONSTANTS, OPTIONS, (tiles,), read_once=(2,))
     assert told == [((4, 32), 0, tensor().nbytes)]
 
 
