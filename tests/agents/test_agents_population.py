@@ -106,6 +106,15 @@ def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
     assert found["a"].code == found["b"].code
 
 
+def test_another_import_makes_another_candidate_even_where_nothing_uses_it() -> None:
+    texts = candidates(a="import no_such_module\n" + RIGHT, b=RIGHT, c=RIGHT + "# again\n")
+    hands = Played(a=result_of(failed_test(RAISED)), b=passed())
+    found = {one.id: one for one in judged(texts, hands.of, Cascade(keep=1), Journal(None), refuse)}
+    assert {name: (one.verdict, one.copy_of) for name, one in found.items()} == {
+        "a": ("raised", ""), "b": ("pass", ""), "c": ("pass", "b"),
+    }  # fmt: skip
+
+
 def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
     texts = {f"c{number}": RIGHT + f"x = {number}\n" for number in range(6)}
     hands = Played(**{name: passed(1 + number) for number, name in enumerate(texts)})
