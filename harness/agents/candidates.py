@@ -76,10 +76,12 @@ def of_file(path: Path, name: str, problem: Problem, checkout: Checkout) -> Cand
 
 
 def of_text(text: str, name: str, problem: Problem, checkout: Checkout) -> Candidate:
-    """The candidate with that text, which needs no file. It has no local modules."""
+    """The candidate with that text, which needs no file. It has no local modules. Half of a surrogate pair, which JSON
+    and models' cut answers may have, is no character: it becomes a question mark."""
+    text = text.encode(errors="replace").decode()
     with tempfile.TemporaryDirectory(prefix="kernel-eval-text-") as folder:
         path = Path(folder, "submission" + SUFFIXES[problem.lang][0])
-        path.write_bytes(text.encode(errors="replace"))
+        path.write_bytes(text.encode())
         try:
             submission = read_submission(problem, path, checkout)
         except BadSubmissionError as error:

@@ -106,6 +106,13 @@ def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
     assert found["a"].code == found["b"].code
 
 
+def test_half_a_surrogate_pair_ends_no_population() -> None:
+    bad, kept = candidates(a="\ud800 = 1\n", b=f"# cut: \ud83d\n{RIGHT}")
+    assert bad.why is not None
+    assert kept.why is None
+    assert "cut: ?" in kept.submission.source
+
+
 def test_another_import_makes_another_candidate_even_where_nothing_uses_it() -> None:
     texts = candidates(a="import no_such_module\n" + RIGHT, b=RIGHT, c=RIGHT + "# again\n")
     hands = Played(a=result_of(failed_test(RAISED)), b=passed())
