@@ -496,6 +496,40 @@ def test_a_reference_that_fails_ends_the_population(monkeypatch: pytest.MonkeyPa
         judge.judge_or_raise(candidates(a=RIGHT)[0].submission)
 
 
+MODEL = """import torch
+
+
+class {}(torch.nn.Module):
+    def forward(self, x):
+        {}
+
+
+n = 64
+
+
+def get_inputs():
+    return [torch.rand(n, n)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_busy_candidate_has_no_more_time_than_the_reference_gives_it_on_another_benchmarks_problem(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nothing_left: None
+) -> None:
+    monkeypatch.setattr("harness.agents.judge.LEAST_S", 1.0)
+    monkeypatch.setattr("harness.agents.judge.TIMES_REFERENCE", 0.01)
+    (tmp_path / "1_exp.py").write_text(MODEL.format("Model", "return x.exp()"))
+    terms = Terms(asked=Asked(problem=str(tmp_path / "1_exp.py"), device="cpu", timeout_s=90.0))
+    with Judge(terms, HERE) as judge:
+        busy = of_text(MODEL.format("ModelNew", "while True: pass"), "a", judge.setting.problem, HERE)
+        found = judge.judge(busy.submission)
+    assert found.verdict == "timed_out"
+    assert found.seconds < 60
+
+
 @pytest.mark.slow
 def test_a_population_on_the_command_line_goes_on_after_a_kill(
     harness: Callable[..., "subprocess.CompletedProcess[str]"], checkout: Path, temporary: Path
