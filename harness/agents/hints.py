@@ -51,7 +51,7 @@ def _after(failed: CaseResult, result: Result, right: str) -> str:
         where = "the traceback is in evidence.detail" if has_detail else "evidence.message says how it ended"
         return f"make the file import: {where}"
     hints = {
-        "wrong": f"compare with {right} on {where}: evidence.message names the first difference",
+        "wrong": f"compare with {right} on {where}: evidence.message says what is wrong",
         "raised": f"correct what raises on {where}: the traceback is in evidence.detail",
         "crashed": f"correct what ends the process on {where}: what it printed last is in evidence.detail",
         "timed_out": f"find what waits or loops on {where}: every rank's stack is in evidence.detail",
