@@ -14,7 +14,7 @@ from harness.core.errors import BadFileError, BadSubmissionError, UsageError, os
 from harness.core.records import Submission
 from harness.kinds.registry import read_submission
 from harness.problems.problem import Problem
-from harness.problems.same_code import same_code
+from harness.problems.same_code import imports, same_code
 from harness.problems.submission import SUFFIXES, digest
 
 ID_CHARS = 200
@@ -76,10 +76,12 @@ def of_file(path: Path, name: str, problem: Problem, checkout: Checkout) -> Cand
 
 
 def of_text(text: str, name: str, problem: Problem, checkout: Checkout) -> Candidate:
-    """The candidate with that text, which needs no file. It has no local modules."""
+    """The candidate with that text, which needs no file. It has no local modules. Half of a surrogate pair, which JSON
+    and models' cut answers may have, is no character: it becomes a question mark."""
+    text = text.encode(errors="replace").decode()
     with tempfile.TemporaryDirectory(prefix="kernel-eval-text-") as folder:
         path = Path(folder, "submission" + SUFFIXES[problem.lang][0])
-        path.write_bytes(text.encode(errors="replace"))
+        path.write_bytes(text.encode())
         try:
             submission = read_submission(problem, path, checkout)
         except BadSubmissionError as error:
@@ -120,6 +122,7 @@ def _line(line: str, number: int, path: Path) -> tuple[str, str]:
 
 
 def firsts(candidates: Iterable[Candidate]) -> dict[str, str]:
-    """For each candidate's id, the id of the first candidate with the same code."""
-    by_code: dict[str, str] = {}
-    return {one.id: by_code.setdefault(one.code, one.id) for one in candidates}
+    """For each candidate's id, the id of the first candidate with the same code and the same imports: one that nothing
+    uses may still fail, and whoever takes it out has made another candidate."""
+    by_code: dict[tuple[str, frozenset[str]], str] = {}
+    return {one.id: by_code.setdefault((one.code, imports(one.submission.source)), one.id) for one in candidates}

@@ -166,10 +166,9 @@ class Judge:
 
     def _limit_s(self, made: Setting, stage: Stage) -> float:
         """The time limit of the tests, derived from the reference's time."""
-        text = _reference(made)
-        if text is None:
+        submission = _reference(made)
+        if submission is None:
             return made.suite.test_timeout_s
-        submission = Submission(path="reference.py", name="the reference", source=text, sha256=digest(text, ()))
         order = Order(setting=made, submission=submission, mode="test", author="")
         report = evaluate(plan_of(order), self.progress, self._pool(stage, made))
         if (failed := verdict.first_failure(report)) is not None:
@@ -206,13 +205,14 @@ def screening_of(made: Setting) -> Setting | None:
     return replace(made, suite=quick)
 
 
-def _reference(made: Setting) -> str | None:
-    """The submission that calls the reference, where a problem's first submission does."""
+def _reference(made: Setting) -> Submission | None:
+    """The submission that is or calls the reference, where a problem's first submission does."""
     try:
         text = submission_text(made.problem)
     except HarnessError:
         return None
-    return text if "ref_kernel" in text else None
+    found = Submission(path="reference.py", name="the reference", source=text, sha256=digest(text, ()))
+    return found if "ref_kernel" in text or kind_of(made).is_reference(found, made.problem) else None
 
 
 def _board(checkout: Checkout) -> Board:

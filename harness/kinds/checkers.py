@@ -12,8 +12,8 @@ class Checker:
     """`note` says what the rule is, where that is not the strict one; `needs_path` whether the problem is named by the
     path of its folder. `trusted` is the program of the ranks that judge, as `module:class`, where ranks do; making
     inputs and judging outputs may take `judges` times a phase's limit, beside that limit. `unit` is that of the metric
-    which ranks what they judge. `after_wrong` is what to try once a test has shown that an output is wrong. `published`
-    is the published tolerance's name."""
+    which ranks what they judge. `after_wrong` is what to try once a test has shown that an output is wrong, `right`
+    what shows the right one. `published` is the published tolerance's name."""
 
     name: str
     trusted: str = ""
@@ -25,6 +25,7 @@ class Checker:
     none: str = "none: no output was judged"
     judges: float = 1.0
     has_profile: bool = True  # whether mode profile can look at a call of what is judged
+    right: str = "ref_kernel"
     judges_baseline: bool = False  # whether what the reference, or the opponent, returns is judged too
     after_wrong: str = (
         "compare with `ref_kernel` on this shape in the problem's reference.py; --json FILE has every verdict."
@@ -46,6 +47,7 @@ BENCHMARK = Checker(
     trusted=TRUSTED,
     has_published=True,
     published="the benchmark's own tolerance",
+    right="the problem's own file",
     after_wrong="compare with the problem's own file on these inputs; --json FILE has every verdict.",
 )
 CHECKERS = {
@@ -65,6 +67,7 @@ CHECKERS = {
         needs_path=True,
         note="the folder's own eval.py, which times as well; no reference is timed, so there is no speedup",
         none="eval.py's own",
+        right="the folder's reference",
         after_wrong="compare with the folder's reference on this shape; --json FILE has all that eval.py printed.",
     ),
     "exact": Checker(
@@ -72,6 +75,7 @@ CHECKERS = {
         judges=0.0,
         unit="cost",
         has_profile=False,
+        right="what the problem asks for",
         note="the problem's own checker: recomputes every answer's value from the instance, in whole numbers",
         after_wrong="run it by itself on the instance: what counts is the last line that it prints within the limit.",
     ),
@@ -80,6 +84,7 @@ CHECKERS = {
         trusted="harness.kinds.train.rank:QualityTrusted",
         unit="s",
         has_profile=False,
+        right="the problem's reference.py",
         judges_baseline=True,
         note="trusted ranks evaluate the weights of every run on held-out data, which no submission gets",
         none="no test was run; every run's weights were evaluated",
@@ -89,6 +94,7 @@ CHECKERS = {
         name="logits",
         trusted="harness.kinds.model.rank:LogitsTrusted",
         unit="tokens/s",
+        right="the problem's reference.py",
         has_published=True,
         note="logits of every step against a more precise model that follows the same tokens; greedy tokens",
         after_wrong="compare the logits with those of the problem's reference.py; --json FILE has every verdict.",

@@ -290,6 +290,10 @@ class Kind:
         """The submission at that path, or the default one. Raises UsageError without one, BadSubmissionError if bad."""
         return read_submission(path or problem.default_submission(), checkout.root, problem.lang)
 
+    def is_reference(self, submission: Submission, problem: Problem) -> bool:
+        """Whether the submission is the problem's reference, or calls it; by default that is not known."""
+        return False
+
     def plan(self, order: Order) -> Plan:
         """The plan of an evaluation on this machine. Raises UsageError where it cannot be done here."""
         raise NotImplementedError

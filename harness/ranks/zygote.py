@@ -19,6 +19,7 @@ the outer ones only.
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import select
@@ -109,6 +110,9 @@ class Zygote:
     def obey(self, order: zygote_messages.ZygoteOrder, message: bytes, fds: Sequence[int]) -> None:
         if not self.is_cell:
             if isinstance(order, RankOrder) and order.group not in self.cells:
+                with contextlib.suppress(ImportError):  # of another version of torch: ranks then load what they need
+                    for name in order.ahead:
+                        importlib.import_module(name)
                 self.cells[order.group] = Cell(open_cell(order))
             if order.group in self.cells and not isinstance(order, RankOrder) and order.what == "over":
                 with contextlib.suppress(OSError):  # it has gone meanwhile

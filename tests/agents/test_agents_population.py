@@ -106,6 +106,22 @@ def test_copies_are_judged_once_and_files_that_are_none_never() -> None:
     assert found["a"].code == found["b"].code
 
 
+def test_half_a_surrogate_pair_ends_no_population() -> None:
+    bad, kept = candidates(a="\ud800 = 1\n", b=f"# cut: \ud83d\n{RIGHT}")
+    assert bad.why is not None
+    assert kept.why is None
+    assert "cut: ?" in kept.submission.source
+
+
+def test_another_import_makes_another_candidate_even_where_nothing_uses_it() -> None:
+    texts = candidates(a="import no_such_module\n" + RIGHT, b=RIGHT, c=RIGHT + "# again\n")
+    hands = Played(a=result_of(failed_test(RAISED)), b=passed())
+    found = {one.id: one for one in judged(texts, hands.of, Cascade(keep=1), Journal(None), refuse)}
+    assert {name: (one.verdict, one.copy_of) for name, one in found.items()} == {
+        "a": ("raised", ""), "b": ("pass", ""), "c": ("pass", "b"),
+    }  # fmt: skip
+
+
 def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
     texts = {f"c{number}": RIGHT + f"x = {number}\n" for number in range(6)}
     hands = Played(**{name: passed(1 + number) for number, name in enumerate(texts)})
@@ -478,6 +494,40 @@ def test_a_reference_that_fails_ends_the_population(monkeypatch: pytest.MonkeyPa
     terms = Terms(asked=ASKED)
     with Judge(terms, HERE) as judge, pytest.raises(HarnessError, match="the reference of rms_norm fails here"):
         judge.judge_or_raise(candidates(a=RIGHT)[0].submission)
+
+
+MODEL = """import torch
+
+
+class {}(torch.nn.Module):
+    def forward(self, x):
+        {}
+
+
+n = 64
+
+
+def get_inputs():
+    return [torch.rand(n, n)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_busy_candidate_has_no_more_time_than_the_reference_gives_it_on_another_benchmarks_problem(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nothing_left: None
+) -> None:
+    monkeypatch.setattr("harness.agents.judge.LEAST_S", 1.0)
+    monkeypatch.setattr("harness.agents.judge.TIMES_REFERENCE", 0.01)
+    (tmp_path / "1_exp.py").write_text(MODEL.format("Model", "return x.exp()"))
+    terms = Terms(asked=Asked(problem=str(tmp_path / "1_exp.py"), device="cpu", timeout_s=90.0))
+    with Judge(terms, HERE) as judge:
+        busy = of_text(MODEL.format("ModelNew", "while True: pass"), "a", judge.setting.problem, HERE)
+        found = judge.judge(busy.submission)
+    assert found.verdict == "timed_out"
+    assert found.seconds < 60
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from harness.core.checkout import ROOT
 from harness.core.decode import decode, encode
 from harness.core.errors import BadSubmissionError, HarnessError, UsageError
 from harness.core.json_file import line_of as json_line
-from harness.core.records import EvalReport, Outcome, Passed, Warning
+from harness.core.records import EvalReport, Outcome, Passed, Warning, Wrong
 from harness.kinds.kind import BROKE_ITS_JUDGE
 
 A2A = Conditions(problem="a2a")
@@ -196,6 +196,12 @@ def test_a_tally_counts_what_is_there_already(tmp_path: Path) -> None:
 def test_the_hint_of_a_ranked_result_names_the_shape_with_most_to_gain() -> None:
     assert TIMES
     assert "--mode profile --benchmark" in result_of(report()).next
+
+
+@pytest.mark.parametrize(("checker", "right"), [("strict", "ref_kernel"), ("benchmark", "the problem's own file")])
+def test_the_hint_of_a_wrong_result_names_what_the_problem_has(checker: str, right: str) -> None:
+    wrong = replace(failed_test(Wrong(message="off")), checker=checker)
+    assert result_of(wrong).next.startswith(f"compare with {right} on test ")
 
 
 def test_every_check_that_holds_a_submission_has_a_hint() -> None:

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from harness.kinds.benchmarks import rank_judging as judging
 from harness.kinds.benchmarks.problem import batch_of, constants
 from harness.kinds.benchmarks.rank_draws import Draws
 from harness.kinds.kernelbench import rank as kernelbench
+from harness.kinds.kernelbench.kind import META
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
@@ -156,6 +158,19 @@ def test_an_evaluation_times_model_new_beside_model(harness: Harness, problem: W
     assert {one["verdicts"]["gpumode"]["passed"] for one in found["cases"]} == {True}
     assert found["cases"][1]["outcome"]["type"] == "measured"
     assert "reference" in {one["code"] for one in found["warnings"]}
+
+
+def test_judges_find_imported_what_tensors_without_values_need(
+    harness: Harness, problem: Write, submission: Write
+) -> None:
+    """Its import takes longer than all else of a small test, and judges are forked anew for each candidate."""
+    asked = f"import sys\n\nIS_THERE = {META!r} in sys.modules\n"
+    text = RELU.replace("    return [torch.rand", "    assert IS_THERE\n    return [torch.rand")
+    found = harness("check", problem("19_ReLU", asked + text), submission(own(RELU)), "--device", "cpu")
+    assert "verdict  pass" in found.stdout, found.stdout + found.stderr
+    counted = f"import {META}\nthere = len(sys.modules)\ntorch.relu(torch.empty(1, device='meta'))\n"
+    told = f"import sys\nimport torch\n{counted}print(len(sys.modules) - there)"
+    assert int(subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout) < 20
 
 
 def test_a_copy_of_the_input_passes_kernel_benchs_tolerance_and_not_ours(

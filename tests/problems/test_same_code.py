@@ -119,6 +119,13 @@ def test_a_renaming_in_one_scope_cannot_meet_another_name() -> None:
     assert same_code(inner.format("y")) == same_code(inner.format("z")) != same_code(inner.format("x"))
 
 
+@pytest.mark.parametrize("entry", ["custom_kernel", "ModelNew", "solution", "run"])
+def test_two_functions_that_exchange_their_names_are_another_program_where_one_is_called(entry: str) -> None:
+    twice = "def {}(x):\n    return x\n\n\ndef {}(x):\n    return x + 1\n"
+    assert same_code(twice.format(entry, "old")) == same_code(twice.format(entry, "older"))
+    assert same_code(twice.format(entry, "old")) != same_code(twice.format("old", entry))
+
+
 def test_all_but_the_imports_may_be_nothing() -> None:
     alone = "from reference import {} as custom_kernel\n"
     assert same_code(alone.format("ref_kernel")) != same_code(alone.format("other"))
