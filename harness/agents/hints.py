@@ -23,7 +23,7 @@ BY_CHECK = {
 def next_of(result: Result, report: EvalReport) -> str:
     failed = verdict.first_failure(report)
     if failed is not None:
-        return _after(failed, result)
+        return _after(failed, result, report)
     if result.verdict == "error":
         return "the evaluation ended early: try again"
     if result.figures is None:
@@ -42,7 +42,7 @@ def next_after(error: HarnessError) -> str:
     return "the harness or the machine failed: try again"
 
 
-def _after(failed: CaseResult, result: Result) -> str:
+def _after(failed: CaseResult, result: Result, report: EvalReport) -> str:
     outcome, where = failed.outcome, f"{failed.case.kind} {clean_line(failed.case.title)}"
     if isinstance(outcome, Held):
         return BY_CHECK.get(outcome.check, "make it do its work as the reference does: its result is not believed")
@@ -50,8 +50,9 @@ def _after(failed: CaseResult, result: Result) -> str:
         has_detail = result.evidence is not None and result.evidence.detail
         where = "the traceback is in evidence.detail" if has_detail else "evidence.message says how it ended"
         return f"make the file import: {where}"
+    compare = CHECKERS[report.checker].after_wrong.partition(";")[0]
     hints = {
-        "wrong": f"compare with ref_kernel on {where}: evidence.message names the first difference",
+        "wrong": f"{compare.rstrip('.')} ({where}): evidence.message names the first difference",
         "raised": f"correct what raises on {where}: the traceback is in evidence.detail",
         "crashed": f"correct what ends the process on {where}: what it printed last is in evidence.detail",
         "timed_out": f"find what waits or loops on {where}: every rank's stack is in evidence.detail",

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import jsonschema_rs
 import pytest
-from factories import CRASHED, FAILURES, HELD, RAISED, TIMES, failed_benchmark, failed_test, report, results
+from factories import (
+    CRASHED,
+    FAILURES,
+    HELD,
+    RAISED,
+    TIMES,
+    WRONG_OUTCOME,
+    failed_benchmark,
+    failed_test,
+    report,
+    results,
+)
 
 from harness.agents.hints import BY_CHECK
 from harness.agents.made import refused, result_of, rewarded
@@ -150,6 +161,13 @@ def test_no_profile_is_advised_where_there_is_none() -> None:
     """Of a solver or a training run `--mode profile` is refused."""
     assert "--mode profile" in result_of(report()).next
     assert "--mode profile" not in result_of(report(checker="exact")).next
+
+
+def test_a_wrong_result_is_compared_with_what_its_problem_has() -> None:
+    """Problems of KernelBench have no ref_kernel."""
+    wrong = failed_test(WRONG_OUTCOME)
+    assert "compare with `ref_kernel` on this shape" in result_of(wrong).next
+    assert "compare with the problem's own file" in result_of(replace(wrong, checker="benchmark")).next
 
 
 @pytest.mark.parametrize(("outcome", "word"), [(RAISED, "IndexError"), (CRASHED, "about to touch")])
