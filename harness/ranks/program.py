@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 
 from harness.core.words import SHOWN_CHARS, both_ends
+from harness.problems.problem import ADAPTER
 from harness.ranks import channel, payload, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.device import make_device
@@ -336,8 +337,9 @@ def failed(error: BaseException, folder: str) -> wire.Failed:
 
 
 def own_frames(stack: traceback.StackSummary, folder: str) -> list[int]:
-    """The numbers of the frames in that folder."""
-    return [index for index, frame in enumerate(stack) if frame.filename.startswith(folder)]
+    """The numbers of the frames in that folder, but for those of a problem's adapter, which calls what lies there."""
+    glue = f"{folder}/{ADAPTER}"
+    return [index for index, one in enumerate(stack) if one.filename.startswith(folder) and one.filename != glue]
 
 
 def theirs(stack: traceback.StackSummary, folder: str) -> Any:

@@ -402,7 +402,10 @@ def test_a_traceback_begins_with_the_authors_own_frames_and_has_those_of_the_cau
     (tmp_path / "submission.py").write_text(OWN)
     module: Any = SimpleNamespace(__file__=str(tmp_path / "submission.py"))
     exec(compile(OWN, module.__file__, "exec"), vars(module))
-    called = rank_judging.called(lambda: SimpleNamespace(kernel=module.custom_kernel), ["kernel"])[0]
+    adapter: dict[str, Any] = {}
+    exec(compile("def call(data): return kernel(data)", str(tmp_path / "adapter.py"), "exec"), adapter)
+    adapter["kernel"] = module.custom_kernel
+    called = rank_judging.called(lambda: SimpleNamespace(kernel=adapter["call"]), ["kernel"])[0]
     with pytest.raises(ValueError, match="in ") as caught:
         called(torch.ones(1))
     found = program.failed(caught.value, str(tmp_path))
