@@ -27,12 +27,10 @@ SIDES: tuple[Side, ...] = ("candidate", "baseline")
 LEAST_KNOWN = 2  # runs of the reference, as a variance takes
 STARVED = 0.2  # part of a run that loading may take
 HYPERPARAMETERS = "hyperparameters.json"  # in a rank's folder
-GLUE = f"""from functools import partial
-
-from harness.kinds.train.rank_run import adapted
-
-adapt = partial(adapted, "{HYPERPARAMETERS}")
-"""
+GLUE = (  # the adapter of either side's program
+    "from functools import partial\nfrom harness.kinds.train.rank_run import adapted\n"
+    f'adapt = partial(adapted, "{HYPERPARAMETERS}")\n'
+)
 NAMES: dict[Side, str] = {"candidate": "submission", "baseline": "reference"}
 
 
