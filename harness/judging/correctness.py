@@ -97,7 +97,7 @@ def strict_declared(kind: str, device: str, wanted_device: str, note: str) -> Ve
     `note` says why its bytes could not be handed over, if they could not.
     """
     if kind != "torch.Tensor":
-        return failed(f"custom_kernel returned {kind}; it must return a plain torch.Tensor")
+        return failed(f"the submission returned {kind}; it must return a plain torch.Tensor")
     if device != wanted_device:
         return failed(f"the result is on {device or 'no device'}; expected it on {wanted_device}")
     if note:

@@ -38,7 +38,7 @@ def read_submission(path: Path, root: Path, lang: Literal["py", "cu"] = "py") ->
     if not os.path.exists(path):  # False, not an error, for a name that is too long
         raise UsageError(f"no submission file {shown}; write it, or name another file")
     if not path.is_file():
-        raise UsageError(f"{shown} is not a file; a submission is one Python file with custom_kernel(data)")
+        raise UsageError(f"{shown} is not a file; a submission is one file")
     if lang == "cu":
         source = _text(path, shown)
         return Submission(path=str(path), name=shown, source=source, sha256=digest(source, ()), modules=())

@@ -9,10 +9,16 @@ from harness.ranks.rank import Rank
 
 IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
 
-REFUSED = "PermissionError: [Errno 13]"  # what Landlock answers to a write
-REFUSED_WRITE = (
-    "; in the sandbox a submission may write to its own folders alone (docs/trust.md): write below "
-    "tempfile.gettempdir(), or to /dev/shm"
+OPENED = "; the harness opens the process group after it has imported the file: use the group in calls alone"
+HINTS = (  # by what a candidate's exception says: how ranks differ from a process of the author's own
+    (
+        "PermissionError: [Errno 13]",  # what Landlock answers to a write; a read fails so by the file's rights
+        "; in the sandbox (docs/trust.md) a submission may read what its user may, and write only below "
+        "tempfile.gettempdir() and to /dev/shm",
+    ),
+    ("[Errno -3]", "; ranks have no network: a submission can download nothing"),
+    ("process group has not been initialized", OPENED),
+    ("torch.distributed using env:// rendezvous", OPENED),
 )
 
 
@@ -35,8 +41,8 @@ def raised(failures: Sequence[tuple[Rank, wire.Failed]]) -> RankFailure:
     rank, first = failures[0]
     alike = [other.rank for other, reply in failures if reply.message == first.message]
     others = f" (and rank{'s' * (len(alike) > 2)} {', '.join(map(str, alike[1:]))})" if alike[1:] else ""
-    advice = REFUSED_WRITE if rank.role == "candidate" and first.message.startswith(REFUSED) else ""
-    message = first.message + others + advice
+    hints = (hint for said, hint in HINTS if rank.role == "candidate" and said in first.message)
+    message = first.message + others + next(hints, "")
     outcome = Raised(rank=rank.rank, message=message, traceback=first.traceback, alike=tuple(alike[1:]))
     return RankFailure(rank.role, outcome, first.reason)
 

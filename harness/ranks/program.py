@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 
 from harness.core.words import SHOWN_CHARS, both_ends
+from harness.problems.problem import ADAPTER
 from harness.ranks import channel, payload, wire
 from harness.ranks.barrier import Barrier
 from harness.ranks.device import make_device
@@ -82,7 +83,7 @@ class Program:
                 obey = self.commands[command.what if isinstance(command, wire.Do) else type(command)]
                 reply = obey(command) or wire.Done()
             except BaseException as error:  # the one broad catch: a submission may raise anything, SystemExit too
-                reply = failed(error)
+                reply = failed(error, self.order.workdir)
             self.exchange.send_files()
             self.channel.send(reply)
 
@@ -313,23 +314,43 @@ def out_of_memory(said: str) -> str:
     )
 
 
-def failed(error: BaseException) -> wire.Failed:
-    """The exception as text, without the frames of the harness and of the import system."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = (os.path.dirname(__file__), os.path.dirname(importlib.__file__), "<frozen importlib")
-    theirs = [frame for frame in frames if not frame.filename.startswith(ours)]
-    lines = ["Traceback (most recent call last):\n", *traceback.format_list(theirs)] if theirs else []
-    lines += traceback.format_exception_only(error)
-    message = traceback.format_exception_only(error)[-1].strip()
+def failed(error: BaseException, folder: str) -> wire.Failed:
+    """The exception as text, with those of the submission's that it came of. `folder` is where that is staged."""
+    told = traceback.TracebackException.from_exception(error)
+    one: traceback.TracebackException | None = told
+    while one is not None:
+        cause = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+        if cause is not None and not own_frames(cause.stack, folder):  # a library's own matter
+            cause = one.__cause__ = one.__context__ = None
+        one.stack = theirs(one.stack, folder)
+        one = cause
+    message = traceback.format_exception_only(error)[-1].strip().replace(f"{folder}/", "")  # alike on all ranks
     if isinstance(error, torch.OutOfMemoryError):
         message = out_of_memory(str(error))
     if isinstance(error, SystemExit):
         message = f"called sys.exit({error.code!r})"
     return wire.Failed(
         message=both_ends(message, MAX_MESSAGE_CHARS),
-        traceback=both_ends("".join(lines), SHOWN_CHARS),
+        traceback=both_ends("".join(told.format()), SHOWN_CHARS),
         reason=reason_of(error),
     )
+
+
+def own_frames(stack: traceback.StackSummary, folder: str) -> list[int]:
+    """The numbers of the frames in that folder, but for those of a problem's adapter, which calls what lies there."""
+    glue = f"{folder}/{ADAPTER}"
+    return [index for index, one in enumerate(stack) if one.filename.startswith(folder) and one.filename != glue]
+
+
+def theirs(stack: traceback.StackSummary, folder: str) -> Any:
+    """The frames from the first one in that folder on, without the harness's and the import system's; where none is
+    there, as when the harness refuses what a file defines, all but those of a rank's program. None where none is left,
+    which TracebackException.format takes."""
+    own = own_frames(stack, folder)
+    ranks = Path(__file__).parent
+    ours = (f"{ranks.parent if own else ranks}/", os.path.dirname(importlib.__file__), "<frozen importlib")
+    left = [frame for frame in stack[own[0] if own else 0 :] if not frame.filename.startswith(ours)]
+    return traceback.StackSummary.from_list(left) if left else None
 
 
 def reason_of(error: BaseException) -> wire.Reason:

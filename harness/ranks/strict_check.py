@@ -44,12 +44,12 @@ def judged(output: Output, values: Values, expected: Right, device: str) -> Verd
     """Every part must pass; the message of the first that does not begins with its name."""
     if not isinstance(expected, tuple):
         if output.kind in ("tuple", "list"):
-            return failed(f"custom_kernel returned a {output.kind}; it must return a plain torch.Tensor")
+            return failed(f"the submission returned {_counted(output)}; it must return a plain torch.Tensor")
         return _judged_part(output, values[0], expected, device)
     names = [part.name or f"part {index} of the result" for index, part in enumerate(expected)]
     if output.kind != "tuple" or len(output.items) != len(expected):
-        found = f"a {output.kind} of {len(output.items)}" if output.kind in ("tuple", "list") else output.kind
-        return failed(f"custom_kernel returned {found}; it must return a tuple of {len(names)}: {', '.join(names)}")
+        wanted = f"a tuple of {len(names)}: {', '.join(names)}"
+        return failed(f"the submission returned {_counted(output)}; it must return {wanted}")
     for name, part, value, right in zip(names, output.items, values, expected, strict=True):
         verdict = _judged_part(part, value, right, device)
         if not verdict.passed:
@@ -66,6 +66,13 @@ def for_check(output: Output, values: Values, expected: Right, device: str) -> t
     found += [failed("")] * (len(parts_of(expected)) - len(found))
     present = tuple(torch.empty(0) if isinstance(one, Verdict) else one for one in found)
     return present if isinstance(expected, tuple) else present[0]
+
+
+def _counted(output: Output) -> str:
+    """What an output is. An adapter makes an empty tuple of None."""
+    if output.kind not in ("tuple", "list"):
+        return output.kind
+    return f"a {output.kind} of {len(output.items)}" if output.items else f"no tensor (an empty {output.kind})"
 
 
 def _declared(output: Output) -> Sequence[Output]:

@@ -23,6 +23,8 @@ RAISED_ON_ALL = "Every rank raised this; one traceback stands for all."
 # A problem that is named by the path of its folder, which a report does not have.
 WRONG_IN_FOLDER = "the same command with `check` in place of `eval` runs the tests alone, in seconds."
 FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<name>\S+)')
+# A frame of the author's: not of the harness, of a problem's adapter or of a library.
+THEIRS = re.compile(r'File "(?!adapter\.py"|[^"]*/(?:harness|(?:site|dist)-packages)/)')
 STACKS = re.compile(r"^(?:Current thread|Thread) 0x", re.MULTILINE)  # where the log of a rank that hangs ends
 OURS = re.compile(r"(^|/)harness/ranks/|^<frozen runpy>")
 LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3[^/]*/|^<")
@@ -59,7 +61,7 @@ def failure(report: EvalReport, result: CaseResult, logs_at: str) -> list[Block]
 def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
     if isinstance(outcome, Crashed):
         return next(advice for word, advice in CRASHES if word in outcome.message)
-    if isinstance(outcome, Raised) and 'File "' not in outcome.traceback:
+    if isinstance(outcome, Raised) and not THEIRS.search(outcome.traceback):
         return WITHOUT_A_FRAME
     if isinstance(outcome, Raised) and len(outcome.alike) + 1 == report.world_size > 1:
         return RAISED_ON_ALL

@@ -224,8 +224,8 @@ def test_zeros_where_zeros_are_right_pass():
     ("kind", "device", "note", "message"),
     [
         ("torch.Tensor", "cpu", "", ""),
-        ("builtins.tuple", "", "not a tensor", "custom_kernel returned builtins.tuple; it must return a plain torch"),
-        ("lazy.Tensor", "cpu", "", "custom_kernel returned lazy.Tensor; it must return a plain torch.Tensor"),
+        ("builtins.tuple", "", "not a tensor", "the submission returned builtins.tuple; it must return a plain torch"),
+        ("lazy.Tensor", "cpu", "", "the submission returned lazy.Tensor; it must return a plain torch.Tensor"),
         ("torch.Tensor", "meta", "", "the result is on meta; expected it on cpu"),
         ("torch.Tensor", "cpu", "its layout is torch.sparse_coo", "cannot be judged: its layout is torch.sparse_coo"),
     ],

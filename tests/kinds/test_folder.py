@@ -257,6 +257,13 @@ def test_what_the_folders_check_takes_passes_and_is_noted(ran: Evaluate) -> None
     assert "the dtype of the result is float64; expected float32" in text_of(noted)
 
 
+def test_a_wrong_make_is_told_beside_what_the_check_stumbled_over(ran: Evaluate) -> None:
+    outcome = ran(SCALE, "def custom_kernel(data):\n    data * data.numel()\n").results[0].outcome
+    assert isinstance(outcome, Wrong)
+    assert "check_implementation raised" in outcome.message
+    assert "; the result is a None; expected a plain torch.Tensor" in outcome.message
+
+
 def test_a_check_that_its_own_reference_fails_is_said_to_be_one(tmp_path: Path, ran: Evaluate) -> None:
     shutil.copytree(SCALE, tmp_path / "single" / "scale")
     shutil.copy(SCALE.parent / "utils.py", tmp_path / "single")

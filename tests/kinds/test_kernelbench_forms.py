@@ -169,6 +169,15 @@ def test_a_wrong_bool_is_wrong() -> None:
     assert "0 where 1 is right" in correctness.strict(torch.zeros(8, 8).bool(), expected).message
 
 
+@pytest.mark.parametrize(
+    ("defined", "message"),
+    [({}, "defines no ModelNew"), ({"ModelNew": nn.ReLU()}, "ModelNew is a model that was made already")],
+)
+def test_what_is_no_class_of_models_is_told(defined: dict[str, Any], message: str) -> None:
+    with pytest.raises((AttributeError, TypeError), match=message):
+        kernelbench.adapt(SimpleNamespace(**defined))
+
+
 def test_a_file_that_is_no_python_says_where(tmp_path: Path) -> None:
     path = tmp_path / "1_wrong.py"
     path.write_text("class Model(nn.Module)\n    pass\n")

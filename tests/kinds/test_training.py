@@ -356,6 +356,13 @@ def session_of(name: str = "llama_pretrain", convergence: tuple[int, ...] = ()) 
     return TrainSession(dataclasses.replace(plan, rules=rules), Progress())
 
 
+def test_a_submission_is_staged_under_the_name_that_tracebacks_tell_it_by() -> None:
+    session = session_of()
+    source = session.plan.submission.source.encode()
+    assert session.files("candidate")["submission.py"] == session.files("candidate")["train.py"] == source
+    assert session.files("baseline")["train.py"] != source
+
+
 def run_of(seconds: float, samples: int = 1024, ending: str = "") -> TrainingRun:
     last = Evaluation(samples=samples, seconds=seconds, quality=1.0)
     return TrainingRun(seed=1, evaluations=(last,), loading_s=0.0, evaluation_s=0.0, ending=ending)
@@ -705,6 +712,6 @@ def test_a_submission_that_hangs_is_ended_and_named(tmp_path: Path) -> None:
         [result] = evaluated(hangs, "test", tmp_path, timeout_s=limit_s).results
         assert isinstance(result.outcome, TimedOut)
         assert "ranks 0, 1 timed out" in result.outcome.message
-        assert "train.py" in result.outcome.stacks[0]
+        assert "mine.py" in result.outcome.stacks[0]
 
     in_time(check, 2.0, 10.0)

@@ -166,7 +166,7 @@ def test_what_was_released_is_taken_again_before_the_next_call(monkeypatch: pyte
 
 def test_a_full_device_is_told_in_a_line() -> None:
     said = "CUDA out of memory. Tried to allocate 12.00 GiB. GPU 0 has a total capacity of 139.72 GiB\nmore"
-    failed = program.failed(torch.OutOfMemoryError(said))
+    failed = program.failed(torch.OutOfMemoryError(said), "/nowhere")
     message = failed.message
     assert failed.reason == "device_memory"
     assert message.startswith("out of the device's memory: 12.00 GiB were asked for, with ")

@@ -1,6 +1,7 @@
 """Who is to blame for a rank's failure, and what is said of it: by process and by control, never by a message."""
 
 import errno
+import re
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from conftest import submission_of
 
 from harness.core.errors import HarnessError, UsageError
 from harness.core.records import Case, Crashed, Held, Module, Raised, TimedOut
+from harness.kinds.benchmarks import rank_judging
 from harness.kinds.gpu_only import GpuOnlyError
 from harness.kinds.kind import OpponentFailed
 from harness.kinds.op import failures as op_failures
@@ -169,7 +171,7 @@ def test_a_submission_that_lacks_a_module_is_told_which_files_ranks_have() -> No
     ],
 )
 def test_a_rank_says_what_its_exception_comes_down_to(error: Exception, reason: str) -> None:
-    assert program.failed(error).reason == reason
+    assert program.failed(error, "/nowhere").reason == reason
 
 
 @pytest.mark.parametrize(("code", "reason"), [(-9, "memory"), (-11, ""), (1, "")])
@@ -354,13 +356,98 @@ def test_what_the_reference_lacks_too_is_told_with_what_helps(reason: wire.Reaso
         Guarded._decided(session, lacking)
 
 
+NO_GROUP = "Default process group has not been initialized, please make sure to call init_process_group."
+
+
 @pytest.mark.parametrize("role", ["candidate", "baseline"])
-@pytest.mark.parametrize("message", ["PermissionError: [Errno 13] Permission denied: '/x'", "OSError: no"])
-def test_a_write_that_the_sandbox_refuses_says_where_writes_are_allowed(role: str, message: str) -> None:
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        (
+            "PermissionError: [Errno 13] Permission denied: '/x'",
+            "; in the sandbox (docs/trust.md) a submission may read",
+        ),
+        ("URLError: <urlopen error [Errno -3] Temporary failure in name resolution>", "; ranks have no network"),
+        (f"ValueError: {NO_GROUP}", "; the harness opens the process group after it has imported the file"),
+        ("OSError: no", ""),
+    ],
+)
+def test_what_ranks_may_not_do_is_explained_to_the_submissions_author(role: str, message: str, hint: str) -> None:
+    """A read that is refused reads like a write that is: what is said holds for both."""
     rank: Any = SimpleNamespace(rank=0, role=role)
     said = failure.raised([(rank, wire.Failed(message=message, traceback=""))]).outcome.message
-    assert said.startswith(message)
-    assert ("tempfile.gettempdir()" in said) == (role == "candidate" and "Errno 13" in message)
+    hint = hint if role == "candidate" else ""
+    assert said.startswith(message + hint)
+    assert bool(hint) == (said != message)
+
+
+OWN = """
+import importlib
+from harness.kinds.benchmarks import rank_judging
+
+def value():
+    raise KeyError("M")
+
+def custom_kernel(data):
+    try:
+        rank_judging.mapped([data], lambda one: value())
+    except KeyError as error:
+        error.__cause__ = OSError("a library's")
+        raise ValueError(f"in {__file__}") from error
+"""
+
+
+def test_a_traceback_begins_with_the_authors_own_frames_and_has_those_of_the_cause(tmp_path: Path) -> None:
+    """However the harness and torch came to call them."""
+    (tmp_path / "submission.py").write_text(OWN)
+    module: Any = SimpleNamespace(__file__=str(tmp_path / "submission.py"))
+    exec(compile(OWN, module.__file__, "exec"), vars(module))
+    adapter: dict[str, Any] = {}
+    exec(compile("def call(data): return kernel(data)", str(tmp_path / "adapter.py"), "exec"), adapter)
+    adapter["kernel"] = module.custom_kernel
+    called = rank_judging.called(lambda: SimpleNamespace(kernel=adapter["call"]), ["kernel"])[0]
+    with pytest.raises(ValueError, match="in ") as caught:
+        called(torch.ones(1))
+    found = program.failed(caught.value, str(tmp_path))
+    assert found.message == "ValueError: in submission.py", "alike on all ranks, whose folders differ"
+    assert re.findall(r"in (\w+)\n", found.traceback) == ["custom_kernel", "value", "custom_kernel"]
+    assert found.traceback.count("direct cause") == 1
+    assert "harness" not in found.traceback
+
+
+def test_what_the_harness_itself_refuses_keeps_its_frames_but_for_those_of_ranks() -> None:
+    with pytest.raises(TypeError) as caught:
+        rank_judging.tensors_of("done", "the result")
+    assert "in tensors_of" in program.failed(caught.value, "/nowhere").traceback
+
+
+@pytest.mark.parametrize(
+    ("device", "cuda_is_cpu"),
+    [("cpu", False), ("cpu", True), ("cuda", False)],
+)
+@pytest.mark.parametrize(
+    ("traceback", "may_be"),
+    [
+        ("AttributeError: the submission defines no custom_kernel(data)", False),
+        (f"{STAGED.format('submission.py')}\n    CFG[127]\nKeyError: 127", False),
+        (f"{STAGED.format('submission.py')}\n    x.cpu() + y\nRuntimeError: no such shapes", False),
+        ('  File "torch/cuda/__init__.py", line 3, in f\nAssertionError: Torch not compiled with it', True),
+        (f'{STAGED.format("submission.py")}\n    a @ b\nRuntimeError: "addmm_impl_cpu_" not implemented', True),
+    ],
+)
+def test_the_machine_is_named_only_where_it_may_be_the_reason(
+    traceback: str, may_be: bool, device: str, cuda_is_cpu: bool
+) -> None:
+    problem = SimpleNamespace(name="a problem", advice=lambda *_: "evaluate it elsewhere", root=Path("/nowhere"))
+    failed = RankFailure("candidate", Raised(rank=0, message="no", traceback=traceback))
+    said = decided(failed, problem=problem, device=device, cuda_is_cpu=cuda_is_cpu).message
+    assert said == ("no; this machine may be the reason: evaluate it elsewhere" if may_be else "no")
+
+
+def test_a_submission_that_asks_for_a_gpu_on_cpu_cores_is_told_so() -> None:
+    wired = Raised(rank=0, message="no", traceback="AssertionError: Torch not compiled with CUDA enabled")
+    assert "take the device from the inputs" in decided(RankFailure("candidate", wired)).message
+    assert decided(RankFailure("candidate", wired), device="cuda").message == "no"
 
 
 def test_an_exception_that_cannot_be_told_is_an_exception_like_others() -> None:
@@ -368,7 +455,7 @@ def test_an_exception_that_cannot_be_told_is_an_exception_like_others() -> None:
         def __str__(self) -> str:
             raise ValueError
 
-    found = program.failed(Untold())
+    found = program.failed(Untold(), "/nowhere")
     assert found.reason == ""
     assert "Untold" in found.message
     assert program.reason_of(ValueError(f"{wire.WEAK}: as before")) == "weak"

@@ -125,7 +125,7 @@ def right(*values: torch.Tensor) -> tuple[Expected, ...]:
         ((torch.zeros(3), torch.zeros(2, 4)), "the sums: row 0, columns 0 to 2: the error"),
         ((torch.ones(3).half(), torch.zeros(2, 4)), "the sums: the dtype is float16; expected float32"),
         ((torch.ones(3), torch.zeros(4, 2)), "part 1 of the result: the shape is [4, 2]; expected [2, 4]"),
-        ((torch.ones(3), None), "part 1 of the result: custom_kernel returned None"),
+        ((torch.ones(3), None), "part 1 of the result: the submission returned None"),
         ([torch.ones(3), torch.zeros(2, 4)], "returned a list of 2; it must return a tuple of 2: the sums, part 1"),
         ((torch.ones(3),), "returned a tuple of 1; it must return a tuple of 2"),
         (torch.ones(3), "returned torch.Tensor; it must return a tuple of 2"),
@@ -149,7 +149,13 @@ def test_a_tuple_where_one_tensor_is_due_fails(buffer: FileBuffer) -> None:
     declared = payload.write_output(buffer, 0, (torch.ones(3),), 1 << 20)
     values = strict_check.read(buffer, declared, 1 << 20)
     verdict = strict_check.judged(declared, values, right(torch.ones(3))[0], "cpu")
-    assert verdict.message == "custom_kernel returned a tuple; it must return a plain torch.Tensor"
+    assert verdict.message == "the submission returned a tuple of 1; it must return a plain torch.Tensor"
+
+
+def test_what_an_adapter_makes_of_none_is_told_as_no_tensor(buffer: FileBuffer) -> None:
+    declared = payload.write_output(buffer, 0, (), 1 << 20)
+    verdict = strict_check.judged(declared, (), right(torch.ones(3))[0], "cpu")
+    assert verdict.message == "the submission returned no tensor (an empty tuple); it must return a plain torch.Tensor"
 
 
 def test_parts_that_declare_more_than_there_is_room_for_are_not_read(buffer: FileBuffer) -> None:

@@ -181,6 +181,10 @@ def test_the_advice_after_a_failure_fits_the_failure() -> None:
     assert "may only have" not in shown(failed_test(replace(RAISED, alike=(0, 1, 2, 4, 5, 6, 7))))
     unframed = shown(failed_test(replace(RAISED, traceback="AttributeError: the submission defines no custom_kernel")))
     assert "Next: Change the submission as the message says." in unframed
+    ours = 'File "/x/harness/kinds/kernelbench/rank.py", line 9, in built\n'
+    library = 'File "/x/site-packages/torch/nn/modules/module.py", line 9, in _call_impl\n'
+    assert "Next: Change" in shown(failed_test(replace(RAISED, traceback=ours + library)))
+    assert "Next: Change" not in shown(failed_test(replace(RAISED, traceback='File "my.py", line 9, in f\n' + library)))
 
 
 def test_a_hang_is_one_line_for_ranks_that_stood_at_the_same_place() -> None:

@@ -13,12 +13,13 @@ from harness.core.errors import BadFileError, UsageError
 from harness.core.metrics import THEIRS
 from harness.core.records import Crashed, Measured, NotRun, Outcome, Passed, Series, TimedOut, Wrong
 from harness.core.summary import Summary
-from harness.core.words import TAIL_CHARS
+from harness.core.words import TAIL_CHARS, cut_line
 from harness.gpumode.result_lines import key_of, number, profile_text
 from harness.process.child import end_text
 
 EvalMode = Literal["test", "benchmark", "leaderboard", "profile"]  # what eval.py is run in
 Failed = Wrong | Crashed | TimedOut
+REASON_CHARS = 300
 UNDER_NCU = "its eval.py profiles only under ncu: --tool ncu"  # where its profile has no text
 EXITS = {110: "a CUDA call failed", 111: "it was given no POPCORN_FD", 112: "it says that the submission is wrong"}
 
@@ -105,5 +106,8 @@ class EvaluatorRun:
             return Wrong(message=f"{name} ended without the line `check: pass`, or without a result of every case")
         if code == 112:
             return Wrong(message=f"{name} exited with 112: {EXITS[112]}")
-        why = f": {error or EXITS[code]}" if error or code in EXITS else ""
-        return Crashed(rank=0, message=f"{name} {end_text(code)}{why}", log_tail=self.stderr[-TAIL_CHARS:])
+        raised = cut_line(self.last_line, REASON_CHARS) if "Traceback (most" in self.stderr else ""
+        why = error or EXITS.get(code, raised)
+        return Crashed(
+            rank=0, message=f"{name} {end_text(code)}{why and f': {why}'}", log_tail=self.stderr[-TAIL_CHARS:]
+        )

@@ -33,9 +33,12 @@ NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
     "": "correct the problem's files, or see with `python -m harness doctor --smoke` whether ranks can talk here",
 }
 # A file of a rank's working folder, in a traceback.
-STAGED = re.compile(r'[^"\s]*/kernel-eval-[^/"\s]+/(?:\d+/)*[a-z]+/\d+/([^"\s]+)')
+STAGED = re.compile(r'[^"(\s]*/kernel-eval-[^/"\s]+/(?:\d+/)*[a-z]+/\d+/([^")\s]+)')
 FRAME = re.compile(r'File "[^"]*/kernel-eval-[^/"]+/(?:\d+/)*[a-z]+/\d+/([^"]+)", line (\d+)')
 WHOSE = {"trusted": "a judge", "baseline": "the reference"}
+# What an exception has in it for which the machine may be the reason: a device, or an operation that lacks there.
+DEVICE = re.compile(r"cuda|gpu|nvidia|triton|[_'\"]cpu[_'\"]|not implemented for", re.IGNORECASE)
+ON_CPU = "this evaluation runs on CPU cores; take the device from the inputs, or evaluate it on a machine with a GPU"
 LEFT = "; a judge and the reference {}, and with less than they leave it may be right"
 BESIDE_IT: dict[wire.Reason, str] = {  # what a submission that ran out of memory is told
     "device_memory": LEFT.format("are on the same device"),
@@ -141,11 +144,19 @@ def _advised(failure: RankFailure, plan: OpPlan) -> Raised | Crashed | TimedOut:
     elif isinstance(outcome, Raised) and failure.reason == "module":
         there = f"; ranks have what is installed for {sys.executable}, and files beside a submission below submissions/"
         outcome = replace(outcome, message=outcome.message + there)
-    elif (isinstance(outcome, Raised) or (isinstance(outcome, TimedOut) and plan.cuda_is_cpu)) and (
-        advice := plan.problem.advice(plan.device, plan.cuda_is_cpu)
+    elif _may_be_the_machine(outcome, plan) and (
+        advice := plan.problem.advice(plan.device, plan.cuda_is_cpu) or (ON_CPU if plan.device == "cpu" else "")
     ):
         outcome = replace(outcome, message=f"{outcome.message}; this machine may be the reason: {advice}")
     return _named(outcome, plan.submission)
+
+
+def _may_be_the_machine(outcome: Raised | Crashed | TimedOut, plan: OpPlan) -> bool:
+    """Whether it may have ended otherwise elsewhere: an exception whose last frame or text has to do with a device, and
+    a deadline where the CPU stands in for CUDA."""
+    if isinstance(outcome, Raised):
+        return DEVICE.search(outcome.traceback.rpartition('File "')[2]) is not None
+    return isinstance(outcome, TimedOut) and plan.cuda_is_cpu
 
 
 def _named(outcome: Raised | Crashed | TimedOut, submission: Submission) -> Raised | Crashed | TimedOut:

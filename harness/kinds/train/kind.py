@@ -19,6 +19,7 @@ from harness.kinds.train import data as train_data
 from harness.kinds.train import rules as train_rules
 from harness.kinds.train.rules import Hyperparameters, Rules
 from harness.kinds.train.run import Runs, Side, TrainingRun, idle_period, mllog_text
+from harness.problems.problem import ADAPTER
 from harness.problems.token_files import TokenFolder, read_folder
 from harness.ranks import wire
 
@@ -26,7 +27,10 @@ SIDES: tuple[Side, ...] = ("candidate", "baseline")
 LEAST_KNOWN = 2  # runs of the reference, as a variance takes
 STARVED = 0.2  # part of a run that loading may take
 HYPERPARAMETERS = "hyperparameters.json"  # in a rank's folder
-STAGED = f'from harness.kinds.train.rank_run import kernel\n\ncustom_kernel = kernel("{HYPERPARAMETERS}")\n'
+GLUE = (  # the adapter of either side's program
+    "from functools import partial\nfrom harness.kinds.train.rank_run import adapted\n"
+    f'adapt = partial(adapted, "{HYPERPARAMETERS}")\n'
+)
 NAMES: dict[Side, str] = {"candidate": "submission", "baseline": "reference"}
 
 
@@ -50,14 +54,14 @@ class TrainSession(OpSession):
         self.targets: dict[str, float] = {}  # that had to be found, by case
 
     def files(self, role: wire.Role) -> dict[str, bytes]:
-        """The submission's file is staged as train.py, and the one that calls it as a kernel as submission.py."""
+        """A submission, or one that takes the reference's train.py, and the adapter that makes a kernel of it."""
         files = super().files(role)
         if role not in SIDES:
             return files | (train_data.staged(self.plan.text) if self.plan.text else {})
-        if "submission.py" in files:
-            files["train.py"] = files["submission.py"]
+        files["train.py"] = files.get("submission.py", files["train.py"])
+        files.setdefault("submission.py", b"from train import train\n")
         hyperparameters = json.dumps(self.plan.hyperparameters[role]).encode()
-        return files | {"submission.py": STAGED.encode(), HYPERPARAMETERS: hyperparameters}
+        return files | {ADAPTER: GLUE.encode(), HYPERPARAMETERS: hyperparameters}
 
     def control_plan(self, opponent: Submission | None) -> TrainPlan:
         """The plan with the reference and its hyperparameters in the submission's place."""

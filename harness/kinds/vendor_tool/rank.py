@@ -34,7 +34,7 @@ def main(path: str) -> None:
     try:
         said = run(job, str(folder))
     except Exception as error:  # the submission's, the problem's, or the device's: the parent shows it
-        reply = failed(error)
+        reply = failed(error, str(folder))
         said = Said(raised=reply.message, traceback=reply.traceback)
     (folder / RESULT).write_text(line_of(said))
 
