@@ -20,6 +20,7 @@ NEXT_ALONE = {  # where there is one rank
 }
 WITHOUT_A_FRAME = "Change the submission as the message says."  # raised by the harness: no custom_kernel, say
 RAISED_ON_ALL = "Every rank raised this; one traceback stands for all."
+LOOPS_ON_ALL = "Every rank ran your own lines: look for a loop or wait there that never ends. --timeout S waits longer."
 # A problem that is named by the path of its folder, which a report does not have.
 WRONG_IN_FOLDER = "the same command with `check` in place of `eval` runs the tests alone, in seconds."
 FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<name>\S+)')
@@ -27,6 +28,7 @@ FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<name>\S+)
 THEIRS = re.compile(r'File "(?!adapter\.py"|[^"]*/(?:harness|(?:site|dist)-packages)/)')
 STACKS = re.compile(r"^(?:Current thread|Thread) 0x", re.MULTILINE)  # where the log of a rank that hangs ends
 OURS = re.compile(r"(^|/)harness/ranks/|^<frozen runpy>")
+BEGINS = re.compile(r'\s*File "<string>", line 1 in <module>\Z')  # the text by which a rank's first process was started
 LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3[^/]*/|^<")
 NATIVE = "Native code crashed: the log shows where Python stood, if the process could still say so."
 CRASHES = (  # the first that is found in the message
@@ -65,6 +67,8 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
         return WITHOUT_A_FRAME
     if isinstance(outcome, Raised) and len(outcome.alike) + 1 == report.world_size > 1:
         return RAISED_ON_ALL
+    if isinstance(outcome, TimedOut) and report.world_size > 1 and all(map(_is_in_own_code, outcome.stacks)):
+        return LOOPS_ON_ALL
     checker = CHECKERS[report.checker]
     if isinstance(outcome, Wrong) and report.mode == "test":  # of a run that is a `check` already
         return checker.after_wrong
@@ -72,6 +76,13 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
         return WRONG_IN_FOLDER
     said = NEXT | NEXT_ALONE if report.world_size == 1 else NEXT
     return said[outcome.type].format(problem=report.problem, path=path)
+
+
+def _is_in_own_code(stack: str) -> bool:
+    """Whether a rank stood in the author's lines, and not in a library's, as whoever waits in a collective does, or in
+    the harness's, as where a GPU is waited for."""
+    frame = FRAME.search(stack)
+    return frame is not None and not LIBRARY.search(frame["file"]) and not OURS.search(frame["file"])
 
 
 def evidence(report: EvalReport, result: CaseResult) -> list[EvidenceBlock]:
@@ -111,7 +122,7 @@ def _alike(outcome: TimedOut) -> list[tuple[str, list[int]]]:
     """The stacks that differ, without the harness's frames, each with the ranks that stood there."""
     alike: dict[str, list[int]] = {}
     for rank, stack in enumerate(outcome.stacks):
-        lines = re.sub(r"0x[0-9a-f]+", "0x...", clean(stack)).splitlines()
+        lines = BEGINS.sub("", re.sub(r"0x[0-9a-f]+", "0x...", clean(stack)).rstrip()).splitlines()
         theirs = [line for line in lines if not ((frame := FRAME.search(line)) and OURS.search(frame["file"]))]
         alike.setdefault("\n".join(theirs), []).append(rank)
     return list(alike.items())

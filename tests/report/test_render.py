@@ -203,6 +203,23 @@ def test_a_hang_is_one_line_for_ranks_that_stood_at_the_same_place() -> None:
     assert "rank 0 in barrier (my.py:9), ranks 1-7 in all_to_all_single (my.py:14) (exit 114)" in text
     assert text.count("in custom_kernel") == 2
     assert "harness/ranks" not in text
+    assert "Usually a rank waits" in text
+
+
+def test_a_hang_of_all_ranks_in_the_authors_lines_is_a_loop_whose_stack_begins_there() -> None:
+    """A rank's process was started by a text, which is of no use. Where one is in a collective, it may be no loop."""
+    frame = '  File "{}", line {} in {}\n'.format
+    began = frame("/checkout/harness/ranks/zygote.py", 9, "main") + frame("<string>", 1, "<module>")
+    head = "Current thread 0x00007f01 (most recent call first):\n"
+    in_exec = frame("/home/me/my.py", 8, "turn") + frame("<string>", 7, "from_an_exec")
+    mine = (head + in_exec + began, head + frame("/home/me/my.py", 9, "custom_kernel") + began)
+    loops = replace(TIMED_OUT, stacks=mine * 4)
+    text = shown(failed_test(loops))
+    assert "look for a loop or wait there that never ends" in " ".join(text.split())
+    assert text.count("<string>") == 1
+    library = frame("/x/lib/python3.11/site-packages/torch/distributed/c10d.py", 2, "barrier")
+    waits = replace(loops, stacks=(*mine * 3, mine[0], head + library + mine[1]))
+    assert "Usually a rank waits" in shown(failed_test(waits))
 
 
 def test_what_a_submission_printed_is_shown_after_every_failure_and_with_verbose_always() -> None:
