@@ -50,7 +50,7 @@ class Launch:
     that outlives the run. `hidden`, `cuda_is_cpu`, `confined`, `first_gpu` and `kept_bytes` are as in wire.RankOrder;
     `judges` are folders that trusted ranks see and no others. `idle_s`: for how long the candidate's ranks, waited for,
     may do nothing; None: until the deadline. `nodes` has a connection to each node's agent; without, all run here.
-    `ahead` are modules of torch's that trusted ranks need, which their zygote imports once for all launches."""
+    `preload` are modules of torch's that trusted ranks need, which their zygote imports once for all launches."""
 
     world_size: int
     device: str
@@ -70,7 +70,7 @@ class Launch:
     kept_bytes: int = wire.KEPT_BYTES
     idle_s: float | None = None
     nodes: tuple[socket.socket, ...] = ()
-    ahead: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
 
     @property
     def roles(self) -> dict[wire.GroupName, wire.Role]:
@@ -110,7 +110,7 @@ class Launch:
             program=self.judge if is_judge else wire.UNTRUSTED,
             judged=role in self.judged,
             groups=groups,
-            ahead=self.ahead if is_judge else (),
+            preload=self.preload if is_judge else (),
         )
 
 

@@ -45,7 +45,7 @@ class RankOrder:
     "cuda" means the CPU to the rank. A rank that is not `confined` may do what its user may. Each node runs
     `local_size` ranks of the group, one after the other; with more than one node there is a `network`. The first of
     them has GPU number `first_gpu` of the first `local_size`, the next one the next, around. It joins the cgroup
-    `groups`, and keeps `kept_bytes` of its device. Modules of torch's `ahead` are imported before it is forked."""
+    `groups`, and keeps `kept_bytes` of its device. Modules of torch's, `preload`, are imported before it is forked."""
 
     group: GroupName
     rank: int
@@ -67,7 +67,7 @@ class RankOrder:
     first_gpu: int = 0
     kept_bytes: int = KEPT_BYTES
     groups: tuple[str, ...] = ()
-    ahead: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
     type: Literal["rank"] = "rank"
 
     @property

@@ -111,7 +111,7 @@ class Zygote:
         if not self.is_cell:
             if isinstance(order, RankOrder) and order.group not in self.cells:
                 with contextlib.suppress(ImportError):  # of another version of torch: ranks then load what they need
-                    for name in order.ahead:
+                    for name in order.preload:
                         importlib.import_module(name)
                 self.cells[order.group] = Cell(open_cell(order))
             if order.group in self.cells and not isinstance(order, RankOrder) and order.what == "over":

@@ -10,7 +10,6 @@ from common.gemm import (
     joined,
     prefetch_rows,
     product,
-    rows_read_once,
     share_of,
     spread_over_dies,
     swizzled,
@@ -107,7 +106,7 @@ def ag_gemm_kernel(
     a_ptr,  # bf16 [m, K]
     a,  # its descriptor, for blocks of [BLOCK_M, BLOCK_K]; on AMD a pointer, as the next ones
     b_ptr,  # bf16 [n, K]
-    b,  # its descriptor, for blocks of [BLOCK_N, BLOCK_K]; with READ_ONCE it may be anything
+    b,  # its descriptor, for blocks of [BLOCK_N, BLOCK_K]; with READ_ONCE a pointer, too
     whole,  # that of bf16 [M, K] in this rank's block, where the other ranks' rows arrive, for blocks as of `a`
     bias_ptr,  # bf16 [n], or anything
     out,  # the descriptor of bf16 [M, n], for blocks of [BLOCK_M, BLOCK_N]
@@ -196,10 +195,7 @@ def ag_gemm_kernel(
             column = tile_n * BLOCK_N
             first, last = share_of(tile % SPLIT, steps, SPLIT)
             acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            weights = b_desc
-            if READ_ONCE:
-                weights = rows_read_once(b_ptr, column, n, K, BLOCK_N)
-            acc = product(a_desc, weights, row, column, first, last, acc, BLOCK_K, INTERPRET, READ_ONCE)
+            acc = product(a_desc, b_desc, row, column, first, last, acc, BLOCK_K, INTERPRET, READ_ONCE, n, K)
             finish(acc, tile, ends, rank * m + row, column, SPLIT, HAS_BIAS, BLOCK_M, BLOCK_N, AMD, INTERPRET)
             tile = following(tile, place, shared_out, programs, senders)
 
@@ -223,16 +219,13 @@ def ag_gemm_kernel(
             last_flag = min(FLAGS_K, tl.cdiv(end * BLOCK_K, FLAG_K))
         needed = (places < last_flag) & (rows < tl.cdiv(min(row + BLOCK_M, M), FLAG_M))
         index = rows * FLAGS_K + places
-        weights = b_desc
-        if READ_ONCE:
-            weights = rows_read_once(b_ptr, column, n, K, BLOCK_N)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         arrived = first * BLOCK_K // FLAG_K
         while arrived < last_flag:  # what has arrived is multiplied while the rest is on its way
             arrived = wait_beyond(flag_pointers(own_block + flags, index), epoch, needed, places, arrived, last_flag)
             order_bulk_loads(BULK)
             last = arrived * FLAG_K // BLOCK_K if arrived < last_flag else end
-            acc = product(all_desc, weights, row, column, first, last, acc, BLOCK_K, INTERPRET, READ_ONCE)
+            acc = product(all_desc, b_desc, row, column, first, last, acc, BLOCK_K, INTERPRET, READ_ONCE, n, K)
             first = last
         finish(acc, tile, ends, row, column, SPLIT, HAS_BIAS, BLOCK_M, BLOCK_N, AMD, INTERPRET)
         tile = following(tile, place, shared_out, programs, senders)

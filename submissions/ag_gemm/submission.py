@@ -63,7 +63,7 @@ import triton
 from common.engine import copy_engine
 from common.gemm import multiply, shared, workspace
 from common.heap import Heap, Turn, open_heap
-from common.launch import INTERPRETED, Launcher, Tiles, arguments_of, make_ahead, new_output
+from common.launch import INTERPRETED, Launcher, ReadOnce, Tiles, Way, arguments_of, make_ahead, new_output
 from common.space import SHARED_BYTES
 from common.tuning import Chip, chip_of, largest_power_of_two, nearest, rows_of_tile
 from common.warps import ring_tiles
@@ -97,8 +97,7 @@ class Plan(NamedTuple):
     sending: tuple[int, ...]  # senders, and for the plain kernel send_group, lead and prefetch
     constants: dict[str, Any]
     options: dict[str, Any]
-    tiles: tuple[Tiles | None, ...]  # of the tensors that go as descriptors
-    read_once: tuple[int, ...] = ()  # which of them are: the weights, or none
+    tiles: tuple[Way, ...]  # of the tensors that go as descriptors, or are read once
 
     def example_arguments(self) -> tuple[Any, ...]:
         """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
@@ -181,10 +180,11 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     sending = (min(row.senders, chip.multiprocessors), send_group, row.lead, row.prefetch)
     made = (row.kernel, launchers[row.kernel], sizes, (rows, columns), programs, nbytes, flags, work)
     a, gathered = (Tiles((count, depth), (block_m, row.block_k)) for count in (m, rows))
-    b, out = Tiles((columns, depth), (row.block_n, row.block_k)), Tiles((rows, columns), (block_m, row.block_n))
+    b = ReadOnce() if constants["READ_ONCE"] else Tiles((columns, depth), (row.block_n, row.block_k))
+    out = Tiles((rows, columns), (block_m, row.block_n))
     # On AMD the kernel makes its own: given ones would tell the compiler nothing about alignment.
     tiles = () if chip.name.startswith("gfx") else (None, a, None, b, gathered, None, out)
-    return Plan(*made, sending, constants, options, tiles, (2,) if constants["READ_ONCE"] else ())
+    return Plan(*made, sending, constants, options, tiles)
 
 
 def rows_of_flag(row: Row, most: int, m: int) -> int:
@@ -252,7 +252,7 @@ def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap:
     if plan.kernel == "plain":
         tensors += (workspace(heap.device, plan.work),)
     numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset, *plan.sending)
-    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options, plan.tiles, plan.read_once)
+    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options, plan.tiles)
     make_ahead(output_Mn)
     return output_Mn
 

@@ -24,7 +24,7 @@ from torch import Tensor
 LIBCUDA = "libcuda.so.1"
 MOST_PARAMETERS = 64
 KINDS = {4: "i", 8: "q"}  # of a kernel's integers by their bytes
-FLOAT, ADDRESS, READ_ONCE, MAP, FIXED = "f", "p", "s", "m", "c"
+FLOAT, ADDRESS, READ_ONCE, MAP, FIXED = "f", "p", "o", "m", "c"
 ADDRESS_BYTES, DESCRIPTOR_BYTES = [8], [128, 4, 4, 8, 8]  # of the parameters that a tensor is
 ACCESS_POLICY_WINDOW, STREAMING, MAX_WINDOW_BYTES = 1, 1, 109  # of a launch; in it; of a device
 ALIGNED = 15  # the bits that no address may have where all are multiples of 16
@@ -88,7 +88,7 @@ static PyObject *data_ptr;
 /* Converts an argument to a parameter, and notes the bits of addresses; -1 and an exception where it cannot be one. */
 static int convert(char kind, PyObject *argument, uint64_t *parameter, uint64_t *bits)
 {
-    if (kind == 'p' || kind == 's' || kind == 'm') {
+    if (kind == 'p' || kind == 'o' || kind == 'm') {
         PyObject *address = PyObject_CallMethodNoArgs(argument, data_ptr);
         if (!address)
             return -1;
@@ -137,7 +137,7 @@ static int is_current(const Kernel *kernel)
 }
 
 /* Has the window go from the least of these addresses on. */
-static void stream(Kernel *kernel, uint64_t low, uint64_t high)
+static void set_window(Kernel *kernel, uint64_t low, uint64_t high)
 {
     kernel->window.address = low;
     kernel->window.bytes = high - low < kernel->most ? high - low : kernel->most;
@@ -173,7 +173,7 @@ static PyObject *submit(PyObject *self, PyObject *const *arguments, Py_ssize_t c
         if (convert(kernel->kinds[at], argument, &values[at], &bits))
             return NULL;
         parameters[at] = &values[at];
-        if (kernel->kinds[at] == 's') {
+        if (kernel->kinds[at] == 'o') {
             low = values[at] < low ? values[at] : low;
             high = values[at] + kernel->fixed[at] > high ? values[at] + kernel->fixed[at] : high;
         }
@@ -186,7 +186,7 @@ static PyObject *submit(PyObject *self, PyObject *const *arguments, Py_ssize_t c
     if (bits & kernel->not_allowed)
         return Py_NewRef(Py_False);
     if (high)
-        stream(kernel, low, high);
+        set_window(kernel, low, high);
     /* Python's lock is kept: the order of launches is that of calls. */
     return PyBool_FromLong(!kernel->launch(&kernel->config, kernel->function, parameters, NULL));
 }

@@ -108,14 +108,6 @@ def bias_row(bias_ptr, column, columns, BLOCK_N: tl.constexpr):
 
 
 @triton.jit
-def rows_read_once(b_ptr, column, columns, K, BLOCK_N: tl.constexpr):
-    """Where the rows of b, [columns, K], begin that make a block from `column` on, for `product`; rows behind the last
-    are that one again."""
-    places = tl.minimum(column + tl.arange(0, BLOCK_N), columns - 1)
-    return b_ptr + places.to(tl.int64)[:, None] * K
-
-
-@triton.jit
 def product(
     a_desc,
     b,
@@ -127,14 +119,19 @@ def product(
     BLOCK_K: tl.constexpr,
     INTERPRET: tl.constexpr,
     READ_ONCE: tl.constexpr = False,
+    columns=0,
+    K=0,
 ):
     """`acc` + the product of the blocks that begin at `row` of a and `column` of b, over depths first to last - 1 in
-    units of BLOCK_K. `b` is a descriptor or, with READ_ONCE, `rows_read_once` of a depth that is a multiple of BLOCK_K:
-    a launch's window for what is read once counts for ordinary copies alone."""
+    units of BLOCK_K. `b` is a descriptor or, with READ_ONCE, a pointer to [columns, K], where K is a multiple of
+    BLOCK_K: a launch's window for what is read once counts for ordinary copies alone."""
+    if READ_ONCE:  # rows behind the last are that one again
+        places = tl.minimum(column + tl.arange(0, acc.shape[1]), columns - 1)
+        b_rows = b + places.to(tl.int64)[:, None] * K
     for step in tl.range(first, last):
         a = a_desc.load([row, step * BLOCK_K])
         if READ_ONCE:
-            b_block = tl.load(b + (step * BLOCK_K + tl.arange(0, BLOCK_K))[None, :])
+            b_block = tl.load(b_rows + (step * BLOCK_K + tl.arange(0, BLOCK_K))[None, :])
         else:
             b_block = b.load([column, step * BLOCK_K])
         if INTERPRET:  # whose bf16 arithmetic is wrong

@@ -53,6 +53,13 @@ class Tiles(NamedTuple):
     layout: Any = None
 
 
+class ReadOnce(NamedTuple):
+    """Says of a kernel's parameter, in place of Tiles, that it is the address of a tensor that the L2 keeps least."""
+
+
+Way = Tiles | ReadOnce | None  # how a tensor goes to a kernel; None: by its address
+
+
 def described(tensor: Tensor | torch.dtype, tiles: Tiles) -> Any:
     """The descriptor for Triton; of a tensor's dtype, to compile a kernel. A descriptor's matrix begins at a multiple
     of 16 bytes: where a tensor does not, it is that of a copy. So only memory that torch allocates may be written."""
@@ -68,10 +75,10 @@ def described(tensor: Tensor | torch.dtype, tiles: Tiles) -> Any:
     return hopper.TensorDescriptor(base, shape, strides, block, tiles.layout)
 
 
-def arguments_of(tensors: Sequence[Tensor | torch.dtype], tiles: Sequence[Tiles | None]) -> list[Any]:
+def arguments_of(tensors: Sequence[Tensor | torch.dtype], tiles: Sequence[Way]) -> list[Any]:
     """What Triton is given for a kernel's tensors, or to compile it for tensors of these dtypes. `tiles`, one for each
     of the first, says which go as descriptors."""
-    return [described(tensor, of) if of else tensor for tensor, of in zip_longest(tensors, tiles)]
+    return [described(one, of) if isinstance(of, Tiles) else one for one, of in zip_longest(tensors, tiles)]
 
 
 class Launcher:
@@ -91,16 +98,15 @@ class Launcher:
         numbers: tuple[float, ...],
         constants: dict[str, Any],
         options: dict[str, Any],
-        tiles: tuple[Tiles | None, ...] = (),
-        read_once: tuple[int, ...] = (),
+        tiles: tuple[Way, ...] = (),
     ) -> None:
         """Launches that many programs on the current stream, or, with `all_at_once`, as many groups as have room.
 
         The kernel's parameters are the tensors, the numbers and the constants, in this order. `options` are the
-        compiler's (num_warps, ...). `tiles`, one for each of the first tensors, says which of them go as descriptors;
-        None is an address. `read_once` has the places of tensors, of those with addresses, that the L2 is to keep least
-        (driver.py). All four belong together, are not changed afterwards, and imply the tensors' dtypes, sizes and
-        device, and the numbers that the kernel is specialized on, but for larger multiples of 16.
+        compiler's (num_warps, ...). `tiles`, one for each of the first tensors, says which of them go as descriptors,
+        and which are read once (driver.py). All three belong together, are not changed afterwards, and imply the
+        tensors' dtypes, sizes and device, and the numbers that the kernel is specialized on, but for larger multiples
+        of 16.
         """
         if INTERPRETED:
             # Programs that may wait are one, which plays the part of all: the interpreter runs programs one after the
@@ -109,7 +115,7 @@ class Launcher:
             return
         submit = self.quick.get(id(constants))
         if submit is None or not submit(tensors, numbers):
-            self._launch(programs, tensors, numbers, constants, options, tiles, read_once)
+            self._launch(programs, tensors, numbers, constants, options, tiles)
 
     def _launch(
         self,
@@ -118,14 +124,13 @@ class Launcher:
         numbers: tuple[float, ...],
         constants: dict[str, Any],
         options: dict[str, Any],
-        tiles: tuple[Tiles | None, ...],
-        read_once: tuple[int, ...],
+        tiles: tuple[Way, ...],
     ) -> None:
         """The same on any stream, and with any tensors: Triton tells those apart that begin at multiples of 16."""
         aligned = tuple(tensor.data_ptr() % 16 == 0 for tensor in tensors)
         key = (id(constants), current_stream(), *aligned)
         if key not in self.prepared:
-            launch = self._prepare(programs, tensors, numbers, all(aligned), constants, options, tiles, read_once)
+            launch = self._prepare(programs, tensors, numbers, all(aligned), constants, options, tiles)
             self.prepared[key] = launch, constants  # kept, so that no others get their id
         launch, _ = self.prepared[key]
         launch(tensors, numbers)
@@ -138,8 +143,7 @@ class Launcher:
         aligned: bool,
         constants: dict[str, Any],
         options: dict[str, Any],
-        tiles: tuple[Tiles | None, ...],
-        read_once: tuple[int, ...],
+        tiles: tuple[Way, ...],
     ) -> Launch:
         """What launches the compiled kernel on the current stream. Programs that wait for those of other ranks must all
         be running, so it is with as many as the device has room for at once."""
@@ -159,8 +163,8 @@ class Launcher:
             run(*given, *numbers, *constants.values())
 
         shapes = tuple(
-            of.shape if of else tensor.nbytes if place in read_once else 0
-            for place, (tensor, of) in enumerate(zip_longest(tensors, tiles))
+            of.shape if isinstance(of, Tiles) else tensor.nbytes if isinstance(of, ReadOnce) else 0
+            for tensor, of in zip_longest(tensors, tiles)
         )
         are_floats = tuple(isinstance(number, float) for number in numbers)
         submit = submitter(

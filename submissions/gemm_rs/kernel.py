@@ -9,7 +9,6 @@ from common.gemm import (
     first_row,
     joined,
     product,
-    rows_read_once,
     share_of,
     spread_over_dies,
     swizzled,
@@ -158,10 +157,7 @@ def gemm_rs_kernel(
         column = tile_n * BLOCK_N
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         first, last = share_of(split, steps, SPLIT)
-        weights = b_desc
-        if READ_ONCE:
-            weights = rows_read_once(b, column, N, K, BLOCK_N)
-        acc = product(a_desc, weights, row, column, first, last, acc, BLOCK_K, INTERPRET, READ_ONCE)
+        acc = product(a_desc, b_desc, row, column, first, last, acc, BLOCK_K, INTERPRET, READ_ONCE, N, K)
 
         complete = True
         if SPLIT > 1:

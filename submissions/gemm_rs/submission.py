@@ -67,7 +67,7 @@ import torch.distributed as dist
 from common.engine import copy_engine
 from common.gemm import multiply, shared, workspace
 from common.heap import Heap, open_heap
-from common.launch import INTERPRETED, Launcher, Tiles, arguments_of, make_ahead, new_output
+from common.launch import INTERPRETED, Launcher, ReadOnce, Tiles, Way, arguments_of, make_ahead, new_output
 from common.tuning import Chip, chip_of, largest_power_of_two, nearest, rows_of_tile
 from common.warps import ring_tiles
 from hopper import warps_kernel
@@ -100,8 +100,7 @@ class Plan(NamedTuple):
     work: int  # float32 of the workspace
     constants: dict[str, Any]
     options: dict[str, Any]
-    tiles: tuple[Tiles | None, ...]  # of the operands, where these go as descriptors
-    read_once: tuple[int, ...]  # which tensors are: the weights, or none
+    tiles: tuple[Way, ...]  # of the operands, where these go as descriptors, or are read once
 
     def example_arguments(self) -> tuple[Any, ...]:
         """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
@@ -186,22 +185,18 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
     launcher, flags = launchers[row.kernel], world_size * (pieces if row.kernel == "engine" else tiles_m * tiles_n)
     constants = {name: value for name, value in constants.items() if name in kernels[row.kernel].arg_names}
     sizes, nbytes = (rows, columns, depth), rows * columns * 2
-    read_once = (1,) if constants.get("READ_ONCE") else ()
-    tiles = operand_tiles(row, chip, block_m, sizes, bool(read_once))
-    made = (row.kernel, launcher, sizes, (m, columns), programs, nbytes, flags, work, constants, options)
-    return Plan(*made, tiles, read_once)
+    tiles = operand_tiles(row, chip, block_m, sizes, bool(constants.get("READ_ONCE")))
+    return Plan(row.kernel, launcher, sizes, (m, columns), programs, nbytes, flags, work, constants, options, tiles)
 
 
-def operand_tiles(
-    row: Row, chip: Chip, block_m: int, sizes: tuple[int, int, int], read_once: bool
-) -> tuple[Tiles | None, ...]:
-    """Of the operands, where the kernel gets descriptors of them. On AMD it makes its own: given ones would tell the
-    compiler nothing about alignment."""
+def operand_tiles(row: Row, chip: Chip, block_m: int, sizes: tuple[int, int, int], read_once: bool) -> tuple[Way, ...]:
+    """Of the operands, where the kernel gets descriptors of them, or the weights by their address. On AMD it makes its
+    own: given ones would tell the compiler nothing about alignment."""
     if row.kernel == "engine" or chip.name.startswith("gfx"):
         return ()
     rows, columns, depth = sizes
     made, rows_each = (ring_tiles, block_m // 2) if row.kernel == "warps" else (Tiles, block_m)  # // 2: of a warpgroup
-    weights = None if read_once else made((columns, depth), (row.block_n, row.block_k))
+    weights = ReadOnce() if read_once else made((columns, depth), (row.block_n, row.block_k))
     return made((rows, depth), (rows_each, row.block_k)), weights
 
 
@@ -220,7 +215,7 @@ def as_planned(input_Mk: Tensor, weight_Nk: Tensor, bias_N: Tensor | None, heap:
     if plan.kernel == "plain":
         tensors += (workspace(heap.device, plan.work),)
     numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset)
-    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options, plan.tiles, plan.read_once)
+    plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options, plan.tiles)
     make_ahead(output_mN)
     return output_mN
 

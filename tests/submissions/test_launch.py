@@ -285,7 +285,7 @@ def test_a_launcher_tells_how_many_bytes_are_read_once(
     told = []
     monkeypatch.setattr(module, "submitter", lambda *what: told.append(what[3]))
     matrix, tiles = of_matrix(module)
-    launcher(10, (matrix, tensor(), tensor()), (32,), CONSTANTS, OPTIONS, (tiles,), read_once=(2,))
+    launcher(10, (matrix, tensor(), tensor()), (32,), CONSTANTS, OPTIONS, (tiles, None, module.ReadOnce()))
     assert told == [((4, 32), 0, tensor().nbytes)]
 
 

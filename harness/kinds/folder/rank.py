@@ -74,9 +74,10 @@ class FolderTrusted(Trusted):
         if not checked.passed and not lacking and self.order.world_size == 1:
             checked = self.own_failure(command.index) or checked
         verdict = Verdict(passed=False, message=f"the result cannot be judged: {lacking}") if lacking else checked
-        if note and not verdict.passed:  # a check may only say what it stumbled over
+        if verdict.passed:
+            verdict = replace(verdict, note=note)
+        elif note:  # a check may only say what it stumbled over
             verdict = replace(verdict, message=f"{verdict.message}; {note}")
-        verdict = replace(verdict, note=note) if verdict.passed else verdict
         return wire.Verified(verdicts=Verdicts(strict=verdict, gpumode=verdict))
 
     def checked(self, index: int, output: Any) -> Verdict:

@@ -68,7 +68,7 @@ class KernelBenchKind(BenchmarkKind):
     def plan(self, order: Order) -> OpPlan:
         """As of any benchmark. On CPU cores judges call Model on tensors without values first (rank.sizes)."""
         plan = super().plan(order)
-        return replace(plan, ahead=(META,)) if plan.device == "cpu" else plan
+        return replace(plan, preload=(META,)) if plan.device == "cpu" else plan
 
 
 def model_of(tree: ast.Module) -> str:

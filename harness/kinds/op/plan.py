@@ -36,7 +36,7 @@ class OpPlan(Plan):
     all ranks. `confined`: whether ranks that nobody trusts are. `hidden` are folders that those may not see.
     `in_flight_bytes`: how much of a device inputs may take, if several are made at a time. `kept_bytes`: how much of it
     each group may keep while another is on turn. `is_control`: the reference takes the submission's place.
-    `is_reference`: the submission is the reference, by its text. `ahead` is as in ranks.launch.Launch."""
+    `is_reference`: the submission is the reference, by its text. `preload` is as in ranks.launch.Launch."""
 
     budget: Budget
     threads: int
@@ -49,7 +49,7 @@ class OpPlan(Plan):
     hidden: tuple[Path, ...] = ()
     is_control: bool = False
     is_reference: bool = False
-    ahead: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
 
     @property
     def is_stepped(self) -> bool:
