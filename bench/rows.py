@@ -5,8 +5,9 @@
 
 Each row is the table's nearest one for that official benchmark (0: the first), with these fields changed. The first
 evaluation is of the table as it is, the second of every benchmark's first row, and so on; where a benchmark has fewer
-rows, it goes by the table's. Only the benchmarks that have rows are timed. Nothing is recorded: each evaluation is of a
-copy of the problem in a folder of its own, with a suite of these benchmarks.
+rows, it goes by the table's. Only the benchmarks that have rows are timed. Each evaluation is of a copy of the problem
+in a folder of its own, with a suite of these benchmarks, and is recorded there alone. A line has the time and the
+speedup on the clock that ranks, and the wall-clock time.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import yaml
@@ -26,6 +27,9 @@ from figures import need_gpus
 from tune import PROBLEMS, cases_of, load
 
 from harness.agents.result import Result
+from harness.board import leaderboard
+from harness.core import metrics
+from harness.core.checkout import Checkout
 from harness.core.json_file import file_if_any
 
 SUITE, RESULT = "rows", "result.json"
@@ -84,29 +88,41 @@ def make_copy(root: Path, problem: str, chip: str, ranks: int, changed: Mapping[
     table.write_text(table.read_text() + f"\nTABLE[:0] = {rows!r}\n")
 
 
-def evaluated(problem: str, chip: str, changed: Mapping[int, Changes], given: argparse.Namespace) -> Result | None:
-    """What an evaluation with these rows finds; None where it had none in time."""
+class Found(NamedTuple):
+    """What an evaluation finds: its result, None where it had none in time; and each benchmark's wall-clock time, us,
+    of a submission that passes."""
+
+    result: Result | None
+    walls_us: list[float]
+
+
+def evaluated(problem: str, chip: str, changed: Mapping[int, Changes], given: argparse.Namespace) -> Found:
+    """What an evaluation with these rows finds."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         make_copy(root, problem, chip, given.ranks, changed)
         command = [sys.executable, "-m", "harness", "eval", problem, "--suite", SUITE, "--ranks", str(given.ranks)]
-        command += ["--launches", str(given.launches), "--no-record", "--no-leader", "--quiet", "--result", RESULT]
+        command += ["--launches", str(given.launches), "--no-leader", "--quiet", "--result", RESULT]
         try:
             subprocess.run(command, cwd=root, stdout=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
             print(f"not done in {TIMEOUT_S:g} s", flush=True)
-        return file_if_any(Result, root / RESULT)
+        cases = [case for entry in leaderboard.load(Checkout(root).leaderboard).entries for case in entry.cases]
+        wall = metrics.CLOCKS["wall"].name
+        walls_us = [one.value for case in cases for one in case.series if one.metric == wall and one.value]
+        return Found(file_if_any(Result, root / RESULT), walls_us)
 
 
-def told(changed: Mapping[int, Changes], result: Result | None) -> str:
+def told(changed: Mapping[int, Changes], found: Found) -> str:
     """A line for each benchmark."""
+    result = found.result
     if result is None or result.figures is None:
         why = result.next if result else "no result"
         return "\n".join(f"{number}  {json.dumps(changes)}: {why}" for number, changes in changed.items())
     return "\n".join(
         f"{number}  {case.value:8.1f} {case.unit}  {case.speedup.value if case.speedup else 0:6.3f}x  "
-        f"{json.dumps(changed[number])}"
-        for number, case in zip(sorted(changed), result.figures.cases, strict=True)
+        f"wall {wall_us:8.1f} us  {json.dumps(changed[number])}"
+        for number, case, wall_us in zip(sorted(changed), result.figures.cases, found.walls_us, strict=True)
     )
 
 

@@ -3,6 +3,7 @@
     python3 bench/streams.py                        all mixes, of the official shapes' sizes
     python3 bench/streams.py 2:1 3:2                these
     python3 bench/streams.py 1:1 --mib 4000         as much read as written, of another size
+    python3 bench/streams.py 1:0                    reads alone
     python3 bench/streams.py --data docs/measurements/4-gpu-1x-h200/20-streams.yaml     ... and in the document
 
 1:1  as cross_entropy's logits of 8192 x 32000, in place and elsewhere
@@ -10,6 +11,8 @@
 3:2  swiglu backward: the same and a gradient; both halves of each row of the result
 2:2  rms_norm forward, 8192 x 8192: x and the residual; the normed rows and the sum
 3:1  rms_norm backward: the sum and two gradients; a gradient
+1:0  the weights of gemm_rs's and ag_gemm's first shape on 2 GPUs, 7168 x 9216: behind the flush of evaluations, which
+     leaves lines in the L2 that have to be written back, and behind one that leaves none
 
 A kernel that is bound by memory cannot be faster than the stream that it resembles. The clock is the tuner's: the
 median of events around calls with cold caches. Every stream's result is looked at before it is timed.
@@ -22,6 +25,7 @@ bulk copies         the same by bulk copies, and stored by them, so that no thre
 """
 
 import argparse
+import itertools
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -60,6 +64,13 @@ def double(source, target, LOAD: tl.constexpr, STORE: tl.constexpr, BLOCK: tl.co
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     words = tl.load(source + place, eviction_policy=LOAD) * 2
     tl.store(target + place, words, cache_modifier=STORE)
+
+
+@triton.jit
+def add_up(source, sums, LOAD: tl.constexpr, BLOCK: tl.constexpr):
+    """Words are only read: the sum of a program's block."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(sums + tl.program_id(0), tl.sum(tl.load(source + place, eviction_policy=LOAD)))
 
 
 @gluon.jit
@@ -271,7 +282,8 @@ MIXES = {
     "2:2": Mix(kernel="rms_norm forward", reads=2, writes=2, rows=8192, columns=4096, halves=False),
     "3:1": Mix(kernel="rms_norm backward", reads=3, writes=1, rows=8192, columns=4096, halves=False),
 }
-IN_PLACE = "1:1"
+IN_PLACE, READ = "1:1", "1:0"
+READ_WORDS = 7168 * 9216 // 2  # 132 MB
 # Words of a block, its threads, the loads' eviction policy, the stores' modifier and policy: first as swiglu's rows.
 WAYS = [
     (1024, 256, "", "", ""),
@@ -383,6 +395,33 @@ def measured_in_place(words: int, peak_bytes_per_s: float) -> Iterator[list[str 
         yield [f"{name}, {'in place' if in_place else 'elsewhere'}", *found]
 
 
+class CleanClock(DeviceClock):
+    """Its calls begin with an L2 that has nothing to write back."""
+
+    def flush(self) -> None:
+        super().flush()
+        self.scratch.sum()
+
+
+def measured_reads(words: int, peak_bytes_per_s: float) -> Iterator[list[str | float]]:
+    """A row for each policy of loads and each flush."""
+    given = torch.randint(-(2**20), 2**20, (words,), dtype=torch.int32, device="cuda")
+    right = given.view(-1, WORDS).sum(1, dtype=torch.int32)
+    sums = torch.empty_like(right)
+    flushes = {"the usual flush": DeviceClock(), "a flush that leaves the L2 clean": CleanClock()}
+    for policy, (flush, clock) in itertools.product(("", "evict_first", "evict_last"), flushes.items()):
+        stream = partial(add_up[(len(sums),)], given, sums, policy, WORDS, num_warps=WARPS)
+
+        def check(stream: Callable[[], None] = stream) -> None:
+            sums.zero_()
+            stream()
+            if not torch.equal(sums, right):
+                raise ValueError("wrong")
+
+        name = f"a program a block of {4 * WORDS >> 10} KiB{', loads ' * bool(policy)}{policy}, behind {flush}"
+        yield [name, *timed(clock, check, stream, 4 * words / peak_bytes_per_s)]
+
+
 def shown(rows: Iterator[list[str | float]]) -> Iterator[list[str | float]]:
     """Each row, as it comes, for people who wait."""
     for row in rows:
@@ -391,7 +430,7 @@ def shown(rows: Iterator[list[str | float]]) -> Iterator[list[str | float]]:
 
 
 def main() -> None:
-    names = [IN_PLACE, *MIXES]
+    names = [IN_PLACE, *MIXES, READ]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mixes", nargs="*", metavar="MIX", help=f"of {', '.join(names)} (default: all)")
     parser.add_argument(
@@ -409,6 +448,8 @@ def main() -> None:
     for name in options.mixes or names:
         if name == IN_PLACE:
             rows, kernel = measured_in_place(options.mib << 18, peaks.hbm_bytes_per_s), "cross_entropy"
+        elif name == READ:
+            rows, kernel = measured_reads(READ_WORDS, peaks.hbm_bytes_per_s), "gemm_rs"
         else:
             rows, kernel = measured_mix(MIXES[name], peaks.hbm_bytes_per_s), MIXES[name].kernel
         columns = ("stream", "us", "of the data sheet's rate")
