@@ -30,7 +30,7 @@ from harness.problems.problem import Problem
 
 KEPT = (  # of the report that is replayed, beside its cases
     *("phases_s", "environment", "device_model", "empty_call_samples_us", "peaks", "machine_state", "gpu_sampling"),
-    *("warnings", "logs"),
+    *("cpu_use", "warnings", "logs"),
 )
 
 

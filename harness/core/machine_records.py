@@ -78,6 +78,18 @@ class NotSampled:
 
 
 Sampling = Sampled | NotSampled
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuUse:
+    """How many of the `cores` processes used that are none of the evaluation's: on average while each benchmark was
+    measured, in the order of the measurements (`others`). The reference's threads leave `spare` cores free."""
+
+    cores: int
+    spare: int
+    others: tuple[float, ...]
+
+
 OWN_REASONS = ("application clocks", "power cap")  # that depend on what a GPU is given to do, or never change
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from harness.core.curve import Curve
 from harness.core.decode import DecodeError
 from harness.core.limits import Limit, Limited, Share, above_0
-from harness.core.machine_records import BlockState, Environment, MachineState, Peaks, Sampling, Traffic
+from harness.core.machine_records import BlockState, CpuUse, Environment, MachineState, Peaks, Sampling, Traffic
 from harness.core.metrics import Clock as Clock
 from harness.core.metrics import Metric as Metric
 from harness.core.summary import Summary
@@ -415,6 +415,7 @@ class EvalReport:
     device_model: str = ""  # what the device calls itself; empty on CPUs
     figures: EvalFigures | None = None  # once it has passed and measured something
     gpu_sampling: Sampling | None = None  # during timed blocks; None on CPUs
+    cpu_use: CpuUse | None = None  # where CPU ranks were timed on this machine
     # Of a rank of each group, as its ranks say: what its allocator had of a device, or what it had resident on CPUs.
     peak_memory_bytes: dict[str, int] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)  # the end of what each process printed, by a name for people

@@ -8,13 +8,16 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from harness.core.machine_records import GpuTrack, NotSampled, Sampling
+from harness.core.machine_records import CpuUse, GpuTrack, NotSampled, Sampling
 from harness.core.records import CaseResult, Measured, Warning
 from harness.core.stats import log_ratios, median, spread, times_of
 
 RESOLUTION = 0.1  # part of the fastest time that an empty call may take
 WEAK = "weak problem"  # how the note of a weak problem's verdict begins
 SPREAD = 0.5  # interquartile range over median, of the ratio to the reference: times differ with their inputs
+# Cores that others use and ranks need: a pool's threads wait for the one of them that lost its core. 0.2 at most beside
+# no other work, 0.6 and more beside one process that computes (2 cores, 2026-11-28).
+OTHERS = 0.5
 BASELINE = "the reference"
 RECOMPILED = re.compile(r"torch\._dynamo hit config\.(\w*recompile_limit) \((\d+)\)")  # in torch's log
 
@@ -36,6 +39,9 @@ TEXTS = {
     "of the nodes' own times, without the difference between their starts (docs/cluster.md)",
     "throttled": "GPU {gpu} throttled while it was timed ({reasons}): SM clock {least} to {most} MHz, {celsius} C, "
     "{watts:.0f} W; this run may be slower than the machine can be",
+    "others": "other processes used up to {most:.1f} of {cores} cores in {count} of {total} measurements: threads that "
+    "wait for one another, the reference's or the submission's, can be many times slower then; evaluate again when "
+    "these have ended (`top` lists them)",
     "sandbox": "{text}",  # a layer that is missing, in process.sandbox's words
     "cuda_is_cpu": 'DEVICE=cpu: wherever the problem or the submission names "cuda", the CPU stands in for it; these '
     "times say nothing of GPUs",
@@ -154,6 +160,15 @@ def of_sampling(sampling: Sampling | None) -> tuple[Warning, ...]:
     if sampling is None or isinstance(sampling, NotSampled):
         return ()
     return tuple(_throttled(track) for track in sampling.gpus if track.throttled)
+
+
+def of_cpu_use(use: CpuUse | None) -> tuple[Warning, ...]:
+    """A warning that other processes took cores that ranks needed, in those measurements in which they did."""
+    taken = [each for each in use.others if each - use.spare >= OTHERS] if use else []
+    if use is None or not taken:
+        return ()
+    counts = {"cores": use.cores, "count": len(taken), "total": len(use.others)}
+    return (Warning(code="others", values={"most": max(taken), **counts}),)
 
 
 def _throttled(track: GpuTrack) -> Warning:

@@ -92,15 +92,22 @@ def available_bytes() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CpuTime:
-    """The ticks of this process's cores since they started, and those that went to other guests."""
+    """The ticks of this process's cores since they started, and those that went to other guests and to processes."""
 
     total: int
     stolen: int
+    used: int = 0
 
     def stolen_since(self, before: "CpuTime") -> float:
         """The part of the time since then that was stolen; 0 where the kernel does not tell."""
         total = self.total - before.total
         return max(0, self.stolen - before.stolen) / total if total > 0 else 0.0
+
+    def others_since(self, before: "CpuTime", own_s: float) -> float | None:
+        """How many cores, on average since then, processes used beside those that used `own_s` seconds; None where the
+        kernel does not tell."""
+        total, used = self.total - before.total, self.used - before.used
+        return max(0.0, used - own_s * os.sysconf("SC_CLK_TCK")) / total * cores() if total > 0 else None
 
 
 def cpu_time() -> CpuTime:
@@ -108,7 +115,11 @@ def cpu_time() -> CpuTime:
     own = {f"cpu{core}" for core in os.sched_getaffinity(0)}
     rows = [line.split() for line in text_if_any("/proc/stat").splitlines() if line.startswith("cpu")]
     counts = [[int(count) for count in row[1:9]] for row in rows if row[0] in own]  # further ones are within these
-    return CpuTime(total=sum(map(sum, counts)), stolen=sum(count[7] for count in counts if len(count) > 7))
+    return CpuTime(
+        total=sum(map(sum, counts)),
+        stolen=sum(count[7] for count in counts if len(count) > 7),
+        used=sum(map(sum, (count[:3] for count in counts))),  # user, nice, system: interrupts are nobody's
+    )
 
 
 def check_memory(world_size: int) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from factories import case, timed, track
 
-from harness.core.machine_records import BlockState
+from harness.core.machine_records import BlockState, CpuUse
 from harness.core.records import CaseResult, Measured, Verdict, Verdicts
 from harness.judging import warnings
 
@@ -39,6 +39,14 @@ def test_blocks_in_which_a_gpu_was_held_down_for_one_side_are_said_where_they_do
     (warning,) = warnings.warnings([result(replace(timed(), blocks=blocks)), result(timed())], [1.0])
     said = "in 2 blocks no call counts, of either side: a GPU was held down (hardware thermal slowdown) in"
     assert warnings.text_of(warning).startswith(said)
+
+
+def test_cores_that_others_used_and_ranks_needed_are_said() -> None:
+    """Those beside a busy process, as read on 2 cores; not the fifth of a core that there always is."""
+    (warning,) = warnings.of_cpu_use(CpuUse(cores=2, spare=0, others=(0.19, 0.98, 0.51)))
+    assert warnings.text_of(warning).startswith("other processes used up to 1.0 of 2 cores in 2 of 3 measurements: ")
+    quiet = CpuUse(cores=2, spare=0, others=(0.0, 0.19)), CpuUse(cores=12, spare=4, others=(4.4, 0.98))
+    assert [warnings.of_cpu_use(use) for use in (*quiet, None)] == [(), (), ()]
 
 
 def test_right_here_and_refused_by_gpu_mode_is_said() -> None:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -12,9 +14,10 @@ import pytest
 
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
-from harness.core.machine_records import Peaks
+from harness.core.machine_records import CpuUse, Peaks
 from harness.core.records import Bound, Cost, Mode
 from harness.kinds.op import peaks as op_peaks
+from harness.kinds.op import watch
 from harness.kinds.phases import phases
 from harness.machine import host, peaks_cache
 from harness.machine.hardware import bound, limit, match, of_class, peaks
@@ -196,9 +199,39 @@ def test_stolen_time_is_a_part_of_that_of_the_cores_in_use(monkeypatch: pytest.M
     read = iter(text.format(*counts) for counts in ((0, 10, 100), (500, 50, 120)))
     monkeypatch.setattr(host, "text_if_any", lambda path: next(read))
     before = host.cpu_time()
-    assert before == host.CpuTime(total=177, stolen=100)
-    assert host.cpu_time().stolen_since(before) == pytest.approx(20 / 100)
+    assert before == host.CpuTime(total=177, stolen=100, used=25)
+    after = host.cpu_time()
+    assert after.stolen_since(before) == pytest.approx(20 / 100)
     assert before.stolen_since(before) == 0.0
+    own_s = 30 / os.sysconf("SC_CLK_TCK")  # of 80 ticks in 100, of two cores; interrupts and stolen ones are nobody's
+    assert after.others_since(before, own_s) == pytest.approx(2 * 50 / 100)
+    assert after.others_since(before, 3 * own_s) == 0.0
+    assert before.others_since(before, 0.0) is None
+
+
+def test_it_is_seen_what_others_used_of_the_cores_in_each_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 3 cores is left free by the reference; of the measurements one has another process on two."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
+    monkeypatch.setattr(watch.doctor, "read", lambda **_: SimpleNamespace(load=0.0, gpus=None))
+    monkeypatch.setattr(watch.doctor, "doctor", lambda readings: ())
+    ticks = iter((0, 0, 300, 200, 300, 200, 600, 500))  # of all three cores, and those that were used
+    monkeypatch.setattr(host, "cpu_time", lambda: host.CpuTime(total=next(ticks), stolen=0, used=next(ticks)))
+    own_s = iter(count / os.sysconf("SC_CLK_TCK") for count in (0, 190, 190, 290))
+    monkeypatch.setattr(watch, "_own_s", lambda: next(own_s))
+    plan: Any = SimpleNamespace(device="cpu", nodes=1, world_size=2, threads=1)
+    watching = watch.MachineWatch(plan)
+    assert watching.cpu_use is None
+    for _ in range(2):
+        with watching.timing():
+            pass
+    assert watching.cpu_use == CpuUse(cores=3, spare=1, others=(0.1, 2.0))
+
+
+def test_what_a_child_has_used_is_an_evaluations_own() -> None:
+    before_s = watch._own_s()
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run(["/bin/sh", "-c", f"{sys.executable} -c '{burn}'; exit"], check=True)  # a child's child
+    assert watch._own_s() - before_s > 0.25
 
 
 def test_where_the_kernel_counts_no_time_nothing_is_stolen(monkeypatch: pytest.MonkeyPatch) -> None:

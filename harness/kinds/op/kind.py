@@ -207,8 +207,10 @@ class OpSession(Launching):
             peaks=self.peaks,
             machine_state=self.watch.state,
             gpu_sampling=sampling,
+            cpu_use=self.watch.cpu_use,
             warnings=(
                 *warnings.of_sampling(sampling),
+                *warnings.of_cpu_use(self.watch.cpu_use),
                 *warnings.of_logs(self.logs),
                 *_spread(self.plan),
                 *slow,

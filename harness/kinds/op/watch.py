@@ -1,14 +1,18 @@
-"""What the parent sees of the machine in one evaluation: its state before, its GPUs' clocks, its links' counters."""
+"""What the parent sees of the machine in one evaluation: its state before, and its GPUs' clocks, its links' counters or
+its cores' use by others."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 
-from harness.core.machine_records import MachineState, Sampling
+from harness.core.machine_records import CpuUse, MachineState, Sampling
+from harness.core.processes import descendants
 from harness.kinds.op.plan import OpPlan
 from harness.machine import doctor, host
 from harness.machine.nvml import LinkCounters
 from harness.machine.readings import Gpus
 from harness.machine.sampler import GpuSampler
+from harness.process import usage
 
 
 class MachineWatch:
@@ -21,14 +25,23 @@ class MachineWatch:
         self.load_per_core = readings.load / host.cores() if isinstance(readings.load, float) else 0.0
         used = readings.gpus.visible[: plan.world_size] if isinstance(readings.gpus, Gpus) else None
         self.sampler = GpuSampler(used) if plan.device != "cpu" else None
+        self._is_here = plan.nodes == 1
+        self._spare = max(0, host.cores() - plan.threads * plan.world_size)
+        self._others: list[float] = []
         has_links = plan.device != "cpu" and plan.world_size > plan.nodes == 1
         self.links = LinkCounters(used) if has_links else None
 
     @contextlib.contextmanager
     def timing(self) -> Iterator[None]:
-        """While something is timed, the GPUs' clocks are sampled."""
+        """While something is timed, the GPUs' clocks are sampled; on CPU cores it is seen what others used of them."""
         if self.sampler is None:
-            yield
+            before, own_s = host.cpu_time(), _own_s()
+            try:
+                yield
+            finally:
+                others = host.cpu_time().others_since(before, _own_s() - own_s)
+                if others is not None:
+                    self._others.append(round(others, 3))
             return
         self.sampler.start()
         try:
@@ -41,7 +54,20 @@ class MachineWatch:
         """The state of the GPUs while something was timed; None on CPU cores."""
         return self.sampler.record if self.sampler else None
 
+    @property
+    def cpu_use(self) -> CpuUse | None:
+        """What others used of the cores while something was timed; None on GPUs, and where ranks on nodes are others
+        too."""
+        known = bool(self._others) and self._is_here
+        return CpuUse(cores=host.cores(), spare=self._spare, others=tuple(self._others)) if known else None
+
     def close(self) -> None:
         for reader in (self.sampler, self.links):
             if reader:
                 reader.close()
+
+
+def _own_s() -> float:
+    """The processor seconds of this process and of all below it, whoever started them; those that have ended count with
+    the process that waited for them."""
+    return sum(usage.processor(pid)[0] for pid in (os.getpid(), *descendants(os.getpid())))
