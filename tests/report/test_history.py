@@ -20,7 +20,7 @@ from harness.board.entries import Board
 from harness.board.judgements import UNKNOWN_MACHINE
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, UsageError
-from harness.core.machine_records import MachineState
+from harness.core.machine_records import CpuUse, MachineState
 from harness.core.records import Bound, Failure, Measured, Score, Warning
 from harness.judging import verdict
 from harness.judging.warnings import text_of
@@ -80,7 +80,8 @@ def test_a_report_from_before_cases_named_their_logs_has_those_of_its_ranks(tmp_
 
 def test_a_report_says_what_its_warnings_say_whether_this_version_knows_them_or_not(tmp_path: Path) -> None:
     known = Warning(code="split", values={"suite": "cpu", "meant": 8, "ranks": 2})
-    path = store(tmp_path, run(3, warnings=(known,), machine_state=MACHINE_STATE))
+    use = CpuUse(cores=2, spare=0, others=(0.01, 0.98))
+    path = store(tmp_path, run(3, warnings=(known,), machine_state=MACHINE_STATE, cpu_use=use))
     found = json.loads(path.read_text())
     found["warnings"] += [
         {"code": "novelty", "values": {"x": 1}, "text": "the moon is {full}"},
@@ -90,7 +91,7 @@ def test_a_report_says_what_its_warnings_say_whether_this_version_knows_them_or_
     read = reports.load(path, ROOT)
     assert read.warnings[0] == known
     assert [text_of(one) for one in read.warnings[1:]] == ["the moon is {full}", "it was split"]
-    assert read.machine_state == MACHINE_STATE
+    assert (read.machine_state, read.cpu_use) == (MACHINE_STATE, use)
 
 
 # ---- reports of schema 1 ---------------------------------------------------------------------------------------------
