@@ -54,7 +54,7 @@ def _after(failed: CaseResult, result: Result, right: str) -> str:
         "wrong": f"compare with {right} on {where}: evidence.message says what is wrong",
         "raised": f"correct what raises on {where}: the traceback is in evidence.detail",
         "crashed": f"correct what ends the process on {where}: what it printed last is in evidence.detail",
-        "timed_out": f"find what waits or loops on {where}: every rank's stack is in evidence.detail",
+        "timed_out": f"find what waits or loops on {where}: where each rank stood is in evidence.detail",
     }
     return hints[outcome.type]
 

@@ -28,13 +28,15 @@ from harness.core.records import (
     EvalReport,
     Held,
     Measured,
-    Outcome,
+    Raised,
     Submission,
+    TimedOut,
 )
 from harness.core.stats import median
 from harness.core.words import both_ends, clean, clean_line
 from harness.judging import verdict
 from harness.judging.warnings import text_of
+from harness.report.failures import stacks
 
 # Phases of every kind of problem before its first case, and behind its last.
 AROUND = {"start", "reference", "peaks of this machine", "compile", "build", "import", "clock", "end"}
@@ -129,7 +131,7 @@ def _stages(report: EvalReport) -> Stages:
     has_worked = not report.phases_s or bool(report.phases_s.keys() - AROUND)
     failed = verdict.first_failure(report)
     in_compile = failed is not None and not has_worked
-    message = _message(failed.outcome) if failed else ""
+    message = _message(report, failed) if failed else ""
     before = sum(seconds for name, seconds in report.phases_s.items() if name in AROUND - {"end"})
     compiled = Stage(status="fail", message=message) if in_compile else Stage(status="pass", done=1, total=1)
     correct = [one for one in report.results if not in_compile and _is_right(one)]
@@ -164,17 +166,23 @@ def _is_right(result: CaseResult) -> bool:
     return verdict.case_status(result) == "pass"
 
 
-def _message(outcome: Outcome) -> str:
-    return both_ends(clean(verdict.message(outcome)), MESSAGE_CHARS)
+def _message(report: EvalReport, failed: CaseResult) -> str:
+    """What is wrong; where one of several ranks raised or ended, which one."""
+    outcome, words = failed.outcome, verdict.message(failed.outcome)
+    if isinstance(outcome, Raised | Crashed) and report.world_size > 1:
+        words = f"rank {outcome.rank}: {words}"
+    return both_ends(clean(words), MESSAGE_CHARS)
 
 
 def _evidence(report: EvalReport, failed: CaseResult) -> Evidence:
     outcome = failed.outcome
     detail = "\n".join(verdict.left(outcome))
-    if isinstance(outcome, Crashed):
+    if isinstance(outcome, TimedOut):
+        detail = "\n\n".join(f"{where}:\n{stack}" for where, stack in stacks(outcome))
+    elif isinstance(outcome, Crashed):
         detail = detail or report.printed(failed, outcome.rank)
     where = f"{failed.case.kind}: {clean_line(failed.case.title)}"
-    return Evidence(where=where, message=_message(outcome), detail=both_ends(clean(detail), DETAIL_CHARS))
+    return Evidence(where=where, message=_message(report, failed), detail=both_ends(clean(detail), DETAIL_CHARS))
 
 
 def _interval(found: Estimate | None) -> Interval | None:

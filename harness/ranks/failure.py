@@ -1,6 +1,8 @@
 """How a rank ends an evaluation, in words: it raised, its process ended, or it was not done at the deadline."""
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from harness.core.records import Crashed, Raised, TimedOut
 from harness.core.words import TAIL_CHARS
@@ -8,6 +10,10 @@ from harness.ranks import wire
 from harness.ranks.rank import Rank
 
 IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
+# A stack that faulthandler wrote, the innermost frame first: its head, and its frames.
+STACK = re.compile(r'^((?:Current thread|Thread) 0x.*\n)((?:  File ".*", line .*\n?)+)', re.MULTILINE)
+OURS = re.compile(rf'  File "(?:{re.escape(str(Path(__file__).parent.parent))}/|<frozen runpy>"|<string>", line 1 in <m)')
+OUTSIDE = "outside of your code: its call has returned, or not begun"
 
 OPENED = "; the harness opens the process group after it has imported the file: use the group in calls alone"
 HINTS = (  # by what a candidate's exception says: how ranks differ from a process of the author's own
@@ -32,7 +38,9 @@ class RankFailure(Exception):
 
 def crashed(rank: Rank, message: str) -> RankFailure:
     """The failure of a rank whose process is gone, or that sent something that is no reply."""
-    outcome = Crashed(rank=rank.rank, message=message, log_tail=rank.log.text()[-TAIL_CHARS:])
+    log = rank.log.text()
+    tail = (log if rank.role == "trusted" else without_ours(log))[-TAIL_CHARS:]
+    outcome = Crashed(rank=rank.rank, message=message, log_tail=tail)
     return RankFailure(rank.role, outcome, reason="memory" if rank.was_killed else "")
 
 
@@ -54,7 +62,19 @@ def timed_out(role: wire.Role, waiting: Sequence[Rank], stacks: tuple[str, ...],
     elsewhere = [rank.rank for rank in waiting if IN_COLLECTIVE not in stacks[rank.rank]]
     if 0 < len(elsewhere) < len(waiting):
         message += f"; {_numbered(elsewhere)} did not wait for the others in a collective, so look there first"
-    return RankFailure(role, TimedOut(message=message, stacks=stacks))
+    return RankFailure(role, TimedOut(message=message, stacks=tuple(map(without_ours, stacks))))
+
+
+def without_ours(text: str) -> str:
+    """A log whose stacks end where the author's begin, without the harness's frames that called them."""
+
+    def theirs(found: re.Match[str]) -> str:
+        frames = found[2].splitlines(keepends=True)
+        while frames and OURS.match(frames[-1]):
+            frames.pop()
+        return found[1] + ("".join(frames) or f"  ({OUTSIDE})\n")
+
+    return STACK.sub(theirs, text)
 
 
 def _numbered(ranks: Sequence[int]) -> str:

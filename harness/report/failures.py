@@ -6,6 +6,7 @@ from harness.core.records import CaseResult, Crashed, EvalReport, Outcome, Raise
 from harness.core.words import EXCERPT_LINES, clean, clean_line, numbered_text
 from harness.judging import verdict
 from harness.kinds.checkers import CHECKERS
+from harness.ranks.failure import OUTSIDE
 from harness.report.document import Block, EvidenceBlock, Heading, Styled, UntrustedText, prose
 
 NEXT = {  # what to try after each failure
@@ -94,9 +95,8 @@ def evidence(report: EvalReport, result: CaseResult) -> list[EvidenceBlock]:
         log = outcome.log_tail if isinstance(outcome, Crashed) else report.printed(result, outcome.rank)
         shown.append(EvidenceBlock(log_heading(report, outcome.rank), log))
     if isinstance(outcome, TimedOut):
-        for stack, ranks in _alike(outcome):
-            where = UntrustedText(f"{numbered_text('rank', ranks)} in {_place(stack)}")
-            shown.append(EvidenceBlock(where, stack, EXCERPT_LINES * 2 // 3))
+        for where, stack in stacks(outcome):
+            shown.append(EvidenceBlock(UntrustedText(where), stack, EXCERPT_LINES * 2 // 3))
     if not isinstance(outcome, Raised | Crashed):
         shown.append(EvidenceBlock(log_heading(report), STACKS.split(report.printed(result))[0]))
     return [one for one in shown if one.lines]
@@ -110,12 +110,17 @@ def all_logs(report: EvalReport) -> str:
     return "logs of all ranks" if report.world_size > 1 else "all logs"
 
 
+def stacks(outcome: TimedOut) -> list[tuple[str, str]]:
+    """The stacks that differ, each below who stood there: `ranks 1-7 in all_reduce (my.py:14)`."""
+    return [(f"{numbered_text('rank', ranks)} {_place(stack)}", stack) for stack, ranks in _alike(outcome)]
+
+
 def stood(outcome: TimedOut) -> str:
     """Where ranks stood at the deadline: `rank 0 in barrier (my.py:9), ranks 1-7 in all_reduce (my.py:14)`."""
     places: dict[str, list[int]] = {}
     for stack, ranks in _alike(outcome):
         places.setdefault(_place(stack), []).extend(ranks)
-    return ", ".join(f"{numbered_text('rank', ranks)} in {place}" for place, ranks in places.items())
+    return ", ".join(f"{numbered_text('rank', ranks)} {place}" for place, ranks in places.items())
 
 
 def _alike(outcome: TimedOut) -> list[tuple[str, list[int]]]:
@@ -131,9 +136,11 @@ def _alike(outcome: TimedOut) -> list[tuple[str, list[int]]]:
 def _place(stack: str) -> str:
     """What the submission called, and where: its innermost frame, and the function of torch above it."""
     called = ""
+    if OUTSIDE in stack:
+        return OUTSIDE
     for frame in FRAME.finditer(stack):
         if not LIBRARY.search(frame["file"]):
             where = f"{frame['file'].rsplit('/', 1)[-1]}:{frame['line']}"
-            return f"{called or frame['name']} ({where})"
+            return f"in {called or frame['name']} ({where})"
         called = called if frame["name"] == "wrapper" else frame["name"]
-    return called or "native code (no Python frame)"
+    return f"in {called or 'native code (no Python frame)'}"

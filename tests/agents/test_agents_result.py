@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jsonschema_rs
 import pytest
-from factories import CRASHED, FAILURES, HELD, RAISED, TIMES, failed_benchmark, failed_test, report, results
+from factories import CRASHED, FAILURES, HELD, RAISED, TIMED_OUT, TIMES, failed_benchmark, failed_test, report, results
 
 from harness.agents.hints import BY_CHECK
 from harness.agents.made import refused, result_of, rewarded
@@ -21,6 +21,7 @@ from harness.core.errors import BadSubmissionError, HarnessError, UsageError
 from harness.core.json_file import line_of as json_line
 from harness.core.records import EvalReport, Outcome, Passed, Warning, Wrong
 from harness.kinds.kind import BROKE_ITS_JUDGE
+from harness.ranks.failure import OUTSIDE
 
 A2A = Conditions(problem="a2a")
 REPORTS = [
@@ -159,6 +160,21 @@ def test_evidence_has_what_was_printed_without_control_characters(outcome: Outco
     assert word in result.evidence.detail
     assert "\x1b" not in json.dumps(encode(result.evidence))
     assert result.evidence.where.startswith("test: ")
+
+
+def test_evidence_says_of_several_ranks_which_one_failed_and_where_each_stood() -> None:
+    """Eight stacks in full are more than evidence has room for: those in the middle would be left out."""
+    found = result_of(failed_test(RAISED)).evidence
+    assert found is not None
+    assert found.message.startswith("rank 3: IndexError")
+    frame = '  File "{}", line {} in {}\n'.format
+    deep = frame("/x/site-packages/torch/distributed/c10d.py", 9, "all_reduce") * 12 + frame("/me/my.py", 8, "solution")
+    stacks = (*[f"Current thread 0x00:\n{deep}"] * 3, f"Current thread 0x01:\n  ({OUTSIDE})\n", *[deep] * 4)
+    found = result_of(failed_test(replace(TIMED_OUT, stacks=stacks))).evidence
+    assert found is not None
+    assert f"rank 3 {OUTSIDE}:" in found.detail
+    assert "ranks 0-2 in all_reduce (my.py:8):" in found.detail
+    assert "characters in all" not in found.detail
 
 
 @pytest.mark.parametrize(("outcome", "place"), [(RAISED, "detail"), (replace(CRASHED, log_tail=""), "message")])

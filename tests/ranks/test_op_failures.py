@@ -460,3 +460,16 @@ def test_an_exception_that_cannot_be_told_is_an_exception_like_others() -> None:
     assert "Untold" in found.message
     assert program.reason_of(ValueError(f"{wire.WEAK}: as before")) == "weak"
     assert program.reason_of(RuntimeError("Cannot allocate memory")) == "memory"
+
+
+def test_stacks_end_where_the_authors_begin() -> None:
+    """In a log too, of which only the end is kept: what the author printed must not be lost to the harness's frames."""
+    frame = '  File "{}", line {} in {}\n'.format
+    ours = frame(failure.__file__, 9, "call") + frame("<frozen runpy>", 88, "_run") + frame("<string>", 1, "<module>")
+    head, mine = "Current thread 0x00007f01 (most recent call first):\n", frame("/home/me/harness/my.py", 8, "turn")
+    log = f"mine\nFatal Python error: Aborted\n\n{head}{mine}{ours}\nExtension modules: torch._C\n"
+    assert failure.without_ours(log) == log.replace(ours, "")
+    library = frame("/x/torch/cuda/__init__.py", 8, "synchronize")
+    assert failure.without_ours(head + library + ours) == head + library
+    assert failure.without_ours(head + ours) == f"{head}  ({failure.OUTSIDE})\n"
+    assert failure.without_ours(ours) == ours  # no stack: a submission may print what it likes

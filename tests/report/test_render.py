@@ -70,6 +70,7 @@ from harness.kinds.checkers import CHECKERS
 from harness.kinds.kind import Progress
 from harness.kinds.op.plan import make_plan
 from harness.problems.shape_file import find
+from harness.ranks.failure import OUTSIDE
 from harness.report import board_view, evaluation, problems
 from harness.report.document import Document
 from harness.report.evaluation import document_of
@@ -204,6 +205,8 @@ def test_a_hang_is_one_line_for_ranks_that_stood_at_the_same_place() -> None:
     assert text.count("in custom_kernel") == 2
     assert "harness/ranks" not in text
     assert "Usually a rank waits" in text
+    left = replace(TIMED_OUT, stacks=(f"Current thread 0x01:\n  ({OUTSIDE})\n", *stacks[1:]))
+    assert f"rank 0 {OUTSIDE}, ranks 1-7 in all_to_all_single" in shown(failed_test(left))
 
 
 def test_a_hang_of_all_ranks_in_the_authors_lines_is_a_loop_whose_stack_begins_there() -> None:
