@@ -2,10 +2,11 @@
 
 from harness.agents.result import CaseFigure, Result
 from harness.core.errors import BadFileError, BadSubmissionError, HarnessError, UsageError
-from harness.core.records import CaseResult, EvalReport, Held
+from harness.core.records import CaseResult, EvalReport, Held, Raised
 from harness.core.words import clean_line, percent_text, times_text
 from harness.judging import verdict
 from harness.kinds.checkers import CHECKERS
+from harness.report.failures import has_own_frame
 
 BY_CHECK = {
     "clock": "finish all work before the call returns: its times do not fit what trusted processes saw",
@@ -18,6 +19,7 @@ BY_CHECK = {
     "convergence": "train by the rules: it reaches the quality in fewer samples than the data permits",
     "bound": "return a solution of this instance: its cost is below a proved lower bound",
 }
+IN_DETAIL = "the traceback is in evidence.detail"
 
 
 def next_of(result: Result, report: EvalReport) -> str:
@@ -46,13 +48,14 @@ def _after(failed: CaseResult, result: Result, right: str) -> str:
     outcome, where = failed.outcome, f"{failed.case.kind} {clean_line(failed.case.title)}"
     if isinstance(outcome, Held):
         return BY_CHECK.get(outcome.check, "make it do its work as the reference does: its result is not believed")
+    is_shown = has_own_frame(outcome) if isinstance(outcome, Raised) else result.evidence and result.evidence.detail
     if result.stages.compile.status == "fail":
-        has_detail = result.evidence is not None and result.evidence.detail
-        where = "the traceback is in evidence.detail" if has_detail else "evidence.message says how it ended"
-        return f"make the file import: {where}"
+        return f"make the file import: {IN_DETAIL if is_shown else 'evidence.message says how it ended'}"
+    if isinstance(outcome, Raised) and not is_shown:
+        return f"change the submission as evidence.message says, on {where}"
     hints = {
         "wrong": f"compare with {right} on {where}: evidence.message says what is wrong",
-        "raised": f"correct what raises on {where}: the traceback is in evidence.detail",
+        "raised": f"correct what raises on {where}: {IN_DETAIL}",
         "crashed": f"correct what ends the process on {where}: what it printed last is in evidence.detail",
         "timed_out": f"find what waits or loops on {where}: where each rank stood is in evidence.detail",
     }

@@ -10,9 +10,10 @@ from harness.ranks import wire
 from harness.ranks.rank import Rank
 
 IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
+HARNESS = re.escape(str(Path(__file__).parent.parent))
 # A stack that faulthandler wrote, the innermost frame first: its head, and its frames.
 STACK = re.compile(r'^((?:Current thread|Thread) 0x.*\n)((?:  File ".*", line .*\n?)+)', re.MULTILINE)
-OURS = re.compile(rf'  File "(?:{re.escape(str(Path(__file__).parent.parent))}/|<frozen runpy>"|<string>", line 1 in <m)')
+OURS = re.compile(rf'  File "(?:{HARNESS}/|<frozen runpy>"|<string>", line 1 in <module>)')
 OUTSIDE = "outside of your code: its call has returned, or not begun"
 
 OPENED = "; the harness opens the process group after it has imported the file: use the group in calls alone"

@@ -72,7 +72,7 @@ def _counted(output: Output) -> str:
     """What an output is. An adapter makes an empty tuple of None."""
     if output.kind not in ("tuple", "list"):
         return output.kind
-    return f"a {output.kind} of {len(output.items)}" if output.items else f"no tensor (an empty {output.kind})"
+    return f"a {output.kind} of {len(output.items)}" if output.items else f"no tensor (None or an empty {output.kind})"
 
 
 def _declared(output: Output) -> Sequence[Output]:

@@ -64,7 +64,7 @@ def failure(report: EvalReport, result: CaseResult, logs_at: str) -> list[Block]
 def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
     if isinstance(outcome, Crashed):
         return next(advice for word, advice in CRASHES if word in outcome.message)
-    if isinstance(outcome, Raised) and not THEIRS.search(outcome.traceback):
+    if isinstance(outcome, Raised) and not has_own_frame(outcome):
         return WITHOUT_A_FRAME
     if isinstance(outcome, Raised) and len(outcome.alike) + 1 == report.world_size > 1:
         return RAISED_ON_ALL
@@ -77,6 +77,11 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
         return WRONG_IN_FOLDER
     said = NEXT | NEXT_ALONE if report.world_size == 1 else NEXT
     return said[outcome.type].format(problem=report.problem, path=path)
+
+
+def has_own_frame(outcome: Raised) -> bool:
+    """Whether the author's code is in the traceback: the harness refuses what a file defines or returns."""
+    return THEIRS.search(outcome.traceback) is not None
 
 
 def _is_in_own_code(stack: str) -> bool:

@@ -177,12 +177,22 @@ def test_evidence_says_of_several_ranks_which_one_failed_and_where_each_stood() 
     assert "characters in all" not in found.detail
 
 
-@pytest.mark.parametrize(("outcome", "place"), [(RAISED, "detail"), (replace(CRASHED, log_tail=""), "message")])
+OURS = replace(RAISED, traceback=RAISED.traceback.replace("submission.py", "/checkout/harness/kinds/trace/rank.py"))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "place"), [(RAISED, "detail"), (OURS, "message"), (replace(CRASHED, log_tail=""), "message")]
+)
 def test_the_hint_of_a_failed_import_names_what_is_there(outcome: Outcome, place: str) -> None:
-    """A file that ends its process has no traceback."""
+    """A file that ends its process has no traceback; where the harness refuses what it defines, that is ours."""
     found = result_of(report(results([outcome], []), phases_s={"start": 1.0, "import": 0.1}))
     assert f"evidence.{place}" in found.next
     assert getattr(found.evidence, place)
+
+
+def test_the_hint_of_a_result_that_the_harness_refuses_names_no_traceback() -> None:
+    assert "as evidence.message says" in result_of(failed_test(OURS)).next
+    assert "traceback" in result_of(failed_test(RAISED)).next
 
 
 def test_a_file_that_cannot_be_a_submission_is_rejected() -> None:

@@ -1,6 +1,7 @@
 """What definitions of FlashInfer-Trace ask of inputs and leave to solutions, in one process."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -156,10 +157,23 @@ def test_a_part_of_some_results_may_be_off_by_the_published_verdict(
     assert (rank.within(few, right)[0], rank.within(many, right)[0]) == (expected, False)
 
 
-@pytest.mark.parametrize("value", [None, (), (torch.ones(2), 1), {"other": 1}])
-def test_a_result_that_lacks_an_output_says_which(monkeypatch: pytest.MonkeyPatch, value: object) -> None:
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "NoneType"),
+        ("done", "str"),
+        ((), "tuple of 0 ()"),
+        ((torch.ones(2), 1), "tuple of 2 (Tensor, int)"),
+        (["a"] * 9, "list of 9 (str, str, str, str, ...)"),
+        (["a"], "list of 1 (str)"),
+        ([[torch.ones(2)]], "list of 1 (list)"),
+        ({"other": 1}, "dict of other"),
+    ],
+)
+def test_a_result_that_lacks_an_output_says_which(monkeypatch: pytest.MonkeyPatch, value: object, said: str) -> None:
     monkeypatch.setattr(rank, "definition", lambda: SHARE)
-    with pytest.raises(TypeError, match="expected a tensor or a number for each of: y"):
+    expected = f"it returned {said}; expected a tensor or a number for each of: y"
+    with pytest.raises(TypeError, match=f"^{re.escape(expected)}$"):
         rank.results(value)
 
 

@@ -5,6 +5,7 @@ An input is a dict: `inputs` in the definition's order, `axes` by name, `device`
 branch, eval_config.yaml, read 2026-11.
 """
 
+import contextlib
 import importlib
 import inspect
 import json
@@ -24,6 +25,7 @@ TOLERANCE = 1e-2
 MATCHED = {"moe": 0.95, "lowbit": 0.95}  # by op_type, the part of a result that must be within; else all of it
 TINY = 1e-8  # added to what errors are relative to
 MOST_SHOWN = 1e300
+SHOWN = 4  # parts of a result that is none
 DRAWN_ONLY = 1  # level of hardening: stored inputs stay; at HARDEST they change too, at 0 none does
 TRIES = 8  # other inputs, of which one must have another result
 NOT_TAKEN = RuntimeError, ValueError, IndexError, AssertionError  # raised by a reference that does not take an input
@@ -32,16 +34,25 @@ NOT_TAKEN = RuntimeError, ValueError, IndexError, AssertionError  # raised by a 
 def results(value: Any) -> list[Tensor]:
     """A result's tensors, in the order of the definition's outputs. Raises TypeError for what is none."""
     outputs = definition()["outputs"]
-    if isinstance(value, Mapping):
-        value = [value.get(name) for name in outputs]
-    value = value if isinstance(value, tuple | list) else (value,)
-    if len(value) != len(outputs) or any(one is None for one in value):
-        found = ", ".join(type(one).__name__ for one in value)
-        raise TypeError(f"it returned {found}; expected a tensor or a number for each of: {', '.join(outputs)}")
-    return [
-        one if isinstance(one, Tensor) else torch.tensor(one, dtype=DTYPES.get(spec["dtype"]))
-        for one, spec in zip(value, outputs.values(), strict=True)
-    ]
+    parts = [value.get(name) for name in outputs] if isinstance(value, Mapping) else value
+    parts = parts if isinstance(parts, tuple | list) else (parts,)
+    if len(parts) == len(outputs) and all(one is not None for one in parts):
+        with contextlib.suppress(TypeError, ValueError):  # torch's, of what is no number
+            return [
+                one if isinstance(one, Tensor) else torch.tensor(one, dtype=DTYPES.get(spec["dtype"]))
+                for one, spec in zip(parts, outputs.values(), strict=True)
+            ]
+    raise TypeError(f"it returned {_said(value)}; expected a tensor or a number for each of: {', '.join(outputs)}")
+
+
+def _said(value: Any) -> str:
+    """What a value is: `NoneType`, `tuple of 2 (Tensor, str)`, `dict of x`."""
+    kind = type(value).__name__
+    if not isinstance(value, tuple | list | Mapping):
+        return kind
+    parts = list(map(str, value)) if isinstance(value, Mapping) else [type(one).__name__ for one in value]
+    shown = ", ".join(parts[:SHOWN]) + ", ..." * (len(parts) > SHOWN)
+    return f"{kind} of {shown}" if isinstance(value, Mapping) else f"{kind} of {len(parts)} ({shown})"
 
 
 class CalledFunction:
