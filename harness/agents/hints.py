@@ -50,7 +50,7 @@ def _after(failed: CaseResult, result: Result, right: str) -> str:
         return BY_CHECK.get(outcome.check, "make it do its work as the reference does: its result is not believed")
     is_shown = has_own_frame(outcome) if isinstance(outcome, Raised) else result.evidence and result.evidence.detail
     if result.stages.compile.status == "fail":
-        return f"make the file import: {IN_DETAIL if is_shown else 'evidence.message says how it ended'}"
+        return f"make the file import: {IN_DETAIL if is_shown else 'evidence.message says why it does not'}"
     if isinstance(outcome, Raised) and not is_shown:
         return f"change the submission as evidence.message says, on {where}"
     hints = {

@@ -129,9 +129,14 @@ def custom_kernel(workdir: str) -> Kernel:
     if not callable(kernel):
         raise TypeError(f"custom_kernel is of type {type(kernel).__name__}; it must be a function of one argument")
     try:
-        inspect.signature(kernel).bind(None)
-    except TypeError as error:
-        raise TypeError(f"custom_kernel must take one argument, custom_kernel(data): {error}") from None
+        signature = inspect.signature(kernel)
+        signature.bind(None)
+    except TypeError:
+        if inspect.isclass(kernel):
+            says = "custom_kernel is a class, which a call makes an instance of; assign an instance that can be called, or "
+            raise TypeError(f"{says}define a function custom_kernel(data)") from None
+        named = ", ".join(signature.parameters)
+        raise TypeError(f"custom_kernel({named}) must take one argument, custom_kernel(data)") from None
     except ValueError:
         pass  # a callable without a signature: the first call will tell
     return kernel  # type: ignore[no-any-return]
