@@ -6,7 +6,7 @@ from harness.core.records import CaseResult, EvalReport, Held, Raised
 from harness.core.words import clean_line, percent_text, times_text
 from harness.judging import verdict
 from harness.kinds.checkers import CHECKERS
-from harness.report.failures import has_own_frame
+from harness.report.failures import adapter_of, has_own_frame
 
 BY_CHECK = {
     "clock": "finish all work before the call returns: its times do not fit what trusted processes saw",
@@ -25,7 +25,7 @@ IN_DETAIL = "the traceback is in evidence.detail"
 def next_of(result: Result, report: EvalReport) -> str:
     failed = verdict.first_failure(report)
     if failed is not None:
-        return _after(failed, result, CHECKERS[report.checker].right)
+        return _after(failed, result, report)
     if result.verdict == "error":
         return "the evaluation ended early: try again"
     if result.figures is None:
@@ -44,7 +44,7 @@ def next_after(error: HarnessError) -> str:
     return "the harness or the machine failed: try again"
 
 
-def _after(failed: CaseResult, result: Result, right: str) -> str:
+def _after(failed: CaseResult, result: Result, report: EvalReport) -> str:
     outcome, where = failed.outcome, f"{failed.case.kind} {clean_line(failed.case.title)}"
     if isinstance(outcome, Held):
         return BY_CHECK.get(outcome.check, "make it do its work as the reference does: its result is not believed")
@@ -52,9 +52,11 @@ def _after(failed: CaseResult, result: Result, right: str) -> str:
     if result.stages.compile.status == "fail":
         return f"make the file import: {IN_DETAIL if is_shown else 'evidence.message says why it does not'}"
     if isinstance(outcome, Raised) and not is_shown:
-        return f"change the submission as evidence.message says, on {where}"
+        adapter = adapter_of(report, outcome)
+        calls = f"; {adapter} calls what it defines" if adapter else ""
+        return f"change the submission as evidence.message says, on {where}{calls}"
     hints = {
-        "wrong": f"compare with {right} on {where}: evidence.message says what is wrong",
+        "wrong": f"compare with {CHECKERS[report.checker].right} on {where}: evidence.message says what is wrong",
         "raised": f"correct what raises on {where}: {IN_DETAIL}",
         "crashed": f"correct what ends the process on {where}: what it printed last is in evidence.detail",
         "timed_out": f"find what waits or loops on {where}: where each rank stood is in evidence.detail",

@@ -8,6 +8,7 @@ import pkgutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -128,15 +129,21 @@ def custom_kernel(workdir: str) -> Kernel:
         raise AttributeError("the submission defines no custom_kernel(data); define it at the top level")
     if not callable(kernel):
         raise TypeError(f"custom_kernel is of type {type(kernel).__name__}; it must be a function of one argument")
-    try:
-        signature = inspect.signature(kernel)
-        signature.bind(None)
-    except TypeError:
-        if inspect.isclass(kernel):
-            says = "custom_kernel is a class, which a call makes an instance of; assign an instance that can be called, or "
-            raise TypeError(f"{says}define a function custom_kernel(data)") from None
-        named = ", ".join(signature.parameters)
-        raise TypeError(f"custom_kernel({named}) must take one argument, custom_kernel(data)") from None
-    except ValueError:
-        pass  # a callable without a signature: the first call will tell
+    must_take(kernel, "custom_kernel", "data")
     return kernel  # type: ignore[no-any-return]
+
+
+def must_take(function: Callable[..., Any], name: str, arguments: str) -> None:
+    """Raises TypeError where what a submission defines by that name cannot be called with these (`config, data`)."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return  # a callable without a signature: the first call will tell
+    try:
+        signature.bind(*arguments.split(", "))
+    except TypeError:
+        if inspect.isclass(function):
+            instead = f"define a function {name}({arguments}), or assign an instance that can be called"
+            raise TypeError(f"{name} is a class, which a call makes an instance of; {instead}") from None
+        own = ", ".join(signature.parameters)
+        raise TypeError(f"{name}({own}) cannot be called as {name}({arguments}); change its arguments") from None

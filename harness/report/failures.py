@@ -20,6 +20,7 @@ NEXT_ALONE = {  # where there is one rank
     "timed_out": "If its calls only need longer, --timeout gives them more.",
 }
 WITHOUT_A_FRAME = "Change the submission as the message says."  # raised by the harness: no custom_kernel, say
+ADAPTER = "reference/{problem}/adapter.py"  # of a problem that has one, which calls what the submission defines
 RAISED_ON_ALL = "Every rank raised this; one traceback stands for all."
 LOOPS_ON_ALL = "Every rank ran your own lines: look for a loop or wait there that never ends. --timeout S waits longer."
 # A problem that is named by the path of its folder, which a report does not have.
@@ -65,7 +66,8 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
     if isinstance(outcome, Crashed):
         return next(advice for word, advice in CRASHES if word in outcome.message)
     if isinstance(outcome, Raised) and not has_own_frame(outcome):
-        return WITHOUT_A_FRAME
+        adapter = adapter_of(report, outcome)
+        return WITHOUT_A_FRAME + (f" {adapter} calls what it defines." if adapter else "")
     if isinstance(outcome, Raised) and len(outcome.alike) + 1 == report.world_size > 1:
         return RAISED_ON_ALL
     if isinstance(outcome, TimedOut) and report.world_size > 1 and all(map(_is_in_own_code, outcome.stacks)):
@@ -82,6 +84,11 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
 def has_own_frame(outcome: Raised) -> bool:
     """Whether the author's code is in the traceback: the harness refuses what a file defines or returns."""
     return THEIRS.search(outcome.traceback) is not None
+
+
+def adapter_of(report: EvalReport, outcome: Raised) -> str:
+    """The problem's file that called what the submission defines, where that was refused; else ""."""
+    return ADAPTER.format(problem=report.problem) if 'File "adapter.py"' in outcome.traceback else ""
 
 
 def _is_in_own_code(stack: str) -> bool:

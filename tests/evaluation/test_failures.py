@@ -42,7 +42,7 @@ class Bad:
 BAD = [
     Bad("defines no custom_kernel", source="x = 1\n", message="no custom_kernel"),
     Bad("custom_kernel is not callable", source="custom_kernel = 3\n", message="is of type int; it must be a function"),
-    Bad("takes two arguments", source="def custom_kernel(a, b): return a\n", message=r"kernel\(a, b\) must take one"),
+    Bad("takes two arguments", source="def custom_kernel(a, b): return a\n", message=r"\(a, b\) cannot be called"),
     Bad("is a class", source="class custom_kernel:\n    pass\n", message="is a class, which a call makes an instance"),
     Bad("imports what is not there", source="import nowhere_at_all\n", message="No module named 'nowhere_at_all'"),
     Bad("exits at import", source="import sys\nsys.exit(0)\n", message=r"called sys.exit\(0\)"),

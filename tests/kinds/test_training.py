@@ -294,7 +294,8 @@ def test_a_run_that_breaks_a_rule_is_wrong_and_says_which(runs: Any, source: str
             LOOP.format(each="data.batch(32)", every=128),
             r"log.evaluate\(weights, 128\) is due, and the sequences behind it",
         ),
-        ("def train(config): pass", "train must take five arguments"),
+        ("def train(config): pass", r"train\(config\) cannot be called as train\(config, data, seed, target, log\)"),
+        ("class train: pass", "train is a class"),
         ("x = 1", "the submission defines no train"),
     ],
 )

@@ -8,7 +8,6 @@ nothing but calls, time the run, and evaluations lie between calls. Nothing here
 
 import contextlib
 import importlib
-import inspect
 import json
 import queue
 import sys
@@ -23,7 +22,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from harness.ranks.roles import must_take
+
 STOP_S = 10.0  # for train() to end when its run is over
+ARGUMENTS = "config, data, seed, target, log"  # of train
 Train = Callable[..., Any]
 
 
@@ -195,11 +197,8 @@ def kernel(hyperparameters_file: str) -> Callable[[Any], Any]:
     """The kernel of the train.py in this rank's folder, where the hyperparameters are too, as the parent read them."""
     train = getattr(importlib.import_module("train"), "train", None)
     if not callable(train):
-        raise AttributeError("the submission defines no train(config, data, seed, target, log)")
-    try:
-        inspect.signature(train).bind(*[None] * 5)
-    except TypeError as error:
-        raise TypeError(f"train must take five arguments, train(config, data, seed, target, log): {error}") from None
+        raise AttributeError(f"the submission defines no train({ARGUMENTS}); define it at the top level")
+    must_take(train, "train", ARGUMENTS)
     file = sys.modules["train"].__file__
     assert file is not None
     hyperparameters = json.loads((Path(file).parent / hyperparameters_file).read_text())
