@@ -10,14 +10,14 @@ import ast
 import hashlib
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from harness.core.records import Module
 from harness.problems.python_text import UNREADABLE, imported
 
 DIGITS = 16
 ENTRY = "custom_kernel"  # used from outside, so that it counts what it was imported as
-ENTRIES = ("ModelNew", "solution", "run")  # other benchmarks' names for it, in files without ENTRY
+ENTRIES = ("ModelNew", "solution", "run", "build", "train")  # other names for it, in files without ENTRY
 VERSION = 1  # raise it with a change of what is left out: digests of two versions do not compare
 # What is not closed goes to the end: otherwise a text of openings would take the square of its length.
 COMMENTS = re.compile(r""""(?:\\.|[^"\\\n])*"?|//[^\n]*|/\*.*?(?:\*/|\Z)|\s+""", re.DOTALL)
@@ -27,10 +27,12 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Params = Mapping[str, str]  # words for the names of parameters, where strings and keywords name them
 
 
-def same_code(source: str, modules: Iterable[Module] = ()) -> str:
+def same_code(source: str, modules: Sequence[Module] = ()) -> str:
     """The digest, as 16 hexadecimal digits. The names of local modules count for nothing, nor does their order."""
     local = {module.name: f"local {number}" for number, module in enumerate(modules)}
-    parts = [_text(source, local), *sorted(_text(module.source, local) for module in modules)]
+    texts = [module.source for module in modules]
+    named = _named([source, *texts]) if texts else frozenset()
+    parts = [_text(source, local), *sorted(_text(text, local, named) for text in texts)]
     return hashlib.sha256("\0".join([str(VERSION), *parts]).encode()).hexdigest()[:DIGITS]
 
 
@@ -45,18 +47,39 @@ def imports(source: str) -> frozenset[str]:
     return frozenset(plain | named)
 
 
-def _text(source: str, local: Mapping[str, str]) -> str:
+def _named(sources: Iterable[str]) -> frozenset[str]:
+    """What these files import by name or take as an attribute, of any module."""
+    found = set[str]()
+    for source in sources:
+        try:
+            nodes = list(ast.walk(ast.parse(source)))
+        except UNREADABLE:
+            continue
+        found |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+        found |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return frozenset(found)
+
+
+def _text(source: str, local: Mapping[str, str], named: Collection[str] = ()) -> str:
+    """What a file does; `named`: what others may use of it, by these names."""
     try:
         tree = ast.parse(source)
         scope = _Scope(tree.body, None, local)
         words = " ".join(_all(tree.body, scope, {}))
-        has_entry = scope.find(ENTRY) is not None
-        others = [] if has_entry else [f"{name} {scope.word(name)}" for name in ENTRIES if scope.find(name)]
         if not words:
             return ast.dump(tree)  # imports alone: they are all that it does
-        return " ".join([words, scope.word(ENTRY), *others])
+        entries = [] if scope.find(ENTRY) is not None else [*ENTRIES]
+        used = [name for name in (*entries, *sorted({*named, *_told(tree)})) if scope.find(name)]
+        return " ".join([words, scope.word(ENTRY), *(f"{name} {scope.word(name)}" for name in used)])
     except UNREADABLE:
         return _plain(source)
+
+
+def _told(tree: ast.Module) -> Iterator[str]:
+    """The texts of an assignment that ends a file: there a Solution of FlashInfer-Trace names its entry."""
+    if tree.body and isinstance(tree.body[-1], ast.Assign):
+        texts = (node.value for node in ast.walk(tree.body[-1]) if isinstance(node, ast.Constant))
+        yield from (text for text in texts if isinstance(text, str))
 
 
 def _plain(text: str) -> str:

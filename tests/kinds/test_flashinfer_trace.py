@@ -143,6 +143,12 @@ def test_what_is_wrong_is_found(
     assert found.returncode == code, found.stdout + found.stderr
 
 
+def test_results_that_are_called_as_the_definition_are_no_workloads(trace_set: Path, here: Checkout) -> None:
+    """`eval-many` of a set calls its files so, and the set's folder is a likely place."""
+    (trace_set / "rmsnorm_d64.jsonl").write_text('{"schema": 1, "id": "a.json"}\n')
+    assert len(registry.find(definition_of(trace_set), here).suite("official").tests) == 2
+
+
 def test_a_test_that_failed_is_a_trace(trace_set: Path, here: Checkout) -> None:
     """Nothing is timed then. A Python file has no Solution, so its name stands for one."""
     problem = registry.find(definition_of(trace_set), here)

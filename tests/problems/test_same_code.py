@@ -100,6 +100,8 @@ OTHERS = {
     "nothing": "",
 }
 
+TWICE = "def {}(x):\n    return x\n\n\ndef {}(x):\n    return x + 1\n"
+
 
 @pytest.mark.parametrize("name", COPIES)
 def test_what_changes_nothing_hides_no_copy(name: str) -> None:
@@ -119,11 +121,10 @@ def test_a_renaming_in_one_scope_cannot_meet_another_name() -> None:
     assert same_code(inner.format("y")) == same_code(inner.format("z")) != same_code(inner.format("x"))
 
 
-@pytest.mark.parametrize("entry", ["custom_kernel", "ModelNew", "solution", "run"])
+@pytest.mark.parametrize("entry", ["custom_kernel", "ModelNew", "solution", "run", "build", "train"])
 def test_two_functions_that_exchange_their_names_are_another_program_where_one_is_called(entry: str) -> None:
-    twice = "def {}(x):\n    return x\n\n\ndef {}(x):\n    return x + 1\n"
-    assert same_code(twice.format(entry, "old")) == same_code(twice.format(entry, "older"))
-    assert same_code(twice.format(entry, "old")) != same_code(twice.format("old", entry))
+    assert same_code(TWICE.format(entry, "old")) == same_code(TWICE.format(entry, "older"))
+    assert same_code(TWICE.format(entry, "old")) != same_code(TWICE.format("old", entry))
 
 
 def test_all_but_the_imports_may_be_nothing() -> None:
@@ -139,6 +140,27 @@ def test_a_module_may_have_another_name_but_not_another_text() -> None:
         return same_code(f"from {name} import F\nprint(F)\n", [Module(name=name, file=f"{name}.py", source=text)])
 
     assert of("tuning", "F = 1\n") == of("table", "F = 1  # that is it\n") != of("tuning", "F = 2\n")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from kernels import fast\n\n\ndef custom_kernel(x):\n    return fast(x)\n",
+        "import kernels\n\n\ndef custom_kernel(x):\n    return kernels.fast(x)\n",
+    ],
+)
+def test_functions_of_a_module_that_exchange_their_names_are_another_program(use: str) -> None:
+    def of(one: str, other: str) -> str:
+        text = TWICE.format(one, other)
+        return same_code(use, [Module(name="kernels", file="kernels.py", source=text)])
+
+    assert of("fast", "old") == of("fast", "older") != of("old", "fast")
+
+
+def test_a_solution_says_in_its_last_line_which_function_is_called() -> None:
+    said = "\n\nKERNEL_EVAL_SPEC = {'entry': 'gemm', 'fills': None}\n"
+    assert same_code(TWICE.format("gemm", "old") + said) == same_code(TWICE.format("gemm", "older") + said)
+    assert same_code(TWICE.format("gemm", "old") + said) != same_code(TWICE.format("old", "gemm") + said)
 
 
 def test_what_is_no_python_is_compared_without_comments_and_white_space() -> None:

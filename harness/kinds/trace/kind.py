@@ -167,7 +167,7 @@ def check_definition(made: Mapping[str, Any], place: Path) -> None:
 def read_workloads(root: Path, made: Mapping[str, Any], place: Path) -> list[dict[str, Any]]:
     """The definition's workloads. Raises BadFileError for a line that is none, and where there is none at all."""
     name = made["name"]
-    files = {*(root / "workloads").rglob(f"{name}.jsonl"), *root.glob(f"{name}.jsonl")}
+    files = set((root / "workloads").rglob(f"{name}.jsonl")) or set(root.glob(f"{name}.jsonl"))
     if place.name == "definition.json":
         files |= set(root.glob("workload.jsonl"))
     found: list[dict[str, Any]] = []
