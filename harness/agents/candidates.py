@@ -125,4 +125,8 @@ def firsts(candidates: Iterable[Candidate]) -> dict[str, str]:
     """For each candidate's id, the id of the first candidate with the same code and the same imports: one that nothing
     uses may still fail, and whoever takes it out has made another candidate."""
     by_code: dict[tuple[str, frozenset[str]], str] = {}
-    return {one.id: by_code.setdefault((one.code, imports(one.submission.source)), one.id) for one in candidates}
+    return {one.id: by_code.setdefault((one.code, _imports(one.submission)), one.id) for one in candidates}
+
+
+def _imports(submission: Submission) -> frozenset[str]:
+    return frozenset().union(*map(imports, (submission.source, *(module.source for module in submission.modules))))

@@ -20,7 +20,7 @@ from waiting import until
 
 from harness import Pool, evaluate, stream
 from harness.agents import score_view
-from harness.agents.candidates import Candidate, of_text, read_all
+from harness.agents.candidates import Candidate, firsts, of_text, read_all
 from harness.agents.journal import Journal, read_results, results_so_far
 from harness.agents.judge import SCREEN_S, Judge, Stage, Terms, screening_of
 from harness.agents.made import refused, result_of
@@ -34,7 +34,7 @@ from harness.core.decode import encode
 from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.events import CaseBegan, PhaseBegan
 from harness.core.json_file import line_of
-from harness.core.records import Submission, TimedOut
+from harness.core.records import Module, Submission, TimedOut
 from harness.kinds.registry import find
 from harness.kinds.settings import Asked, setting
 from harness.report.render import FORMATS
@@ -120,6 +120,19 @@ def test_another_import_makes_another_candidate_even_where_nothing_uses_it() -> 
     assert {name: (one.verdict, one.copy_of) for name, one in found.items()} == {
         "a": ("raised", ""), "b": ("pass", ""), "c": ("pass", "b"),
     }  # fmt: skip
+
+
+def test_another_import_of_a_module_makes_another_candidate() -> None:
+    def of(name: str, text: str) -> Candidate:
+        [one] = candidates(**{name: RIGHT})
+        module = Module(name="tuning", file="tuning.py", source=text)
+        return dataclasses.replace(one, submission=dataclasses.replace(one.submission, modules=(module,)))
+
+    assert firsts([of("a", "X = 1\n"), of("b", "X = 1  # b\n"), of("c", "import absent\nX = 1\n")]) == {
+        "a": "a",
+        "b": "a",
+        "c": "c",
+    }
 
 
 def test_the_best_on_the_quick_shapes_get_the_whole_suite() -> None:
