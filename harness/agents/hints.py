@@ -19,7 +19,12 @@ BY_CHECK = {
     "convergence": "train by the rules: it reaches the quality in fewer samples than the data permits",
     "bound": "return a solution of this instance: its cost is below a proved lower bound",
 }
-IN_DETAIL = "the traceback is in evidence.detail"
+LEFT = {  # what a failure leaves
+    "wrong": "what it printed is",
+    "raised": "the traceback is",
+    "crashed": "what it printed last is",
+    "timed_out": "where each rank stood is",
+}
 
 
 def next_of(result: Result, report: EvalReport) -> str:
@@ -48,20 +53,22 @@ def _after(failed: CaseResult, result: Result, report: EvalReport) -> str:
     outcome, where = failed.outcome, f"{failed.case.kind} {clean_line(failed.case.title)}"
     if isinstance(outcome, Held):
         return BY_CHECK.get(outcome.check, "make it do its work as the reference does: its result is not believed")
-    is_shown = has_own_frame(outcome) if isinstance(outcome, Raised) else result.evidence and result.evidence.detail
+    detail = result.evidence.detail if result.evidence else ""
+    is_shown = has_own_frame(outcome) if isinstance(outcome, Raised) else bool(detail)
     if result.stages.compile.status == "fail":
-        return f"make the file import: {IN_DETAIL if is_shown else 'evidence.message says why it does not'}"
+        says = f"{LEFT[outcome.type]} in evidence.detail" if is_shown else "evidence.message says why it does not"
+        return f"make the file import, or build: {says}"
     if isinstance(outcome, Raised) and not is_shown:
         adapter = adapter_of(report, outcome)
         calls = f"; {adapter} calls what it defines" if adapter else ""
         return f"change the submission as evidence.message says, on {where}{calls}"
     hints = {
         "wrong": f"compare with {CHECKERS[report.checker].right} on {where}: evidence.message says what is wrong",
-        "raised": f"correct what raises on {where}: {IN_DETAIL}",
-        "crashed": f"correct what ends the process on {where}: what it printed last is in evidence.detail",
-        "timed_out": f"find what waits or loops on {where}: where each rank stood is in evidence.detail",
+        "raised": f"correct what raises on {where}",
+        "crashed": f"correct what ends the process on {where}",
+        "timed_out": f"find what waits or loops on {where}",
     }
-    return hints[outcome.type]
+    return hints[outcome.type] + (f"; {LEFT[outcome.type]} in evidence.detail" if is_shown else "")
 
 
 def _faster(cases: "tuple[CaseFigure, ...]", report: EvalReport) -> str:

@@ -179,8 +179,7 @@ def _evidence(report: EvalReport, failed: CaseResult) -> Evidence:
     detail = "\n".join(verdict.left(outcome))
     if isinstance(outcome, TimedOut):
         detail = "\n\n".join(f"{where}:\n{stack}" for where, stack in stacks(outcome))
-    elif isinstance(outcome, Crashed):
-        detail = detail or report.printed(failed, outcome.rank)
+    detail = detail or report.printed(failed, outcome.rank if isinstance(outcome, Crashed) else 0)
     where = f"{failed.case.kind}: {clean_line(failed.case.title)}"
     return Evidence(where=where, message=_message(report, failed), detail=both_ends(clean(detail), DETAIL_CHARS))
 

@@ -29,34 +29,45 @@ Params = Mapping[str, str]  # words for the names of parameters, where strings a
 
 def same_code(source: str, modules: Sequence[Module] = ()) -> str:
     """The digest, as 16 hexadecimal digits. The names of local modules count for nothing, nor does their order."""
+    first = {node.module: -place for place, node in enumerate(_from_imports(source)[::-1])}
+    modules = sorted(modules, key=lambda module: first.get(module.name, 1))
     local = {module.name: f"local {number}" for number, module in enumerate(modules)}
-    texts = [module.source for module in modules]
-    named = _named([source, *texts]) if texts else frozenset()
-    parts = [_text(source, local), *sorted(_text(text, local, named) for text in texts)]
+    named = _named([source, *(module.source for module in modules)]) if modules else frozenset()
+    parts = [_text(source, local), *(_path(module) + _text(module.source, local, named) for module in modules)]
     return hashlib.sha256("\0".join([str(VERSION), *parts]).encode()).hexdigest()[:DIGITS]
 
 
 def imports(source: str) -> frozenset[str]:
     """What a file imports anywhere, used or not: the one part of it that counts for nothing above and can yet fail."""
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except UNREADABLE:
-        return frozenset()
+    nodes = _nodes(source)
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     named = {what for node in nodes if isinstance(node, ast.ImportFrom) for _, what in imported(node)}
     return frozenset(plain | named)
+
+
+def _nodes(source: str) -> list[ast.AST]:
+    """All nodes of a file, or none where it is no Python."""
+    try:
+        return list(ast.walk(ast.parse(source)))
+    except UNREADABLE:
+        return []
+
+
+def _from_imports(source: str) -> list[ast.ImportFrom]:
+    return [node for node in _nodes(source) if isinstance(node, ast.ImportFrom)]
+
+
+def _path(module: Module) -> str:
+    """The name of a file that no import can have: a build names it."""
+    return "" if module.name.replace(".", "").isidentifier() else f"{module.name} "
 
 
 def _named(sources: Iterable[str]) -> frozenset[str]:
     """What these files import by name or take as an attribute, of any module."""
     found = set[str]()
     for source in sources:
-        try:
-            nodes = list(ast.walk(ast.parse(source)))
-        except UNREADABLE:
-            continue
-        found |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
-        found |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        found |= {alias.name for node in _from_imports(source) for alias in node.names}
+        found |= {node.attr for node in _nodes(source) if isinstance(node, ast.Attribute)}
     return frozenset(found)
 
 

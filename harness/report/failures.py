@@ -35,6 +35,7 @@ LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3[^/]*/|^<")
 NATIVE = "Native code crashed: the log shows where Python stood, if the process could still say so."
 CRASHES = (  # the first that is found in the message
     ("does not compile", "The whole log of the compiler is runs/<run id>/compile.log, and in --json FILE."),
+    ("does not build", "The log is the build's: correct what its first error names."),
     ("SIGKILL", "Mostly out of memory: try fewer ranks (--ranks) or smaller shapes (--suite)."),
     ("SIG", NATIVE),
     ("eval.", "The log shows what the evaluator printed last; --json FILE has more of it."),

@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 from waiting import in_time
 
+from harness.agents.made import result_of
 from harness.board.entries import Board, SettledFile, Settlement
 from harness.board.judgements import entry_of, with_judged
 from harness.board.places import ranking
@@ -584,6 +585,20 @@ def test_what_a_failed_solver_printed_is_shown_and_the_advice_is_for_solvers(tmp
     assert "ref_kernel" not in shown
 
 
+@pytest.mark.parametrize("head", ["", f"#!{sys.executable}\n"])
+def test_what_a_solver_prints_names_its_authors_file(tmp_path: Path, head: str) -> None:
+    """The copies that run are gone when it is read."""
+    file = program(tmp_path, f"{head}import sys\nsys.stderr.write(__file__)\n1 / 0\n")
+    report = evaluated(file)
+    [log] = report.logs.values()
+    assert f'File "{file}", line {3 + bool(head)}, in <module>' in log
+    assert "kernel-eval-" not in log
+    found = result_of(report)
+    assert found.evidence is not None
+    assert "ZeroDivisionError" in found.evidence.detail
+    assert "what it printed is in evidence.detail" in found.next
+
+
 def test_an_answer_below_a_proved_bound_is_held(tmp_path: Path, monkeypatch) -> None:
     from harness.kinds.program import run as solver_run
 
@@ -606,6 +621,7 @@ def test_a_folder_is_built_once_and_its_log_kept(tmp_path: Path) -> None:
     (folder / "build.sh").write_text("#!/bin/sh\necho no >&2\nexit 4\n")
     [failed, *_] = evaluated(folder).results
     assert "does not build: build.sh exited with code 4" in verdict.message(failed.outcome)
+    assert "or build: what it printed last is in evidence.detail" in result_of(evaluated(folder)).next
 
 
 def test_a_build_that_leaves_a_pipe_is_the_submissions_failure(tmp_path: Path) -> None:

@@ -157,6 +157,20 @@ def test_functions_of_a_module_that_exchange_their_names_are_another_program(use
     assert of("fast", "old") == of("fast", "older") != of("old", "fast")
 
 
+def test_modules_or_files_of_a_build_that_exchange_their_texts_are_another_program() -> None:
+    use = "from {} import f\nfrom {} import f as g\n\n\ndef custom_kernel(x):\n    return g(f(x))\n"
+
+    def of(source: str, texts: dict[str, str]) -> str:
+        return same_code(source, [Module(name=name, file=name, source=text) for name, text in texts.items()])
+
+    one, other = "def f(x):\n    return x + 1\n", "def f(x):\n    return 2 * x\n"
+    first = of(use.format("a", "b"), {"a": one, "b": other})
+    assert first == of(use.format("z", "b"), {"b": other, "z": one})
+    assert first != of(use.format("a", "b"), {"a": other, "b": one})
+    build = "gcc -o submission ./fast.c\n"
+    assert of(build, {"./fast.c": "1;", "./old.c": "2;"}) != of(build, {"./fast.c": "2;", "./old.c": "1;"})
+
+
 def test_a_solution_says_in_its_last_line_which_function_is_called() -> None:
     said = "\n\nKERNEL_EVAL_SPEC = {'entry': 'gemm', 'fills': None}\n"
     assert same_code(TWICE.format("gemm", "old") + said) == same_code(TWICE.format("gemm", "older") + said)

@@ -8,7 +8,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.core.files import remove, write_files
@@ -16,12 +16,14 @@ from harness.core.records import Crashed, Submission
 from harness.core.words import TAIL_CHARS
 from harness.kinds import staging
 from harness.kinds.kind import Plan, SubmissionFailed
-from harness.kinds.program.files import BUILD, command_of, needs_build, write_solver
+from harness.kinds.program.files import BUILD, PROGRAM, SCRIPT, command_of, needs_build, write_solver
 from harness.process import answers
 from harness.process.compile_cache import COMPILE_S
 
 REFERENCE = "reference.py"
 BUILT_BYTES, BUILT_NAMES, BUILT_DEPTH = 1 << 30, 100_000, 64  # of what a build may leave: every run gets a copy
+# By the beginning of a staged file's path in its folder, what it is called by its author; the first that fits.
+Names = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +42,13 @@ class ProgramPlan(Plan):
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltProgram:
-    """A program that is ready to run: `files` is a folder that each run gets a copy of."""
+    """A program that is ready to run: `files` is a folder that each run gets a copy of, `names` what its files are
+    called in what it prints."""
 
     name: str
     files: Path
     command: tuple[str, ...]
+    names: Names = (("", ""),)
 
 
 class Workshop(staging.StagedSession):
@@ -68,22 +72,22 @@ class Workshop(staging.StagedSession):
             files.mkdir()
             write_solver(submission, files)
             if needs_build(submission):
-                self._build(files, kept)
+                self._build(files, kept, names_of(submission))
         command = command_of(files)
         if command is None:
             log = self.logs.get("build", "")[-TAIL_CHARS:]
             message = f"{BUILD} made neither ./submission nor submission.py"
             raise SubmissionFailed(Crashed(rank=0, message=message, log_tail=log))
-        return BuiltProgram(name=submission.name, files=files, command=command)
+        return BuiltProgram(name=submission.name, files=files, command=command, names=names_of(submission))
 
-    def _build(self, files: Path, kept: Path | None) -> None:
+    def _build(self, files: Path, kept: Path | None, names: Names) -> None:
         """Runs build.sh in the folder, confined; what it made is kept for the next evaluation of these sources."""
         self.progress.phase("build")
         place = Path(tempfile.mkdtemp(prefix="build-", dir=self.folder))
         with self.spending("build"):
             shutil.copytree(files, place / "work")
             # to standard error, of which the end is kept
-            ended = self.run(("/bin/sh", "-c", f"exec ./{BUILD} 1>&2"), place, COMPILE_S, {})
+            ended = self.run(("/bin/sh", "-c", f"exec ./{BUILD} 1>&2"), place, names, COMPILE_S, {})
         self.logs["build"] = ended.stderr
         late = f"had not finished after {COMPILE_S:g} s" if ended.is_late else ""
         why = ended.broke or ended.ended or late or unfit(place / "work")
@@ -104,13 +108,15 @@ class Workshop(staging.StagedSession):
         self,
         arguments: tuple[str, ...],
         place: Path,
+        names: Names,
         wall_s: float,
         more: dict[str, str],
         given: tuple[Path, ...] = (),
         answer_s: float = math.inf,
     ) -> answers.Finished:
-        """Runs a command in `place`/work, with the variables `more`. Of this evaluation's other folders it can read
-        those in `given`. Answers after `answer_s` do not count."""
+        """Runs a command in `place`/work, with the variables `more`; what it prints has files by their `names`, since
+        the copies are gone when it is read. Of this evaluation's other folders it can read those in `given`. Answers
+        after `answer_s` do not count."""
         command = answers.Command(
             arguments=arguments,
             folder=place,
@@ -124,7 +130,21 @@ class Workshop(staging.StagedSession):
         limits = answers.ProcessLimits(
             wall_s=wall_s, answer_s=answer_s, cores=plan.cores, memory_bytes=plan.memory_bytes
         )
-        return answers.run(command, limits)
+        ran = answers.run(command, limits)
+        return replace(ran, stderr=named(ran.stderr, place / "work", names))
+
+
+def names_of(submission: Submission) -> Names:
+    if needs_build(submission):
+        return (("", f"{submission.name}/"),)
+    return ((SCRIPT, submission.name), (PROGRAM, submission.name), ("", ""))
+
+
+def named(text: str, folder: Path, names: Names) -> str:
+    for staged, name in names:
+        for beginning in (f"{folder}/", "./")[: 1 + bool(staged)]:  # a program is started as ./submission
+            text = text.replace(beginning + staged, name)
+    return text
 
 
 def unfit(folder: Path) -> str:

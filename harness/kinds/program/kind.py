@@ -158,7 +158,7 @@ class ProgramSession(Workshop):
         wall_s = _most_s(self.task, case)
         seed = self.plan.seed(role, self.runs)
         try:
-            ran = self.run(command, place, wall_s, {SEED_VARIABLE: str(seed)}, (given,), limit_s)
+            ran = self.run(command, place, side.names, wall_s, {SEED_VARIABLE: str(seed)}, (given,), limit_s)
         finally:
             remove(given)
             remove(place)
