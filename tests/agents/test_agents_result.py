@@ -226,7 +226,14 @@ def test_the_hint_of_a_ranked_result_names_the_shape_with_most_to_gain() -> None
     assert "--mode profile --benchmark" in result_of(report()).next
 
 
-@pytest.mark.parametrize(("checker", "right"), [("strict", "ref_kernel"), ("benchmark", "the problem's own file")])
+@pytest.mark.parametrize(
+    ("checker", "right"),
+    [
+        ("strict", "ref_kernel"),
+        ("benchmark", "the problem's own file"),
+        ("folder", "the folder's ref_kernel, by its check_implementation,"),
+    ],
+)
 def test_the_hint_of_a_wrong_result_names_what_the_problem_has(checker: str, right: str) -> None:
     wrong = replace(failed_test(Wrong(message="off")), checker=checker)
     assert result_of(wrong).next.startswith(f"compare with {right} on test ")
