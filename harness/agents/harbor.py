@@ -218,13 +218,12 @@ def _archive(checkout: Checkout) -> bytes:
 
 
 def rewards_of(result: Result) -> dict[str, float]:
-    found = result.figures.speedup if result.figures else None
     return {
         "reward": result.reward.value,
         "compiles": float(result.stages.compile.status == "pass"),
         "correct": result.stages.correct.done / max(1, result.stages.correct.total),
         "ranked": float(result.ranked),
-        "speedup": found.value if found and result.ranked else 0.0,
+        "speedup": (result.speedup or 0.0) if result.ranked else 0.0,
     }
 
 

@@ -69,11 +69,11 @@ def result_of(
         warnings=tuple(clean_line(text_of(one)) for one in report.warnings),
         file=report.submission.name,
         sha256=report.submission.sha256,
+        is_reference=any(one.code == "reference" for one in report.warnings),
         seconds=round(sum(report.phases_s.values()), 3),
     )
     if ranked and figures is not None:
-        is_reference = any(one.code == "reference" for one in report.warnings)
-        result = replace(result, reward=rewarded(figures, function, lower, is_reference))
+        result = replace(result, reward=rewarded(figures, function, lower, result.is_reference))
     return replace(result, next=next_of(result, report))
 
 

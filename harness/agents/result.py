@@ -113,7 +113,8 @@ class Evidence:
 class Result:
     """The result of one candidate. `ranked`: it passed every stage of the suite that was asked for, inside the sandbox
     and on the problem's own data. `id` is the caller's name for the candidate, `code` a digest of what it does
-    (problems.same_code), `copy_of` the id of a candidate with the same code whose result this is."""
+    (problems.same_code), `copy_of` the id of a candidate with the same code whose result this is. `is_reference`: by
+    its text it is the reference, and what its figures differ from that by is noise."""
 
     problem: str
     suite: str
@@ -133,14 +134,15 @@ class Result:
     sha256: str = ""
     code: str = ""
     copy_of: str = ""
+    is_reference: bool = False
     seconds: float = 0.0
     schema: int = SCHEMA
 
     @property
     def speedup(self) -> float | None:
-        """Over the reference; None where it was not measured."""
+        """Over the reference, which is 1 for the reference itself; None where it was not measured."""
         found = self.figures.speedup if self.figures else None
-        return found.value if found else None
+        return None if found is None else 1.0 if self.is_reference else found.value
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:

@@ -54,7 +54,7 @@ class OfProblem:
 class PopulationScore:
     """Figures over all problems with a candidate that was judged; none where there is no such problem. `best_of_n` is
     the geometric mean over problems of the best candidate's speedup, where the reference (1) stands for a problem
-    without one that is faster; `sol` the mean SOL score."""
+    without one that is faster; `sol` the mean SOL score over problems with a limit, None where none has one here."""
 
     problems: tuple[OfProblem, ...]
     pass_at: tuple[ScorePoint, ...] = ()
@@ -76,11 +76,12 @@ def score_of(results: Iterable[Result]) -> PopulationScore:
     if not groups:
         return PopulationScore(problems=problems)
     most = min(map(len, groups))
+    limited = [group for group in groups if _has_limit(group) is not False]
     return PopulationScore(
         problems=problems,
         pass_at=tuple(ScorePoint(at=k, figure=_over(groups, partial(_pass_at, k=k))) for k in KS if k <= most),
         fast=tuple(ScorePoint(at=p, figure=_over(groups, partial(fast, p=p))) for p in PS),
-        sol=_over(groups, lambda group: statistics.fmean(map(sol, group))),
+        sol=_over(limited, lambda group: statistics.fmean(map(sol, group))) if any(map(_has_limit, groups)) else None,
         best_of_n=_over(groups, lambda group: math.log(max(1.0, _best(group)[0] or 1.0)), math.exp),
         mean_reward=_over(groups, lambda group: statistics.fmean(one.reward.value for one in group)),
     )
@@ -102,7 +103,16 @@ def sol(result: Result) -> float:
     """The SOL score of a ranked result; 0 for any other, and where no limit is known."""
     if not result.ranked or result.figures is None:
         return 0.0
-    return sol_score(1.0, 1.0, result.figures.times)[0]
+    times = result.figures.times
+    if result.is_reference:
+        times = [(baseline, baseline, limit) for _, baseline, limit in times]
+    return sol_score(1.0, 1.0, times)[0]
+
+
+def _has_limit(group: Sequence[Result]) -> bool | None:
+    """Whether the problem has a limit here, by its candidates' figures; None where none has any."""
+    times = [one.figures.times for one in group if one.figures is not None]
+    return any(limit is not None for one in times for _, _, limit in one) if times else None
 
 
 def _passed(group: Sequence[Result]) -> int:

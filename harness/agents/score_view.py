@@ -26,12 +26,13 @@ def _row(one: OfProblem) -> list[Words]:
 
 def figure_rows(score: PopulationScore) -> list[tuple[str, str]]:
     """A row for each figure; none where no candidate was judged."""
-    if score.sol is None or score.best_of_n is None or score.mean_reward is None:
+    if score.best_of_n is None or score.mean_reward is None:
         return []
+    sol = [("SOL score", _plain(score.sol))] if score.sol is not None else []
     return [
         *((f"pass@{point.at:g}", _percent(point.figure)) for point in score.pass_at),
         *((f"fast_{point.at:g}", _percent(point.figure)) for point in score.fast),
-        ("SOL score", _plain(score.sol)),
+        *sol,
         ("best of n, or the reference", _plain(score.best_of_n, "x")),
         ("mean reward", _plain(score.mean_reward)),
     ]
@@ -51,6 +52,8 @@ def notes(score: PopulationScore) -> list[str]:
             f"Not ranked, but passed: {count_text(left_out, 'candidate')}, left out when screened, say, and counted as "
             "not fast; `eval-many --keep 1` ranks every candidate that passes."
         )
+    if score.sol is None and score.best_of_n is not None:
+        found.append("There is no SOL score, because no problem has a known limit.")
     words: dict[str, int] = {}
     for one in score.problems:
         for word, count in one.verdicts.items():

@@ -60,8 +60,8 @@ CHECKERS = {
         judges=3.0,  # limits are meant for one input and one check a case, as in a folder's own eval.py
         needs_path=True,
         right="the folder's ref_kernel, by its check_implementation,",
-        after_wrong="the folder's check_implementation decides: compare with its ref_kernel on this shape, or ask its own "
-        "eval.py (--eval theirs).",
+        after_wrong="the folder's check_implementation decides: compare with its ref_kernel on this shape, or ask its "
+        "own eval.py (--eval theirs).",
         note="the folder's own check_implementation; looser than the strict checker: its tolerance, no hardened inputs",
     ),
     "theirs": Checker(

@@ -21,6 +21,7 @@ from waiting import until
 from harness import Pool, evaluate, stream
 from harness.agents import score_view
 from harness.agents.candidates import Candidate, firsts, of_text, read_all
+from harness.agents.harbor import rewards_of
 from harness.agents.journal import Journal, read_results, results_so_far
 from harness.agents.judge import SCREEN_S, Judge, Stage, Terms, screening_of
 from harness.agents.made import refused, result_of
@@ -380,6 +381,32 @@ def test_the_score_of_two_problems_has_intervals_over_them() -> None:
         assert "<i>" not in text
         assert "\x1b" not in text
     assert "polyline" in FORMATS["html"](score_view.document_of(both))
+
+
+def test_the_reference_is_as_fast_as_itself_whatever_was_measured() -> None:
+    """On CPU cores it often reads 1.1x, and would be the best of a population."""
+    found = dataclasses.replace(passed(1.3), is_reference=True)
+    score = score_of([found])
+    assert [one.figure.value for one in score.fast if one.at in (0.8, 1.0)] == [1.0, 0.0]
+    assert (score.problems[0].best, score.sol and score.sol.value) == (1.0, pytest.approx(0.5))
+    assert (score.best_of_n and score.best_of_n.value, rewards_of(found)["speedup"]) == (1.0, 1.0)
+
+
+def test_problems_without_a_limit_have_no_sol_score() -> None:
+    """Those of other benchmarks have none, and 0 would say that their candidates are slow."""
+    found = passed(3.0)
+    assert found.figures is not None
+    cases = tuple(dataclasses.replace(case, limit=None) for case in found.figures.cases)
+    bare = dataclasses.replace(found, problem="bare", figures=dataclasses.replace(found.figures, cases=cases))
+    failed = dataclasses.replace(result_of(failed_test(RAISED)), problem="failed")
+    score = score_of([bare, failed])
+    assert score.sol is None
+    assert "There is no SOL score" in FORMATS["markdown"](score_view.document_of(score))
+    one, both, all_three = (score_of(group).sol for group in ([found], [found, bare], [found, bare, failed]))
+    assert one is not None
+    assert both == one
+    assert all_three is not None
+    assert all_three.value == pytest.approx(one.value / 2)
 
 
 def test_what_the_machine_failed_at_counts_neither_as_passed_nor_as_failed() -> None:

@@ -108,6 +108,7 @@ def test_the_reference_by_its_text_earns_what_the_reference_is_worth(lower: bool
     found = replace(report(), warnings=(Warning(code="reference"),))
     assert result_of(found, "log2_speedup", lower).reward.value == 0
     assert result_of(found, "sol_score", lower).reward.value == pytest.approx(0.5)
+    assert (result_of(found).speedup, result_of(report()).is_reference) == (1.0, False)
 
 
 def test_a_reward_of_a_speedup_whose_interval_does_not_exclude_1_is_doubtful() -> None:
