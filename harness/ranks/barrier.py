@@ -22,6 +22,9 @@ FUTEX_WAIT, FUTEX_WAKE = 0, 1  # linux/futex.h
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())  # asm/unistd.h
 POLL_S = 50e-6  # where the futex call's number is not known
 RECHECK_NS = 2_000_000
+# Whoever has waited long looks less often, after a 64th of that time again, and spins no more: ranks that the others
+# never join have to sleep, or their group would never count as idle (ranks.idle).
+SELDOM, MOST_RECHECK_NS, MOST_SPUN_NS = 64, 64_000_000, 1_000_000_000
 RELEASED, FINISHED = 0, 8  # words of 8 bytes: what ranks are told in one cache line, what they tell in others
 FIRST_MARK, MARKS_STRIDE = 16, 8  # then a cache line a rank: "has come", "has finished", its device's two, its key
 DEVICE_MARK, DEVICE_HELD, KEY = 2, 3, 4
@@ -134,12 +137,13 @@ class Barrier:
         words[self.marks[rank] + mark] = epoch
         self._ring()
         # Whoever sees all marks wakes the rest. Two that come at once may each miss the other's mark (a store can
-        # be seen late), hence the look again every RECHECK_NS.
+        # be seen late), hence the look again after RECHECK_NS. They have waited for no time then.
+        began_ns = time.monotonic_ns()
         while (seen := words[word]) < epoch:
             if all(words[place + mark] >= epoch for place in self.marks):
                 self._set(word, epoch)
-            else:
-                self._sleep(word, seen)
+            elif mark or not self.spin:  # nothing may hold ranks up that spin on an opening
+                self._sleep(word, seen, time.monotonic_ns() - began_ns)
 
     def merge(self, changes: Iterable[tuple[int, int]]) -> None:
         """Takes in changed words of another page of this barrier, each by its place and value. Epochs only grow, so
@@ -162,15 +166,18 @@ class Barrier:
         if not self.spin and SYS_FUTEX is not None:
             _libc.syscall(SYS_FUTEX, self._address(word), FUTEX_WAKE, 2**31 - 1, None, None, 0)
 
-    def _sleep(self, word: int, seen: int) -> None:
+    def _sleep(self, word: int, seen: int, waited_ns: int = 0) -> None:
         """Sleeps until the word changes from what was seen, or for a short time."""
+        most_ns = max(RECHECK_NS, min(waited_ns // SELDOM, MOST_RECHECK_NS))
         if self.spin:
+            if waited_ns > MOST_SPUN_NS:
+                time.sleep(most_ns / 1e9)
             return
         if SYS_FUTEX is None:
             time.sleep(POLL_S)
             return
         # A futex is 32 bits: the low half of the word (both machines in SYS_FUTEX are little-endian).
-        low, timeout = ctypes.c_int32(seen & 0xFFFFFFFF), Timespec(0, RECHECK_NS)
+        low, timeout = ctypes.c_int32(seen & 0xFFFFFFFF), Timespec(0, most_ns)
         _libc.syscall(SYS_FUTEX, self._address(word), FUTEX_WAIT, low, ctypes.byref(timeout), None, 0)
 
     def _address(self, word: int) -> object:

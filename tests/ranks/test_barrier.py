@@ -73,6 +73,29 @@ def test_ranks_meet_again_and_again_without_a_hang(barrier: Barrier, meet: Calla
     assert max(apart) == 0, "everyone had come to this meeting when anyone left it"
 
 
+def test_who_waits_long_sleeps_and_does_not_miss_the_last_to_come(
+    barrier: Barrier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a rank that had left its call would keep its group from being idle, for as long as the others hang."""
+    looks: list[int] = []
+    sleep = Barrier._sleep
+
+    def counted(self: Barrier, word: int, seen: int, waited_ns: int = 0) -> None:
+        if waited_ns > 1_100_000_000:
+            looks.append(waited_ns)
+        sleep(self, word, seen, waited_ns)
+
+    monkeypatch.setattr(Barrier, "_sleep", counted)
+    threads = [threading.Thread(target=barrier.finish, args=(rank, 1), daemon=True) for rank in range(RANKS)]
+    threads[0].start()
+    time.sleep(1.6)
+    count = len(looks)
+    for thread in threads[1:]:
+        thread.start()
+    assert ended(threads)
+    assert count < 100, "every 2 ms it would be 250 times"
+
+
 def test_a_key_is_told_with_its_epoch(barrier: Barrier) -> None:
     """Nobody has it before, and not another epoch's."""
     barrier.tell(range(RANKS), 7, 41)
