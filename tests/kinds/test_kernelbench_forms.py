@@ -171,7 +171,11 @@ def test_a_wrong_bool_is_wrong() -> None:
 
 @pytest.mark.parametrize(
     ("defined", "message"),
-    [({}, "defines no ModelNew"), ({"ModelNew": nn.ReLU()}, "ModelNew is a model that was made already")],
+    [
+        ({}, "defines no ModelNew"),
+        ({"ModelNew": 3}, "ModelNew is of type int and cannot be called; define it as a class"),
+        ({"ModelNew": nn.ReLU()}, "ModelNew is a model that was made already"),
+    ],
 )
 def test_what_is_no_class_of_models_is_told(defined: dict[str, Any], message: str) -> None:
     with pytest.raises((AttributeError, TypeError), match=message):

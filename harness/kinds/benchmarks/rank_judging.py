@@ -75,6 +75,16 @@ def tensors_of(value: Any, name: str = "the result") -> list[tuple[str, Tensor]]
     )
 
 
+def defined(submission: Any, name: str, advice: str) -> Callable[..., Any]:
+    """What a submission's module defines by that name, to be called. Raises AttributeError or TypeError."""
+    found = getattr(submission, name, None)
+    if found is None:
+        raise AttributeError(f"the submission defines no {name}; {advice}")
+    if not callable(found):
+        raise TypeError(f"{name} is of type {type(found).__name__} and cannot be called; {advice}")
+    return cast(Callable[..., Any], found)
+
+
 def flat(value: Any, device: torch.device) -> Any:
     """A result as ranks hand it over: a tensor, or a tuple of tensors, on that device; complex numbers as pairs."""
     found = tuple(_plain(tensor.to(device)) for _, tensor in tensors_of(value))

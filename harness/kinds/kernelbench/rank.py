@@ -219,9 +219,7 @@ class CalledModel:
 
 def adapt(submission: Any) -> Any:
     """The kernel that a submission's ModelNew is. Raises AttributeError or TypeError where it defines none."""
-    make = getattr(submission, "ModelNew", None)
-    if make is None:
-        raise AttributeError("the submission defines no ModelNew; define it with the constructor and forward of Model")
+    make = judging.defined(submission, "ModelNew", "define it as a class with the constructor and forward of Model")
     if isinstance(make, nn.Module):
         raise TypeError("ModelNew is a model that was made already; define it as the class, like Model")
     return CalledModel(make, takes_over=True, module=submission)

@@ -171,11 +171,8 @@ class CalledSolution:
 
 
 def adapt(submission: Any) -> Any:
-    """The kernel that a submission's solution is. Raises AttributeError where it defines none."""
-    solution = getattr(submission, "solution", None)
-    if solution is None:
-        raise AttributeError("the submission defines no solution(*inputs); define it as the problem's own file does")
-    return CalledSolution(solution)
+    """The kernel that a submission's solution is. Raises AttributeError or TypeError where it defines none."""
+    return CalledSolution(judging.defined(submission, "solution", "define it as the problem's own file does"))
 
 
 class Reference(judging.JudgedReference):

@@ -91,11 +91,9 @@ def fills(run: Callable[..., Any], said: bool | None) -> bool:
 
 
 def adapt(submission: Any) -> Any:
-    """The kernel that a solution's entry point is. Raises AttributeError where there is none."""
+    """The kernel that a solution's entry point is. Raises AttributeError or TypeError where there is none."""
     spec = getattr(submission, SPEC, {"entry": "run", "fills": None})
-    run = getattr(submission, spec["entry"], None)
-    if run is None:
-        raise AttributeError(f"the solution defines no {spec['entry']}, which is its entry point")
+    run = judging.defined(submission, spec["entry"], "its entry point is a function of the definition's inputs")
     return CalledFunction(run, fills(run, spec["fills"]))
 
 
