@@ -16,7 +16,10 @@ STACK = re.compile(r'^((?:Current thread|Thread) 0x.*\n)((?:  File ".*", line .*
 OURS = re.compile(rf'  File "(?:{HARNESS}/|<frozen runpy>"|<string>", line 1 in <module>)')
 OUTSIDE = "outside of your code: its call has returned, or not begun"
 
-OPENED = "; the harness opens the process group after it has imported the file: use the group in calls alone"
+OPENED = (
+    "; the harness opens the process group after it has imported the file, once for many calls: use the group in calls "
+    "alone, and leave it open"
+)
 HINTS = (  # by what a candidate's exception says: how ranks differ from a process of the author's own
     (
         "PermissionError: [Errno 13]",  # what Landlock answers to a write; a read fails so by the file's rights

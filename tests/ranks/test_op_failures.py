@@ -432,6 +432,7 @@ def test_what_the_harness_itself_refuses_keeps_its_frames_but_for_those_of_ranks
         (f"{STAGED.format('submission.py')}\n    CFG[127]\nKeyError: 127", False),
         (f"{STAGED.format('submission.py')}\n    x.cpu() + y\nRuntimeError: no such shapes", False),
         ('  File "torch/cuda/__init__.py", line 3, in f\nAssertionError: Torch not compiled with it', True),
+        ('  File "torch/c10d.py", line 3, in f\nRuntimeError: Distributed package has no NCCL built in', True),
         (f'{STAGED.format("submission.py")}\n    a @ b\nRuntimeError: "addmm_impl_cpu_" not implemented', True),
     ],
 )

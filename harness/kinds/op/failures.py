@@ -37,7 +37,7 @@ STAGED = re.compile(r'[^"(\s]*/kernel-eval-[^/"\s]+/(?:\d+/)*[a-z]+/\d+/([^")\s]
 FRAME = re.compile(r'File "[^"]*/kernel-eval-[^/"]+/(?:\d+/)*[a-z]+/\d+/([^"]+)", line (\d+)')
 WHOSE = {"trusted": "a judge", "baseline": "the reference"}
 # What an exception has in it for which the machine may be the reason: a device, or an operation that lacks there.
-DEVICE = re.compile(r"cuda|gpu|nvidia|triton|[_'\"]cpu[_'\"]|not implemented for", re.IGNORECASE)
+DEVICE = re.compile(r"cuda|gpu|nccl|nvidia|triton|[_'\"]cpu[_'\"]|not implemented for", re.IGNORECASE)
 ON_CPU = "this evaluation runs on CPU cores; take the device from the inputs, or evaluate it on a machine with a GPU"
 LEFT = "; a judge and the reference {}, and with less than they leave it may be right"
 BESIDE_IT: dict[wire.Reason, str] = {  # what a submission that ran out of memory is told
