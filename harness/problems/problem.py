@@ -140,6 +140,10 @@ class Problem(Declared):
         """The files that a submission's text is staged as, by name. Ranks import `submission`."""
         return {"submission.py": source.encode()}
 
+    def told_file(self, staged: str) -> str:
+        """What messages call the file that is staged under that name."""
+        return staged
+
     def default_submission(self) -> Path:
         return self.submissions_folder / self.submission_file
 

@@ -26,12 +26,19 @@ from harness.ranks.rank import Rank
 STAGED = 'File "/tmp/kernel-eval-a1b2c3/candidate/0/{}", line 3, in custom_kernel'
 
 
-def plan(**changes: Any) -> Any:
-    problem = SimpleNamespace(
-        name="a problem", advice=lambda *_: "", root=Path("/nowhere"), suites=("official", "quick")
+def problem(advice: str = "") -> Any:
+    return SimpleNamespace(
+        name="a problem",
+        advice=lambda *_: advice,
+        root=Path("/nowhere"),
+        suites=("official", "quick"),
+        told_file=lambda name: "1_mine.py" if name == "problem_file.py" else name,
     )
+
+
+def plan(**changes: Any) -> Any:
     submission = submission_of("")
-    known = {"problem": problem, "submission": submission, "opponent": None, "device": "cpu", "cuda_is_cpu": False}
+    known = {"problem": problem(), "submission": submission, "opponent": None, "device": "cpu", "cuda_is_cpu": False}
     return SimpleNamespace(
         **known | {"world_size": 8, "is_control": False, "suite": SimpleNamespace(name="cpu")} | changes
     )
@@ -209,11 +216,10 @@ def test_the_users_own_files_stand_in_what_a_failure_leaves() -> None:
 
 
 def test_a_submission_that_is_late_where_the_cpu_stands_in_for_a_gpu_is_told_so() -> None:
-    problem = SimpleNamespace(name="a problem", advice=lambda *_: "evaluate it elsewhere", root=Path("/nowhere"))
     late = RankFailure("candidate", TimedOut(message="rank 0 timed out", stacks=("",)))
-    assert decided(late, problem=problem).message == "rank 0 timed out"
+    assert decided(late, problem=problem("evaluate it elsewhere")).message == "rank 0 timed out"
     told = "rank 0 timed out; this machine may be the reason: evaluate it elsewhere"
-    assert decided(late, problem=problem, cuda_is_cpu=True).message == told
+    assert decided(late, problem=problem("evaluate it elsewhere"), cuda_is_cpu=True).message == told
 
 
 # ---- what only a GPU runs ------------------------------------------------------------------------------------------
@@ -439,9 +445,8 @@ def test_what_the_harness_itself_refuses_keeps_its_frames_but_for_those_of_ranks
 def test_the_machine_is_named_only_where_it_may_be_the_reason(
     traceback: str, may_be: bool, device: str, cuda_is_cpu: bool
 ) -> None:
-    problem = SimpleNamespace(name="a problem", advice=lambda *_: "evaluate it elsewhere", root=Path("/nowhere"))
     failed = RankFailure("candidate", Raised(rank=0, message="no", traceback=traceback))
-    said = decided(failed, problem=problem, device=device, cuda_is_cpu=cuda_is_cpu).message
+    said = decided(failed, problem=problem("evaluate it elsewhere"), device=device, cuda_is_cpu=cuda_is_cpu).message
     assert said == ("no; this machine may be the reason: evaluate it elsewhere" if may_be else "no")
 
 
@@ -461,6 +466,19 @@ def test_an_exception_that_cannot_be_told_is_an_exception_like_others() -> None:
     assert "Untold" in found.message
     assert program.reason_of(ValueError(f"{wire.WEAK}: as before")) == "weak"
     assert program.reason_of(RuntimeError("Cannot allocate memory")) == "memory"
+
+
+@pytest.mark.parametrize("role", ["trusted", "candidate"])
+def test_a_problem_that_is_a_file_is_told_by_that_files_name(role: wire.Role) -> None:
+    """Its copy, which ranks import, has another name and is gone."""
+    staged = f"/tmp/kernel-eval-a1b2c3/{role}/0/problem_file.py"
+    outcome = Raised(rank=0, message="it broke", traceback=f'  File "{staged}", line 3, in solution\n')
+    found = RankFailure(role, outcome)
+    if role == "candidate":
+        assert decided(found).traceback == '  File "1_mine.py", line 3, in solution\n'
+        return
+    with pytest.raises(UsageError, match=re.escape("it broke (1_mine.py:3, a judge")):
+        decided(found)
 
 
 def test_stacks_end_where_the_authors_begin() -> None:

@@ -45,6 +45,11 @@ class BenchmarkProblem(Problem):
     def staged(self) -> dict[str, bytes]:
         return dict(self.files)
 
+    def told_file(self, staged: str) -> str:
+        if staged != self.needed[0]:
+            return staged
+        return shown(self.folder) + (": $.reference" if self.folder.suffix == ".json" else "")
+
     def default_submission(self) -> Path:
         raise UsageError(
             f"{self.name}: which submission? Name a file that defines {self.entry} (SUBMISSION=path, or the argument)"

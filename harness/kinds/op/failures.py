@@ -124,7 +124,8 @@ def _refused(failure: RankFailure, plan: OpPlan, case: str, made_nbytes: int, wh
     """The error that begins with the reason why the problem does not run here. A file keeps the traceback or log."""
     reason, text = failure.reason, "\n".join(verdict.left(failure.outcome))
     frames = FRAME.findall(text)
-    place = f"{frames[-1][0]}:{frames[-1][1]}, " if frames else ""
+    place = f"{plan.problem.told_file(frames[-1][0])}:{frames[-1][1]}, " if frames else ""
+    text = STAGED.sub(lambda found: plan.problem.told_file(found[1]), text)
     known = f" An input and an output take {made_nbytes / 2**30:.1f} GiB, of which the harness holds several copies."
     fewer = "fewer ranks (--ranks) or " if plan.world_size > 1 else ""
     others = [name for name in plan.problem.suites if name not in (OFFICIAL, "cpu", plan.suite.name)]
@@ -148,7 +149,7 @@ def _advised(failure: RankFailure, plan: OpPlan) -> Raised | Crashed | TimedOut:
         advice := plan.problem.advice(plan.device, plan.cuda_is_cpu) or (ON_CPU if plan.device == "cpu" else "")
     ):
         outcome = replace(outcome, message=f"{outcome.message}; this machine may be the reason: {advice}")
-    return _named(outcome, plan.submission)
+    return _named(outcome, plan)
 
 
 def _may_be_the_machine(outcome: Raised | Crashed | TimedOut, plan: OpPlan) -> bool:
@@ -159,13 +160,14 @@ def _may_be_the_machine(outcome: Raised | Crashed | TimedOut, plan: OpPlan) -> b
     return isinstance(outcome, TimedOut) and plan.cuda_is_cpu
 
 
-def _named(outcome: Raised | Crashed | TimedOut, submission: Submission) -> Raised | Crashed | TimedOut:
+def _named(outcome: Raised | Crashed | TimedOut, plan: OpPlan) -> Raised | Crashed | TimedOut:
     """The outcome with the user's own file in tracebacks and stacks: the staged copy is gone when they are read."""
+    submission = plan.submission
     names = {"submission.py": submission.name}
     names |= {f"{module.name.replace('.', '/')}.py": module.file for module in submission.modules}
 
     def shown(text: str) -> str:
-        return STAGED.sub(lambda found: names.get(found[1], found[1]), text)
+        return STAGED.sub(lambda found: names.get(found[1]) or plan.problem.told_file(found[1]), text)
 
     if isinstance(outcome, Raised):
         return replace(outcome, traceback=shown(outcome.traceback))
