@@ -151,7 +151,7 @@ class Tally:
         self.best: tuple[float, str] = (0.0, "")
         known = set(ids)
         there = [one for one in results_so_far(out) if one.id in known]
-        self.before = len(there)
+        self.before, self.errors = len(there), sum(one.verdict == "error" for one in there)
         for result in there:
             self._compare(result)
         self.began_s = time.monotonic()
@@ -171,6 +171,7 @@ class Tally:
         best = f", best {speedup_text(self.best[0])} {clean_line(self.best[1])}" if self.best[1] else ""
         took_s = time.monotonic() - self.began_s
         before = f", {self.before} before" if self.before else ""
+        before += f", {self.errors} of them an error (without its line, it is judged again)" if self.errors else ""
         return f"{self.out}: {self.judged} of {self.total} judged in {took_s:.0f} s ({words or 'none'}){before}{best}"
 
     def json(self) -> dict[str, object]:

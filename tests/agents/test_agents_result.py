@@ -211,6 +211,13 @@ def test_a_problem_that_does_not_run_here_is_not_tried_again() -> None:
     assert line_of(refusal, Tally(["a"], Path("absent.jsonl"))).endswith(": too large")
 
 
+def test_a_tally_names_errors_that_are_there_already(tmp_path: Path) -> None:
+    """They are results, which the same command does not judge again."""
+    (tmp_path / "r.jsonl").write_text(json_line(replace(refused(HarnessError("the disk is full"), A2A), id="a")))
+    text = Tally(["a", "b"], tmp_path / "r.jsonl").text()
+    assert text.endswith("1 before, 1 of them an error (without its line, it is judged again)")
+
+
 def test_a_tally_counts_what_is_there_already(tmp_path: Path) -> None:
     """After a kill the best is that of all candidates, not of those that were left. Others' lines do not count."""
     out = tmp_path / "results.jsonl"
