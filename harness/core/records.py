@@ -92,8 +92,8 @@ class Module:
 @dataclass(frozen=True, kw_only=True)
 class Submission:
     """A submission as text. `name` is its path relative to the checkout where it lies inside; `modules` are the local
-    modules that it needs, each behind those that it imports. `sha256` is of all of it. `title` is the name that a
-    Solution of FlashInfer-Trace gives itself; "" for all others."""
+    modules that it needs, each behind those that it imports. `sha256` is of all of it. Of FlashInfer-Trace's Solutions
+    `title` is the name that one gives itself, and `main` which of its files `source` is; "" for all others."""
 
     path: str
     name: str
@@ -101,6 +101,7 @@ class Submission:
     sha256: str
     modules: tuple[Module, ...] = ()
     title: str = ""
+    main: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from harness.core.decode import did_you_mean
 from harness.core.errors import BadSubmissionError, UsageError, os_error_as
@@ -21,6 +21,7 @@ from harness.core.files import open_ordinary
 from harness.core.records import Module, Submission
 from harness.problems.python_text import called
 
+T = TypeVar("T")
 MAX_BYTES = 1_000_000  # GPU MODE's service takes no larger file
 SUFFIXES = {"py": (".py",), "cu": (".cu", ".cuh", ".cpp")}  # of a submission's file, by its language
 LINE_CHARS = 200  # of a line of it in a message
@@ -225,8 +226,13 @@ def without_nul(source: str, shown: str) -> str:
 
 def _read(path: Path, shown: str, parse: Callable[[str], Imports]) -> tuple[str, Imports]:
     source = _text(path, shown)
+    return source, parsed(source, shown, parse)
+
+
+def parsed(source: str, shown: str, parse: Callable[[str], T]) -> T:
+    """What `parse` makes of Python. Raises BadSubmissionError, with the place in the file `shown`, where it is none."""
     try:
-        return source, parse(source)
+        return parse(source)
     except SyntaxError as error:
         line = (error.text or "").strip()
         line = line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]}... ({len(line)} characters)"

@@ -15,6 +15,9 @@ from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
 from harness.core.records import CaseResult, Wrong
 from harness.kinds import registry
+from harness.kinds.kind import Order
+from harness.kinds.op.plan import OpPlan
+from harness.kinds.settings import Asked, setting
 from harness.kinds.trace import rank
 from harness.report.traces import traces
 
@@ -186,6 +189,8 @@ def test_a_folder_of_solutions_is_a_population(trace_set: Path, tmp_path: Path, 
         (solution(language="cuda"), "its language is cuda"),
         (solution() | {"definition": "other"}, "a solution of other"),
         (solution(entry_point="main.cu::norm"), "entry_point"),
+        (solution(entry_point="main.py::other"), r"\$.spec.entry_point: main.py defines no other"),
+        (solution() | {"sources": [{"path": "main.py", "content": "\ndef norm(x\n"}]}, r"main\.py:2: '\(' was never"),
         ({"name": "mine"}, "no Solution"),
         (solution() | {"name": ""}, r"\$\.name"),
         (solution() | {"sources": [{"path": "main.py", "content": "X = '\udcff'"}]}, "no Solution.*surrogates"),
@@ -199,6 +204,20 @@ def test_what_is_no_solution_is_refused(
     found = registry.find(definition_of(trace_set), here)
     with pytest.raises(BadSubmissionError, match=said):
         registry.read_submission(found, Path(written(tmp_path, made)), here)
+
+
+def test_cuda_in_any_of_a_solutions_files_is_the_cpu_where_there_is_no_gpu(trace_set: Path, tmp_path: Path) -> None:
+    asked = Asked(problem=definition_of(trace_set), device="cpu")
+    checkout = Checkout(tmp_path)
+    (tmp_path / "shapes").mkdir()
+    made = setting(asked, checkout)
+    for scaling, is_cpu in ((SCALING, False), (SCALING + "# on cuda\n", True)):
+        sources = [{"path": "main.py", "content": FILLS}, {"path": "parts/scaling.py", "content": scaling}]
+        path = Path(written(tmp_path, solution() | {"sources": sources}))
+        submission = registry.read_submission(made.problem, path, checkout)
+        plan = registry.plan_of(Order(setting=made, submission=submission, mode="test", author="me"))
+        assert isinstance(plan, OpPlan)
+        assert (plan.cuda_is_cpu, submission.main) == (is_cpu, "main.py")
 
 
 @pytest.mark.parametrize(

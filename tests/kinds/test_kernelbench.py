@@ -248,6 +248,8 @@ def test_a_file_without_model_new_is_no_submission(problem: Write, submission: W
     found = registry.find(problem("19_ReLU", RELU), here)
     with pytest.raises(BadSubmissionError, match="defines ModelNew at its top level, and it defines Model"):
         registry.read_submission(found, Path(submission(RELU)), here)
+    branches = "try:\n    import absent\nexcept ImportError:\n    ModelNew = Model\n"
+    assert "ModelNew" in registry.read_submission(found, Path(submission(RELU + branches)), here).source
     with pytest.raises(UsageError, match="which submission"):
         registry.read_submission(found, None, here)
 

@@ -2,6 +2,7 @@
 
 import errno
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -479,6 +480,14 @@ def test_a_problem_that_is_a_file_is_told_by_that_files_name(role: wire.Role) ->
         return
     with pytest.raises(UsageError, match=re.escape("it broke (1_mine.py:3, a judge")):
         decided(found)
+
+
+def test_a_solutions_file_is_told_by_its_name_among_the_solutions() -> None:
+    """Lines of the JSON file are others."""
+    submission = replace(submission_of(""), name="mine.json", main="main.py")
+    found = Raised(rank=0, message="no", traceback=STAGED.format("submission.py"))
+    shown = decided(RankFailure("candidate", found), submission=submission).traceback
+    assert shown == 'File "main.py", line 3, in custom_kernel'
 
 
 def test_stacks_end_where_the_authors_begin() -> None:

@@ -31,7 +31,8 @@ class BenchmarkKind(OpKind):
         """As of any operator. CPU cores stand in for "cuda" where the problem's file or the submission names that."""
         plan = super().plan(order)
         assert isinstance(plan.problem, BenchmarkProblem)
-        if plan.device != "cpu" or not (plan.problem.has_cuda or "cuda" in plan.submission.source):
+        texts = (plan.submission.source, *(module.source for module in plan.submission.modules))
+        if plan.device != "cpu" or not (plan.problem.has_cuda or any("cuda" in text for text in texts)):
             return plan
         return replace(plan, cuda_is_cpu=True, notes=(*plan.notes, Warning(code="cuda_is_cpu")))
 

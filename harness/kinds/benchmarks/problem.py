@@ -15,7 +15,7 @@ from harness.core.files import read_bytes
 from harness.core.records import Case, Cost, Kind, Param, Params, Ranking, Submission
 from harness.gpumode.folder import AnyParams
 from harness.problems.problem import DEFAULT_BENCHMARK_S, OFFICIAL, Problem, Suite
-from harness.problems.python_text import UNREADABLE
+from harness.problems.python_text import UNREADABLE, bound
 
 TIMEOUT_S = 600.0  # of each phase on GPUs
 CPU_TIMEOUT_S = 3600.0  # on CPU cores, where published shapes take seconds a call
@@ -232,7 +232,7 @@ def suites_of(
 
 def check_defines(submission: Submission, problem: BenchmarkProblem) -> None:
     """Raises BadSubmissionError for a submission that does not define the problem's entry."""
-    names = defined(ast.parse(submission.source))
+    names = bound(ast.parse(submission.source))
     if problem.entry in names or "*" in names:
         return
     has = f"it defines {problem.theirs}, as the problem's own file does" if problem.theirs in names else "it has none"

@@ -163,7 +163,7 @@ def _may_be_the_machine(outcome: Raised | Crashed | TimedOut, plan: OpPlan) -> b
 def _named(outcome: Raised | Crashed | TimedOut, plan: OpPlan) -> Raised | Crashed | TimedOut:
     """The outcome with the user's own file in tracebacks and stacks: the staged copy is gone when they are read."""
     submission = plan.submission
-    names = {"submission.py": submission.name}
+    names = {"submission.py": submission.main or submission.name}
     names |= {f"{module.name.replace('.', '/')}.py": module.file for module in submission.modules}
 
     def shown(text: str) -> str:

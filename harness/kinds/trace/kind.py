@@ -4,6 +4,7 @@ definitions/**/<name>.json has the definition; workloads/**/<name>.jsonl beside 
 flashinfer-bench's docs/flashinfer-trace, read 2026-11. Ranks read the same files (rank.py).
 """
 
+import ast
 import json
 import math
 import re
@@ -22,7 +23,8 @@ from harness.kinds.benchmarks.problem import BenchmarkProblem, glue, suites_of
 from harness.kinds.trace import schema
 from harness.kinds.trace.schema import CUSTOM, DEFINITION, WORKLOADS
 from harness.problems.problem import Problem
-from harness.problems.submission import MAX_BYTES, digest, shown_path, without_nul
+from harness.problems.python_text import bound
+from harness.problems.submission import MAX_BYTES, digest, parsed, shown_path, without_nul
 
 NEEDED = {"name", "axes", "inputs", "outputs", "reference"}
 ENTRY = "run"
@@ -289,15 +291,19 @@ def solution(path: Path, problem: TraceProblem, checkout: Checkout) -> Submissio
     bad = [one for one in sources if not _is_module(one)]
     if bad:
         raise BadSubmissionError(f"{name}: $.sources: {bad[0]}: expected a relative path of a Python file")
+    for one, text in sources.items():
+        tree = parsed(text, f"{name}: {one}", ast.parse)
+        if one == file and not {entry, "*"} & bound(tree):
+            raise BadSubmissionError(f"{name}: $.spec.entry_point: {file} defines no {entry}")
     said = SPEC.format({"entry": entry, "fills": fills if isinstance(fills, bool) else None})
     is_within = "/" in file  # then it may import relative to its folder
     source = (f"from {_module(file)} import {entry}" if is_within else sources.pop(file)) + said
     modules = tuple(Module(name=_module(one), file=one, source=text) for one, text in sorted(sources.items()))
     if nbytes > MAX_BYTES:
         raise BadSubmissionError(f"{name}: more than {MAX_BYTES} bytes of source")
-    return Submission(
-        path=str(path), name=name, source=source, sha256=digest(source, modules), modules=modules, title=title
-    )
+    main = "" if is_within else file
+    sha256 = digest(source, modules)
+    return Submission(path=str(path), name=name, source=source, sha256=sha256, modules=modules, title=title, main=main)
 
 
 def _is_module(path: str) -> bool:
