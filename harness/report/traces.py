@@ -22,12 +22,12 @@ OF_SHAPE, OF_DTYPE = "the shape is ", "the dtype is "
 def traces(reports: Sequence[EvalReport], problem: Problem) -> Iterator[dict[str, Any]]:
     """The traces of that problem's runs, oldest first; none for a problem that has no workloads."""
     titles = {one.submission.sha256: one.submission.title for one in reports if one.submission.title}
-    for report in reports:
+    for report in (one for one in reports if one.problem == problem.name):
         name = titles.get(report.submission.sha256) or Path(report.submission.name).stem  # kept source has no title
         for result in report.results:
             workload = problem.workload(result.case)
             is_told = result.case.kind in ("test", "benchmark") and not isinstance(result.outcome, NotRun | Passed)
-            if report.problem == problem.name and workload is not None and is_told:
+            if workload is not None and is_told:
                 yield {**workload, "solution": name, "evaluation": _evaluation(report, result)}
 
 

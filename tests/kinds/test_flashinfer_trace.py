@@ -158,7 +158,7 @@ def test_a_test_that_failed_is_a_trace(trace_set: Path, here: Checkout) -> None:
     wrong = Wrong(message="y: the shape is [3]; expected [8, 64]")
     result = CaseResult(case=problem.suite("official").tests[0], outcome=wrong)
     report = factories.report((result,), problem=problem.name)
-    [trace] = traces([report], problem)
+    [trace] = traces([factories.report(), report], problem)  # the first one is of another problem
     assert trace["solution"] == Path(report.submission.name).stem
     assert trace["evaluation"]["status"] == "INCORRECT_SHAPE"
     assert (trace["evaluation"]["correctness"], trace["evaluation"]["performance"]) == (None, None)

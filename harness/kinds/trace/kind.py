@@ -46,8 +46,7 @@ class TraceProblem(BenchmarkProblem):
     workloads: Mapping[str, Mapping[str, Any]]
 
     def workload(self, case: Case) -> dict[str, Any] | None:
-        name = str(case.params["workload"])
-        found = self.workloads.get(name)
+        found = self.workloads.get(str(case.params.get("workload")))
         return {"definition": self.definition, "workload": dict(found)} if found else None
 
     @property
