@@ -124,7 +124,7 @@ def check_sides(sides: Sequence[str], files: bool, against: str | None = None) -
             "compare takes two or more, A, then B: files (`compare P A.py B.py`, or `compare P B.py --against leader`) "
             "or run ids (`history` lists them)"
         )
-    if not files and (named := [side for side in sides if side.endswith(".py")]):
+    if not files and (named := [side for side in sides if side.endswith(".py") or options.may_be_submission(side)]):
         raise UsageError(
             f"{named[0]} is a file: say of which problem (--problem P; without it, recorded runs are meant)"
         )

@@ -13,6 +13,8 @@ from harness.cli.declare import REQUIRED, argument, given, option
 from harness.core.decode import part
 from harness.core.errors import UsageError, os_error_as
 from harness.core.files import replace_file
+from harness.kinds.program.files import BUILD
+from harness.kinds.registry import is_problem
 from harness.kinds.settings import DEVICES, LAUNCHES, Asked
 
 STDOUT = Path(result_files.STDOUT)
@@ -132,12 +134,20 @@ def of_a_run(order: Any) -> list[str]:
 
 
 def problem_and_files(option: str | None, names: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
-    """The problem and the files of a verb that takes several: the first of the names is the problem where it is no
-    Python file and another one is. None where neither names a problem."""
+    """The problem and the files of a verb that takes several: the first of the names is the problem where it is the
+    path of one, or no Python file and another one is, or nothing that is there and the others are submissions. None
+    where neither names a problem."""
     first, *others = names
-    if option is None and not first.endswith(".py") and any(name.endswith(".py") for name in others):
+    is_named = not first.endswith(".py") and any(name.endswith(".py") for name in others)
+    is_first = is_named or (not Path(first).exists() and all(map(may_be_submission, others)))
+    if option is None and others and (is_first or is_problem(Path(first))):
         return first, tuple(others)
     return option, tuple(names)
+
+
+def may_be_submission(name: str) -> bool:
+    """Whether a file is there, or a solver's folder. A recorded run's is none."""
+    return Path(name).is_file() or (Path(name) / BUILD).is_file()
 
 
 def without_engine(words: Sequence[str]) -> list[str]:

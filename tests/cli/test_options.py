@@ -120,6 +120,7 @@ def test_the_problem_is_an_argument_or_an_option_of_every_verb_that_has_one() ->
     for option, names in ((None, ["a2a", "a.py", "b.py"]), ("a2a", ["a.py", "b.py"])):
         assert options.problem_and_files(option, names) == ("a2a", ("a.py", "b.py"))
     assert options.problem_and_files(None, ["20260101", "20260102"]) == (None, ("20260101", "20260102"))
+    assert options.problem_and_files(None, ["20260101"]) == (None, ("20260101",))
     for verb in ("eval", "roofline", "settle", "new-submission"):
         with pytest.raises(UsageError, match="which problem"):
             parse([verb])
@@ -355,3 +356,24 @@ def test_every_verb_says_that_its_result_cannot_be_written_before_it_begins(
             takes = [word_of(action, f"word{index}") for index, action in enumerate(positionals)]
             assert exits([*words, *takes, option, "no/such/folder/x"]) == Exit.USAGE
             assert f"{option} no/such/folder/x: its folder does not exist" in capsys.readouterr().err
+
+
+def test_a_problem_stands_before_files_whatever_these_are_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A problem may itself be a Python file, and submissions JSON files, programs or folders."""
+    monkeypatch.chdir(tmp_path)
+    problem = "class Model: ...\n\ndef get_inputs(): ...\n\ndef get_init_inputs(): ...\n"
+    for name, text in (("1_x.py", problem), ("a.json", "{}"), ("b.json", "{}"), ("s/build.sh", "")):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    for first, *others in (
+        ["trace/one", "a.json", "b.json"],
+        ["1_x.py", "mine.py", "a.json"],
+        ["iopddl", "a.json", "s"],
+    ):
+        assert options.problem_and_files(None, [first, *others]) == (first, tuple(others))
+    assert options.problem_and_files(None, ["a.json", "b.json"]) == (None, ("a.json", "b.json"))
+    with pytest.raises(UsageError, match=r"a\.json is a file: say of which problem"):
+        compare.check_sides(["a.json", "b.json"], files=False)
