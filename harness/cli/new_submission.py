@@ -41,7 +41,17 @@ def run(order: NewSubmissionOrder, checkout: Checkout) -> Exit:
     write(checkout, path, submission_text(problem))
     name = shlex.quote(shown(problem.folder)) if problem.is_upstream else problem.name
     beside = Path(path).parent / AGENTS
+    text = agents_text(problem, name, shlex.quote(path))
     if not (checkout.root / beside).exists():
-        write(checkout, str(beside), agents_text(problem, name, shlex.quote(path)))
+        write(checkout, str(beside), text)
+    elif not _begins_with(checkout.root / beside, text.partition("\n")[0]):
+        print(f"{beside} is there already, and not of this problem: it stays as it is")
     print(f"Next: `python -m harness check {name} {shlex.quote(path)}`")
     return Exit.OK
+
+
+def _begins_with(path: Path, line: str) -> bool:
+    try:
+        return path.read_text(errors="replace").startswith(line + "\n")
+    except OSError:
+        return False

@@ -377,3 +377,11 @@ def test_a_problem_stands_before_files_whatever_these_are_called(
     assert options.problem_and_files(None, ["a.json", "b.json"]) == (None, ("a.json", "b.json"))
     with pytest.raises(UsageError, match=r"a\.json is a file: say of which problem"):
         compare.check_sides(["a.json", "b.json"], files=False)
+
+
+def test_an_agents_file_of_another_problem_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would tell an agent to work on another file."""
+    for number, problem in enumerate(("rms_norm", "rms_norm", "gemm")):
+        order = main.parse(["new-submission", problem, str(tmp_path / f"{number}.py")])
+        assert order.carry_out(Checkout(ROOT)) == Exit.OK
+        assert ("not of this problem" in capsys.readouterr().out) == (problem == "gemm")
