@@ -1,5 +1,6 @@
 """How a rank ends an evaluation, in words: it raised, its process ended, or it was not done at the deadline."""
 
+import importlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +11,10 @@ from harness.ranks import wire
 from harness.ranks.rank import Rank
 
 IN_COLLECTIVE = "torch/distributed/"  # in the stack of a rank that waits in one
-HARNESS = re.escape(str(Path(__file__).parent.parent))
+HARNESS, IMPORTS = (re.escape(str(path)) for path in (Path(__file__).parent.parent, Path(importlib.__file__).parent))
 # A stack that faulthandler wrote, the innermost frame first: its head, and its frames.
 STACK = re.compile(r'^((?:Current thread|Thread) 0x.*\n)((?:  File ".*", line .*\n?)+)', re.MULTILINE)
-OURS = re.compile(rf'  File "(?:{HARNESS}/|<frozen runpy>"|<string>", line 1 in <module>)')
+OURS = re.compile(rf'  File "(?:{HARNESS}/|{IMPORTS}/|<frozen (?:runpy|importlib)|<string>", line 1 in <module>)')
 OUTSIDE = "outside of your code: its call has returned, or not begun"
 
 OPENED = (

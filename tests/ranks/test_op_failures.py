@@ -1,6 +1,7 @@
 """Who is to blame for a rank's failure, and what is said of it: by process and by control, never by a message."""
 
 import errno
+import importlib
 import re
 from dataclasses import replace
 from functools import partial
@@ -499,5 +500,7 @@ def test_stacks_end_where_the_authors_begin() -> None:
     assert failure.without_ours(log) == log.replace(ours, "")
     library = frame("/x/torch/cuda/__init__.py", 8, "synchronize")
     assert failure.without_ours(head + library + ours) == head + library
+    imports = frame("<frozen importlib._bootstrap>", 1, "_find") + frame(importlib.__file__, 1, "import_module")
+    assert failure.without_ours(head + mine + imports + ours) == head + mine
     assert failure.without_ours(head + ours) == f"{head}  ({failure.OUTSIDE})\n"
     assert failure.without_ours(ours) == ours  # no stack: a submission may print what it likes
