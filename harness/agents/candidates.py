@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError, os_error_as
 from harness.core.records import Submission
-from harness.kinds.registry import read_submission
+from harness.kinds.registry import read_submission, submissions_below
 from harness.problems.problem import Problem
 from harness.problems.same_code import imports, same_code
 from harness.problems.submission import SUFFIXES, digest
@@ -37,9 +37,8 @@ def read_all(places: Sequence[Path], problem: Problem, checkout: Checkout) -> li
     found: list[Candidate] = []
     for place in places:
         if place.is_dir():
-            suffixes = suffixes_of(problem)
-            files = sorted(path for path in place.rglob("*") if path.suffix in suffixes and path.is_file())
-            found += [of_file(path, str(path.relative_to(place)), problem, checkout) for path in files]
+            paths = submissions_below(place, problem, suffixes_of(problem))
+            found += [of_file(path, _name_in(place, path), problem, checkout) for path in paths]
         elif place.suffix in JSONL:
             found += [of_text(text, name, problem, checkout) for name, text in lines_of(place)]
         else:
@@ -50,6 +49,11 @@ def read_all(places: Sequence[Path], problem: Problem, checkout: Checkout) -> li
         )
     check_ids(found)
     return found
+
+
+def _name_in(place: Path, path: Path) -> str:
+    """What a candidate of that folder is called."""
+    return str(place) if path == place else str(path.relative_to(place))
 
 
 def suffixes_of(problem: Problem) -> tuple[str, ...]:
@@ -67,11 +71,11 @@ def check_ids(candidates: Iterable[Candidate]) -> None:
 
 
 def of_file(path: Path, name: str, problem: Problem, checkout: Checkout) -> Candidate:
-    """The candidate in that file. Raises UsageError where there is no such file."""
+    """The candidate in that file, or that is that folder. Raises UsageError where there is no such file."""
     try:
         submission = read_submission(problem, path, checkout)
     except BadSubmissionError as error:
-        return _none(name, path.read_bytes().decode(errors="replace"), error)
+        return _none(name, path.read_bytes().decode(errors="replace") if path.is_file() else "", error)
     return Candidate(id=name, submission=submission, code=same_code(submission.source, submission.modules))
 
 

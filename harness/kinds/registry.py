@@ -174,6 +174,16 @@ def read_submission(problem: Problem, path: Path | None, checkout: Checkout) -> 
     return KINDS[problem.kind].submission(path, problem, checkout)
 
 
+def submissions_below(folder: Path, problem: Problem, suffixes: Collection[str]) -> list[Path]:
+    """The files with one of these endings in and below the folder, and the folders that are one submission each, whose
+    files are none; in order. The folder itself where it is one."""
+    mark = KINDS[problem.kind].folder_file
+    whole = {path.parent for path in folder.rglob(mark)} if mark else set()
+    whole = {path for path in whole if whole.isdisjoint(path.parents)}
+    files = (path for path in folder.rglob("*") if path.suffix in suffixes and path.is_file())
+    return sorted([*whole, *(path for path in files if whole.isdisjoint(path.parents))])
+
+
 def find_name(text: str, recorded: Collection[str], checkout: Checkout) -> str:
     """The name under which boards have the problem that `text` means: one that is `recorded`, since a problem folder
     may be anywhere by now, or else as `find` has it. Raises what `find` does."""

@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 from waiting import in_time
 
+from harness.agents.candidates import read_all
 from harness.agents.made import result_of
 from harness.board.entries import Board, SettledFile, Settlement
 from harness.board.judgements import entry_of, with_judged
@@ -689,3 +690,23 @@ def test_a_folder_that_is_no_submission_is_refused(tmp_path: Path, spoil: Callab
     spoil(tmp_path)
     with pytest.raises(BadSubmissionError, match=words):
         read_submission(find("iopddl", CHECKOUT), tmp_path, CHECKOUT)
+
+
+def test_a_folder_with_a_build_is_one_candidate_whose_files_are_none(tmp_path: Path) -> None:
+    problem = find("iopddl", CHECKOUT)
+    for name in ("a.py", "c/build.sh", "c/main.cpp", "c/gen.py", "d/b.py"):
+        path = tmp_path / "all" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1\n")
+    assert [one.id for one in read_all([tmp_path / "all"], problem, CHECKOUT)] == ["a.py", "c", "d/b.py"]
+    [alone] = read_all([tmp_path / "all" / "c"], problem, CHECKOUT)
+    assert (alone.id, alone.why) == (str(tmp_path / "all" / "c"), None)
+    (tmp_path / "all/c/main.cpp").write_bytes(b"\xff")
+    [unread] = read_all([tmp_path / "all" / "c"], problem, CHECKOUT)
+    assert "not UTF-8" in str(unread.why)
+
+
+def test_python_that_cannot_be_read_is_no_program(tmp_path: Path) -> None:
+    with pytest.raises(BadSubmissionError, match=r"mine.py:1: '\(' was never closed"):
+        read_submission(find("iopddl", CHECKOUT), program(tmp_path, "print(x\n"), CHECKOUT)
+    assert read_submission(find("iopddl", CHECKOUT), program(tmp_path, "\ufeffprint(1)\n"), CHECKOUT).source

@@ -4,6 +4,7 @@ A Submission is text. An executable is kept as base64 behind a first line; a fol
 file as a module whose name is its path behind `./`.
 """
 
+import ast
 import base64
 import os
 import stat
@@ -13,7 +14,7 @@ from pathlib import Path
 from harness.core.errors import BadSubmissionError, UsageError, os_error_as
 from harness.core.files import read_bytes, write_files
 from harness.core.records import Module, Submission
-from harness.problems.submission import MAX_BYTES, digest, inside, shown_path, without_nul
+from harness.problems.submission import MAX_BYTES, digest, inside, parsed, shown_path, without_nul
 
 ENCODED = "#!base64 of an executable\n"
 BUILD = "build.sh"
@@ -44,6 +45,8 @@ def _program(path: Path, name: str) -> str:
         raise BadSubmissionError(
             f"{name}: neither Python (.py) nor an executable, and without a first line `#!/path/of/an/interpreter`"
         )
+    if not text.startswith("#!"):
+        parsed(text.removeprefix("\ufeff"), name, ast.parse)
     return text
 
 

@@ -197,6 +197,7 @@ class ProgramKind(Kind):
 
     session_type = ProgramSession
     checkers: tuple[str, ...] = ("exact",)
+    folder_file = BUILD
 
     def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
         """The program at that path, or the shipped one: a folder where it has a build."""
