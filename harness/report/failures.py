@@ -27,7 +27,8 @@ LOOPS_ON_ALL = "Every rank ran your own lines: look for a loop or wait there tha
 WRONG_IN_FOLDER = "the same command with `check` in place of `eval` runs the tests alone, in seconds."
 FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<name>\S+)')
 # A frame of the author's: not of the harness, of a problem's adapter or of a library.
-THEIRS = re.compile(r'File "(?!adapter\.py"|[^"]*/(?:harness|(?:site|dist)-packages)/)')
+OTHERS = "harness/(?:core|gpumode|judging|kinds|problems|process|ranks)|(?:site|dist)-packages"
+THEIRS = re.compile(rf'File "(?!adapter\.py"|[^"]*/(?:{OTHERS})/)')
 STACKS = re.compile(r"^(?:Current thread|Thread) 0x", re.MULTILINE)  # where the log of a rank that hangs ends
 OURS = re.compile(r"(^|/)harness/ranks/|^<frozen runpy>")
 BEGINS = re.compile(r'\s*File "<string>", line 1 in <module>\Z')  # the text by which a rank's first process was started
