@@ -18,7 +18,8 @@ from harness.problems.python_text import UNREADABLE, imported
 DIGITS = 16
 ENTRY = "custom_kernel"  # used from outside, so that it counts what it was imported as
 ENTRIES = ("ModelNew", "solution", "run", "build", "train")  # other names for it, in files without ENTRY
-VERSION = 1  # raise it with a change of what is left out: digests of two versions do not compare
+# Raise it where more is left out: digests of two versions do not compare. Where less is, those of before match nothing.
+VERSION = 1
 # What is not closed goes to the end: otherwise a text of openings would take the square of its length.
 COMMENTS = re.compile(r""""(?:\\.|[^"\\\n])*"?|//[^\n]*|/\*.*?(?:\*/|\Z)|\s+""", re.DOTALL)
 LEFT_OUT = ("ctx", "kind", "type_comment")  # fields that say nothing or repeat what is around them
