@@ -13,6 +13,7 @@ from tuning import Row
 # block_m, block_n, block_k, stages, group, shared, parts; `tune-kernel gemm --at-most 12` tries all of them
 WARPS = [
     (128, 256, 64, 3, 16, True, 1),
+    (128, 256, 64, 3, 12, True, 1),
     (128, 256, 64, 3, 8, True, 1),
     (128, 256, 64, 4, 16, True, 2),
     (128, 256, 64, 4, 8, True, 2),
