@@ -82,8 +82,9 @@ Sampling = Sampled | NotSampled
 
 @dataclass(frozen=True, kw_only=True)
 class CpuUse:
-    """How many of the `cores` processes used that are none of the evaluation's: on average while each benchmark was
-    measured, in the order of the measurements (`others`). The reference's threads leave `spare` cores free."""
+    """How many of the `cores` went to processes that are none of the evaluation's, and to other guests of the host: on
+    average while each benchmark was measured, in the order of the measurements (`others`). The reference's threads
+    leave `spare` cores free."""
 
     cores: int
     spare: int

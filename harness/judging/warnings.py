@@ -6,15 +6,18 @@ report can have is a code, here or where it arises, and TEXTS has its words. Pur
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from harness.core.machine_records import CpuUse, GpuTrack, NotSampled, Sampling
-from harness.core.records import CaseResult, Measured, Warning
-from harness.core.stats import log_ratios, median, spread, times_of
+from harness.core.records import EvalReport, Measured, Series, Warning
+from harness.core.stats import log_ratios, median, quartiles, spread, times_of
 
 RESOLUTION = 0.1  # part of the fastest time that an empty call may take
 WEAK = "weak problem"  # how the note of a weak problem's verdict begins
 SPREAD = 0.5  # interquartile range over median, of the ratio to the reference: times differ with their inputs
+# Interquartile ranges of one side's times over the other's on the same inputs. Of two equal files one exceeds it at one
+# shape in 100 with 16 samples, in 700 with 36 (drawn from quick suites' calls on 2 cores, 2026-11-28).
+UNEVEN = 3  # TEXTS say it too
 # Cores that others use and ranks need: a pool's threads wait for the one of them that lost its core. 0.2 at most beside
 # no other work, 0.6 and more beside one process that computes (2 cores, 2026-11-28).
 OTHERS = 0.5
@@ -24,7 +27,14 @@ RECOMPILED = re.compile(r"torch\._dynamo hit config\.(\w*recompile_limit) \((\d+
 # {baseline} is what the submission was measured against; the rest are the warning's values.
 TEXTS = {
     "resolution": "an empty call reads {empty:.0f} us, {part:.0%} of the fastest shape: speedups of "
-    "short shapes are understated; use no more ranks than cores, or larger shapes, for a finer resolution",
+    "short shapes are understated; use larger shapes for a finer resolution",
+    "resolution_ranks": "an empty call reads {empty:.0f} us, {part:.0%} of the fastest shape: speedups of "
+    "short shapes are understated; use no more ranks than cores ({cores}), or larger shapes, for a finer resolution",
+    "resolution_device": "empty calls differ by {empty:.1f} us, {part:.0%} of the fastest shape, whose figures are "
+    "known no better than that; use larger shapes for a finer resolution",
+    "uneven": "in {uneven} of {count} shapes times spread by up to {most:.0%} of their median, those of {baseline} in "
+    "turn with them by less than a third of that: find what some of the calls do and others do not (compile, allocate, "
+    "wait)",
     "unrest": "in {restless} of {count} shapes the ratio to {baseline} spreads by more than {limit:.0%}: is the "
     "machine busy with other work?",
     "slow_judging": "judging outputs took {judging:.0f} s and making inputs {making:.0f} s, by the problem's own code: "
@@ -39,9 +49,9 @@ TEXTS = {
     "of the nodes' own times, without the difference between their starts (docs/cluster.md)",
     "throttled": "GPU {gpu} throttled while it was timed ({reasons}): SM clock {least} to {most} MHz, {celsius} C, "
     "{watts:.0f} W; this run may be slower than the machine can be",
-    "others": "other processes used up to {most:.1f} of {cores} cores in {count} of {total} measurements: threads that "
-    "wait for one another, the reference's or the submission's, can be many times slower then; evaluate again when "
-    "these have ended (`top` lists them)",
+    "others": "other work took up to {most:.1f} of {cores} cores in {count} of {total} measurements: threads that wait "
+    "for one another, the reference's or the submission's, can be many times slower then; evaluate again when it has "
+    "ended (`top` lists processes, and other guests' time as `st`)",
     "sandbox": "{text}",  # a layer that is missing, in process.sandbox's words
     "cuda_is_cpu": 'DEVICE=cpu: wherever the problem or the submission names "cuda", the CPU stands in for it; these '
     "times say nothing of GPUs",
@@ -78,7 +88,7 @@ TEXTS = {
     "compare the files head to head to be sure",
 }
 
-Check = Callable[[Sequence[CaseResult], Sequence[float]], Warning | None]
+Check = Callable[[EvalReport], Warning | None]
 
 
 def text_of(warning: Warning, baseline: str = BASELINE) -> str:
@@ -86,30 +96,49 @@ def text_of(warning: Warning, baseline: str = BASELINE) -> str:
     return TEXTS[warning.code].format(baseline=baseline, **warning.values)
 
 
-def resolution(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
-    """The clock itself takes a good part of what it measured."""
-    timed = [times_of(one.outcome) for one in results if isinstance(one.outcome, Measured)]
+def resolution(report: EvalReport) -> Warning | None:
+    """The clock itself takes a good part of what it measured, or differs by it."""
+    timed = [times_of(one) for one in _measured(report)]
     times_us = [median(series.own) for series in timed if series is not None and series.own]
+    clock, empty_us = next(iter(report.empty_call_samples_us.items()), ("", ()))  # of the clock that ranks
     if not times_us or not empty_us or median(empty_us) <= RESOLUTION * min(times_us):
         return None
-    return Warning(code="resolution", values={"empty": median(empty_us), "part": median(empty_us) / min(times_us)})
+    values: dict[str, str | int | float] = {"empty": median(empty_us), "part": median(empty_us) / min(times_us)}
+    cores = report.environment.cores if report.environment else None
+    if clock == "device":
+        return Warning(code="resolution_device", values=values)
+    if report.device == "cpu" and cores is not None and report.world_size > cores:
+        return Warning(code="resolution_ranks", values=values | {"cores": cores})
+    return Warning(code="resolution", values=values)
 
 
-def unrest(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
-    """Other work on the machine, most likely."""
-    ranked = [one.outcome.ranked for one in results if isinstance(one.outcome, Measured)]
-    spreads = [spread([math.exp(log) for log in log_ratios(series)]) for series in ranked if series.baseline]
-    restless = sum(value > SPREAD for value in spreads)
-    if not restless:
+def uneven(report: EvalReport) -> Warning | None:
+    """The submission, most likely: the reference's calls, in turn with its own, were even. Nothing is said of it where
+    others took cores, which either side may feel alone."""
+    restless = _restless(report)
+    spreads = [spread(series.own) for series in restless if _is_uneven(series)]
+    if not spreads or of_cpu_use(report.cpu_use):
         return None
-    return Warning(code="unrest", values={"restless": restless, "count": len(spreads), "limit": SPREAD})
+    count = sum(bool(one.ranked.baseline) for one in _measured(report))
+    return Warning(code="uneven", values={"uneven": len(spreads), "count": count, "most": max(spreads)})
 
 
-def published(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
+def unrest(report: EvalReport) -> Warning | None:
+    """Other work on the machine, most likely, where nobody saw what others used of it meanwhile. Where that was seen,
+    `others` says so, or there was none: then short calls differ because cores wake up and ranks share them, which the
+    interval has and the user cannot change."""
+    restless = [series for series in _restless(report) if not _is_uneven(series)]
+    if not restless or report.cpu_use is not None:
+        return None
+    count = sum(bool(one.ranked.baseline) for one in _measured(report))
+    return Warning(code="unrest", values={"restless": len(restless), "count": count, "limit": SPREAD})
+
+
+def published(report: EvalReport) -> Warning | None:
     """Right by the strict checker, and yet GPU MODE would refuse it."""
     refused = [
         one.verdicts
-        for one in results
+        for one in report.results
         if one.verdicts and one.verdicts.strict.passed and not one.verdicts.gpumode.passed
     ]
     if not refused:
@@ -117,33 +146,32 @@ def published(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warni
     return Warning(code="published", values={"count": len(refused), "message": refused[0].gpumode.message})
 
 
-def unlike(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
+def unlike(report: EvalReport) -> Warning | None:
     """Right by the folder's check, which does not look at everything."""
-    notes = [one.verdicts.strict.note for one in results if one.verdicts and one.verdicts.strict.note]
+    notes = [one.verdicts.strict.note for one in report.results if one.verdicts and one.verdicts.strict.note]
     return Warning(code="make", values={"count": len(notes), "message": notes[0]}) if notes else None
 
 
-def weak(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
+def weak(report: EvalReport) -> Warning | None:
     """A problem of another benchmark whose own tolerance takes what computes nothing."""
-    notes = [one.verdicts.gpumode.note for one in results if one.verdicts]
+    notes = [one.verdicts.gpumode.note for one in report.results if one.verdicts]
     found = [note for note in notes if note.startswith(WEAK)]
     return Warning(code="weak", values={"text": found[0]}) if found else None
 
 
-def changed(results: Sequence[CaseResult], empty_us: Sequence[float]) -> Warning | None:
+def changed(report: EvalReport) -> Warning | None:
     """Calls that do not count, since a GPU was another one for either side."""
-    measured = [one.outcome for one in results if isinstance(one.outcome, Measured)]
-    blocks = [block for one in measured for block in one.blocks if block.changes and not block.pairs]
+    blocks = [block for one in _measured(report) for block in one.blocks if block.changes and not block.pairs]
     reasons = ", ".join(dict.fromkeys(reason for block in blocks for reason in block.changes))
     return Warning(code="changed", values={"count": len(blocks), "reasons": reasons}) if blocks else None
 
 
-CHECKS: tuple[Check, ...] = (resolution, unrest, changed, published, unlike, weak)
+CHECKS: tuple[Check, ...] = (resolution, uneven, unrest, changed, published, unlike, weak)
 
 
-def warnings(results: Sequence[CaseResult], empty_us: Sequence[float]) -> tuple[Warning, ...]:
+def warnings(report: EvalReport) -> tuple[Warning, ...]:
     """All warnings, in the order of CHECKS."""
-    return tuple(found for check in CHECKS if (found := check(results, empty_us)) is not None)
+    return tuple(found for check in CHECKS if (found := check(report)) is not None)
 
 
 def of_logs(logs: Mapping[str, str]) -> tuple[Warning, ...]:
@@ -163,12 +191,30 @@ def of_sampling(sampling: Sampling | None) -> tuple[Warning, ...]:
 
 
 def of_cpu_use(use: CpuUse | None) -> tuple[Warning, ...]:
-    """A warning that other processes took cores that ranks needed, in those measurements in which they did."""
+    """A warning that others took cores that ranks needed, in those measurements in which they did."""
     taken = [each for each in use.others if each - use.spare >= OTHERS] if use else []
     if use is None or not taken:
         return ()
     counts = {"cores": use.cores, "count": len(taken), "total": len(use.others)}
     return (Warning(code="others", values={"most": max(taken), **counts}),)
+
+
+def _measured(report: EvalReport) -> list[Measured]:
+    return [one.outcome for one in report.results if isinstance(one.outcome, Measured)]
+
+
+def _restless(report: EvalReport) -> list[Series]:
+    """The series that rank whose ratios to the baseline spread by more than SPREAD."""
+    ranked = [one.ranked for one in _measured(report) if one.ranked.baseline]
+    return [series for series in ranked if spread([math.exp(log) for log in log_ratios(series)]) > SPREAD]
+
+
+def _is_uneven(series: Series) -> bool:
+    """Whether its own times spread, and UNEVEN times as far as the baseline's, both in their unit and as parts of
+    their medians: what the machine adds to a call does not grow with the call."""
+    ranges = [high - low for low, high in map(quartiles, (series.own, series.baseline))]
+    own, baseline = spread(series.own), spread(series.baseline)
+    return own > max(SPREAD, UNEVEN * baseline) and ranges[0] > UNEVEN * ranges[1]
 
 
 def _throttled(track: GpuTrack) -> Warning:

@@ -104,9 +104,9 @@ class CpuTime:
         return max(0, self.stolen - before.stolen) / total if total > 0 else 0.0
 
     def others_since(self, before: "CpuTime", own_s: float) -> float | None:
-        """How many cores, on average since then, processes used beside those that used `own_s` seconds; None where the
-        kernel does not tell."""
-        total, used = self.total - before.total, self.used - before.used
+        """How many cores, on average since then, went to processes beside those that used `own_s` seconds, and to other
+        guests; None where the kernel does not tell."""
+        total, used = self.total - before.total, self.used + self.stolen - before.used - before.stolen
         return max(0.0, used - own_s * os.sysconf("SC_CLK_TCK")) / total * cores() if total > 0 else None
 
 

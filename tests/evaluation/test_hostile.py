@@ -30,16 +30,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from factories import timed
 from places import HOSTILE
 
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import HarnessError
 from harness.core.machine_records import Peaks
-from harness.core.records import EvalReport, Held, Mode
+from harness.core.records import Bound, EvalReport, Held, Mode
 from harness.evaluation.evaluate import evaluate
 from harness.judging import verdict
 from harness.kinds.kind import Order, Progress
 from harness.kinds.op import peaks as op_peaks
+from harness.kinds.op.kind import OpSession
+from harness.kinds.op.measure import CaseMeasurement
 from harness.kinds.program.build import ProgramPlan
 from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
@@ -244,6 +247,24 @@ def test_what_seems_beyond_this_machine_is_held_against_peaks_measured_once_more
         report = evaluated(honest, mode="benchmark", benchmarks=2)
         assert ended(report)[0].startswith(ends_as), ended(report)
         assert len(measured) == 1
+
+
+def test_a_reference_beyond_the_limit_has_the_peaks_measured_again(
+    evaluated: Callable[..., EvalReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, though two shapes show it. The submission, which takes longer than the limit, is not held."""
+    peaks = Peaks(flops_per_s=1e15, hbm_bytes_per_s=1e15, link_bytes_per_s=1e15, source="a test")
+    measured: list[Peaks] = []
+    monkeypatch.setattr(op_peaks, "known", lambda *_: peaks)
+    monkeypatch.setattr(op_peaks, "measured", lambda *_: measured.append(peaks) or peaks)
+    monkeypatch.setattr(OpSession, "bound", lambda *_: Bound(value=1500.0, by="hbm"))
+    for time_us, ref_us, again in ((2000.0, 1000.0, 1), (2000.0, 1600.0, 0)):
+        measured.clear()
+        outcome = timed(time_us, ref_us)
+        monkeypatch.setattr(CaseMeasurement, "measured", lambda *_, outcome=outcome: outcome)
+        report = evaluated("from reference import ref_kernel as custom_kernel\n", mode="benchmark", benchmarks=2)
+        assert ended(report)[0] == "right"
+        assert len(measured) == again
 
 
 def test_the_corpus_is_large_enough_and_has_its_controls() -> None:

@@ -1,5 +1,6 @@
 """The table of peaks, and the roofline over it."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -169,7 +170,7 @@ def test_peaks_are_measured_on_three_quiet_days_and_a_month_later(tmp_path: Path
     assert days == [0, 1, 2, 3, 34]
 
 
-def test_an_evaluation_of_tests_measures_no_peaks_again_and_stolen_time_is_noted(
+def test_an_evaluation_of_tests_measures_no_peaks_again_and_what_others_took_meanwhile_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "peaks.json"
@@ -182,12 +183,15 @@ def test_an_evaluation_of_tests_measures_no_peaks_again_and_stolen_time_is_noted
         "leaderboard",
     }
     rates = wire.PeaksMeasured(flops_per_s=2e6, memory_bytes_per_s=1e6, link_bytes_per_s=1e6)
-    for stolen, quiet in ((30, 1), (1, 2)):
-        times = iter((host.CpuTime(total=0, stolen=0), host.CpuTime(total=100, stolen=stolen)))
+    monkeypatch.setattr(watch, "_own_s", lambda: 0.0)
+    for stolen, used, quiet in ((30, 0, 1), (1, 30, 1), (1, 10, 2)):
+        times = itertools.chain(
+            [host.CpuTime(total=0, stolen=0)], itertools.repeat(host.CpuTime(total=100, stolen=stolen, used=used))
+        )
         monkeypatch.setattr(host, "cpu_time", lambda times=times: next(times))
         trusted = SimpleNamespace(ask=lambda *_: [rates])
         calls: Any = SimpleNamespace(trusted=trusted, deadline=None, plan=plans["leaderboard"])
-        assert op_peaks.measured(calls, "", 0.1).flops_per_s == 2e6
+        assert op_peaks.measured(calls, "", 2.0).flops_per_s == 2e6, "the load of before is not what counts"
         assert len(json.loads(file.read_text())["quiet"]) == quiet
 
 
@@ -203,28 +207,36 @@ def test_stolen_time_is_a_part_of_that_of_the_cores_in_use(monkeypatch: pytest.M
     after = host.cpu_time()
     assert after.stolen_since(before) == pytest.approx(20 / 100)
     assert before.stolen_since(before) == 0.0
-    own_s = 30 / os.sysconf("SC_CLK_TCK")  # of 80 ticks in 100, of two cores; interrupts and stolen ones are nobody's
-    assert after.others_since(before, own_s) == pytest.approx(2 * 50 / 100)
-    assert after.others_since(before, 3 * own_s) == 0.0
+    own_s = 30 / os.sysconf("SC_CLK_TCK")  # of 80 ticks in 100, of two cores; other guests took 20 more
+    assert after.others_since(before, own_s) == pytest.approx(2 * 70 / 100)
+    assert after.others_since(before, 4 * own_s) == 0.0
     assert before.others_since(before, 0.0) is None
 
 
 def test_it_is_seen_what_others_used_of_the_cores_in_each_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of 3 cores is left free by the reference; of the measurements one has another process on two."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
-    monkeypatch.setattr(watch.doctor, "read", lambda **_: SimpleNamespace(load=0.0, gpus=None))
-    monkeypatch.setattr(watch.doctor, "doctor", lambda readings: ())
-    ticks = iter((0, 0, 300, 200, 300, 200, 600, 500))  # of all three cores, and those that were used
+    monkeypatch.setattr(watch.doctor, "read", lambda **_: SimpleNamespace(load=1.9, gpus=None))
+    found = (
+        watch.doctor.Finding(check="load", status="warn", found="1.9"),
+        watch.doctor.Finding(check="CPU governor", status="warn", found="powersave"),
+    )
+    monkeypatch.setattr(watch.doctor, "doctor", lambda readings: found)
+    counts = (0, 0, 200, 100, 200, 100, 500, 300, 500, 300, 800, 600)  # of all three cores, and those that were used
+    ticks = iter(counts)
     monkeypatch.setattr(host, "cpu_time", lambda: host.CpuTime(total=next(ticks), stolen=0, used=next(ticks)))
-    own_s = iter(count / os.sysconf("SC_CLK_TCK") for count in (0, 190, 190, 290))
+    own_s = iter(count / os.sysconf("SC_CLK_TCK") for count in (0, 40, 40, 230, 230, 330))
     monkeypatch.setattr(watch, "_own_s", lambda: next(own_s))
     plan: Any = SimpleNamespace(device="cpu", nodes=1, world_size=2, threads=1)
     watching = watch.MachineWatch(plan)
+    assert watching.load_per_core == pytest.approx(0.3), "a load of 1.9 is of the evaluation before"
     assert watching.cpu_use is None
+    assert [one.check for one in watching.state] == ["load", "CPU governor"]
     for _ in range(2):
         with watching.timing():
             pass
     assert watching.cpu_use == CpuUse(cores=3, spare=1, others=(0.1, 2.0))
+    assert [one.check for one in watching.state] == ["CPU governor"], "its load may be of the evaluation before it"
 
 
 def test_what_a_child_has_used_is_an_evaluations_own() -> None:

@@ -18,7 +18,7 @@ from harness.core.decode import part
 from harness.core.errors import UsageError
 from harness.core.files import remove
 from harness.core.machine_records import Peaks
-from harness.core.records import Bound, Case, EvalReport, Measured, Profile, Submission, Verdicts, Warning
+from harness.core.records import Bound, Case, EvalReport, Measured, Outcome, Profile, Submission, Verdicts, Warning
 from harness.judging import warnings
 from harness.kinds import staging
 from harness.kinds.checkers import CHECKERS
@@ -161,17 +161,28 @@ class OpSession(Launching):
 
     def sampled(self, case: Case, again: bool = False, tell: op_measure.Tell = op_measure.untold) -> Measured:
         """Measures the case; if the result exceeds the limit, measures the machine's peaks again and repeats it. It
-        does no harm that the submission has run by then: it could only make peaks low, and the best ones count."""
+        does no harm that the submission has run by then: it could only make peaks low, and the best ones count. If the
+        reference alone does, the limit is known to be wrong, but nothing has to be repeated."""
 
         measurement = op_measure.CaseMeasurement(self.calls, case, self.stepping, self.watch.timing, tell)
+        least, peaks = self.least(case), self.peaks
         try:
-            return measurement.measured(self.least(case), self.peaks, again)
+            found = measurement.measured(least, peaks, again)
         except (SubmissionFailed, OpponentFailed) as failed:
-            if self.limits is None or not self.limits.doubted_by(failed.outcome):
+            if not self._measured_again(failed.outcome):
                 raise
+            return measurement.measured(self.least(case), self.peaks, again)
+        if held := op_measure.beyond(found, least, peaks, is_baseline=True):
+            self._measured_again(held, is_reference=True)
+        return found
+
+    def _measured_again(self, failure: Outcome, is_reference: bool = False) -> bool:
+        """Measures this machine's peaks again, if this is reason to; returns whether it was."""
+        if self.limits is None or not self.limits.doubted_by(failure, is_reference):
+            return False
         self.progress.note("measures this machine's peaks again")
         self.limits.measure(self.calls)
-        return measurement.measured(self.least(case), self.peaks, again)
+        return True
 
     def least(self, case: Case) -> Bound | None:
         """The time below which a measurement cannot be."""

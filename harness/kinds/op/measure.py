@@ -75,8 +75,8 @@ class CaseMeasurement:
         if memory is not None:
             measured = replace(measured, series=(*measured.series, memory))
         for group in calls.rivals:
-            if beyond := _beyond(measured, bound, peaks, is_baseline=group is calls.baseline):
-                raise calls.blamed(group, self.case, beyond)
+            if held := beyond(measured, bound, peaks, is_baseline=group is calls.baseline):
+                raise calls.blamed(group, self.case, held)
         return measured
 
     def _held(self, group: Group, check: str, evidence: str) -> SubmissionFailed | OpponentFailed:
@@ -307,11 +307,11 @@ def memory_of(calls: Calls, case: Case) -> Series | None:
     return Series(metric=MEMORY, own=tuple(own), baseline=tuple(ref), least=told or least)
 
 
-def _beyond(measured: Measured, bound: Bound | None, peaks: Peaks | None, is_baseline: bool) -> Held | None:
+def beyond(measured: Measured, bound: Bound | None, peaks: Peaks | None, is_baseline: bool) -> Held | None:
     """Holds a side that is faster than what the machine can do."""
     series = measured.against_bound
-    time_us = median(series.baseline if is_baseline else series.own)
-    if bound is None or time_us >= bound.value:
+    times_us = series.baseline if is_baseline else series.own
+    if bound is None or not times_us or (time_us := median(times_us)) >= bound.value:
         return None
     limit = f"{bound.value:.2f} us ({bound.by}, {peaks.source if peaks else ''})"
     return Held(check="roofline", evidence=f"{time_us:.2f} us are less than the limit of {limit}")

@@ -8,6 +8,7 @@ from harness.core.records import Held, Outcome
 from harness.core.stats import median
 from harness.kinds.op.calls import Calls
 from harness.kinds.op.plan import OpPlan
+from harness.kinds.op.watch import CoresWatch
 from harness.machine import hardware, host, peaks_cache
 from harness.ranks import wire
 
@@ -19,15 +20,17 @@ class CaseLimits:
     def __init__(self, plan: OpPlan, device_model: str, load_per_core: float) -> None:
         self._model, self._load_per_core = device_model or plan.device, load_per_core
         self.peaks: Peaks | None = known(plan, self._model, load_per_core)
-        self._may_be_low = hardware.match(self._model) is None
+        listed = hardware.match(self._model) is not None
+        self._doubtful: set[bool] = set() if listed else {True, False}  # by the reference, by another
 
     def measure(self, calls: Calls) -> None:
         self.peaks = measured(calls, self._model, self._load_per_core)
 
-    def doubted_by(self, failure: Outcome) -> bool:
+    def doubted_by(self, failure: Outcome, is_reference: bool = False) -> bool:
         """Whether a result exceeds measured peaks for the first time, so that they have to be measured again."""
-        is_reason = self._may_be_low and isinstance(failure, Held) and failure.check == "roofline"
-        self._may_be_low = self._may_be_low and not is_reason
+        is_reason = is_reference in self._doubtful and isinstance(failure, Held) and failure.check == "roofline"
+        if is_reason:
+            self._doubtful.remove(is_reference)
         return is_reason
 
 
@@ -41,16 +44,18 @@ def known(plan: OpPlan, device_model: str, load_per_core: float) -> Peaks | None
 
 
 def measured(calls: Calls, device_model: str, load_per_core: float) -> Peaks:
-    """The best rates of this and earlier measurements, which are remembered."""
-    before = host.cpu_time()
+    """The best rates of this and earlier measurements, which are remembered, with what others used of a core meanwhile
+    (`load_per_core` where that is not known)."""
+    cores = CoresWatch()
     ranks = calls.trusted.ask(wire.Do(what="measure_peaks"), wire.PeaksMeasured, calls.deadline)
-    stolen = host.cpu_time().stolen_since(before)
+    others, stolen = cores.others(), host.cpu_time().stolen_since(cores.before)
     peaks = Peaks(
         flops_per_s=median([rank.flops_per_s for rank in ranks]),
         hbm_bytes_per_s=median([rank.memory_bytes_per_s for rank in ranks]),
         link_bytes_per_s=median([rank.link_bytes_per_s for rank in ranks]),
         source=f"measured on this machine, {time.strftime('%Y-%m-%d', time.gmtime())}",
     )
+    load_per_core = load_per_core if others is None else others / host.cores()
     return peaks_cache.store(_file(calls.plan, device_model), peaks, load_per_core, stolen)
 
 

@@ -14,15 +14,29 @@ from harness.machine.readings import Gpus
 from harness.machine.sampler import GpuSampler
 from harness.process import usage
 
+LOAD = "load"  # of doctor.CHECKS
+
+
+class CoresWatch:
+    """What others use of this process's cores, from when it is made."""
+
+    def __init__(self) -> None:
+        self.before, self._own_s = host.cpu_time(), _own_s()
+
+    def others(self) -> float | None:
+        """How many cores they have used on average; None where that is not known."""
+        return host.cpu_time().others_since(self.before, _own_s() - self._own_s)
+
 
 class MachineWatch:
-    """Made before any rank runs, which would be seen as somebody else's work; closed when all have ended.
-    `load_per_core` is of other work. `sampler` is None on CPU cores, `links` where GPUs do not share a machine's."""
+    """Made before any rank runs, which would be seen as somebody else's work; closed when all have ended. `sampler` is
+    None on CPU cores, `links` where GPUs do not share a machine's."""
 
     def __init__(self, plan: OpPlan) -> None:
         readings = doctor.read(with_smoke=False)
-        self.state: tuple[MachineState, ...] = doctor.short(doctor.doctor(readings))
-        self.load_per_core = readings.load / host.cores() if isinstance(readings.load, float) else 0.0
+        self._before: tuple[MachineState, ...] = doctor.short(doctor.doctor(readings))
+        self._load = readings.load if isinstance(readings.load, float) else 0.0
+        self._since_start = CoresWatch()
         used = readings.gpus.visible[: plan.world_size] if isinstance(readings.gpus, Gpus) else None
         self.sampler = GpuSampler(used) if plan.device != "cpu" else None
         self._is_here = plan.nodes == 1
@@ -35,12 +49,11 @@ class MachineWatch:
     def timing(self) -> Iterator[None]:
         """While something is timed, the GPUs' clocks are sampled; on CPU cores it is seen what others used of them."""
         if self.sampler is None:
-            before, own_s = host.cpu_time(), _own_s()
+            cores = CoresWatch()
             try:
                 yield
             finally:
-                others = host.cpu_time().others_since(before, _own_s() - own_s)
-                if others is not None:
+                if (others := cores.others()) is not None:
                     self._others.append(round(others, 3))
             return
         self.sampler.start()
@@ -48,6 +61,20 @@ class MachineWatch:
             yield
         finally:
             self.sampler.stop()
+
+    @property
+    def load_per_core(self) -> float:
+        """What others have used of a core since the evaluation began; where that is not known the last minute's load,
+        whoever's."""
+        others = self._since_start.others()
+        return (self._load if others is None else others) / host.cores()
+
+    @property
+    def state(self) -> tuple[MachineState, ...]:
+        """The machine's state before. Its load, which an evaluation that has just ended raises as well, says nothing
+        once it was seen what others used of the cores while something was timed."""
+        seen = self.cpu_use is not None
+        return tuple(one for one in self._before if not (seen and one.check == LOAD))
 
     @property
     def sampling(self) -> Sampling | None:
