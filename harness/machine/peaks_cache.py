@@ -1,8 +1,8 @@
 """Measured peaks, the best seen, remembered in the checkout.
 
-The first evaluation on a machine measures them. Other work makes a measured peak low and never high, and the load
-average of a minute sees neither work that has just begun nor, on a shared host, that of other guests. So evaluations
-that measure shapes measure peaks again, at most once a day, until measurements of QUIET_DAYS days were quiet, and when
+The first evaluation on a machine measures them. Other work makes a measured peak low and never high, and what others
+use of the cores does not show all of it, such as a shared host's memory. So evaluations that measure shapes measure
+peaks again, at most once a day, until measurements of QUIET_DAYS days were quiet, and when
 the last of these is older than STALE_DAYS.
 """
 
