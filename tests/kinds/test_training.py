@@ -676,6 +676,7 @@ def test_a_real_evaluation_and_what_boards_and_pages_make_of_it(tmp_path: Path) 
     assert samples.own == samples.baseline, "the same function on the same data"
     assert {"training", "evaluation", "loading", "data"} <= report.phases_s.keys()
     assert sum(name.startswith("mllog submission") for name in report.logs) == 3
+    assert report.cpu_use is not None, "what others used of the cores was seen"
     seeds = {event.value for text in report.logs.values() for event in mllog.parse(text) if event.key == "seed"}
     assert len(seeds) == 3
 

@@ -127,15 +127,16 @@ class TrainSession(OpSession):
         runs = Runs(self.calls, case)
         found: dict[Side, list[TrainingRun]] = {side: [] for side in SIDES}
         count, began_s = int(case.params["runs"]), time.monotonic()  # type: ignore[arg-type]
-        for number in range(count):
-            with self.spending("data"):
-                self._make_input(runs, "run", self.calls.at, number)
-            for side in self._in_turn(number):
-                run = self._run(runs, side)
-                found[side].append(run)
-                self._log(case, side, number, run)
-                done = sum(map(len, found.values()))
-                self.progress.case_left((time.monotonic() - began_s) * (2 * count / done - 1))
+        with self.watch.timing():
+            for number in range(count):
+                with self.spending("data"):
+                    self._make_input(runs, "run", self.calls.at, number)
+                for side in self._in_turn(number):
+                    run = self._run(runs, side)
+                    found[side].append(run)
+                    self._log(case, side, number, run)
+                    done = sum(map(len, found.values()))
+                    self.progress.case_left((time.monotonic() - began_s) * (2 * count / done - 1))
         return self._judged(case, found)
 
     def _in_turn(self, number: int) -> tuple[Side, ...]:
