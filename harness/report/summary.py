@@ -107,7 +107,7 @@ def _ratio(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) ->
     machine_class = report.environment.machine_class if report.environment else ""
     noise = noise_of(board or Board(), report.problem, machine_class, report.device)
     shown = ratio if ratio.launches > 1 else one_launch(ratio, noise)
-    text = f"{times_text(ratio.value)} the reference ({_interval(shown)})"
+    text = f"{times_text(ratio.value)} the reference ({_interval(shown, unit_of_results(report.results).more)})"
     own = _own(report, rows)
     if own is not None and own.launches > ratio.launches and own.ratio is not None and own.ratio.ci is not None:
         low, high = own.ratio.ci
@@ -115,9 +115,10 @@ def _ratio(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) ->
     return text
 
 
-def _interval(ratio: Estimate) -> str:
+def _interval(ratio: Estimate, more: str) -> str:
+    """The interval, or why there is none and how to get `more` samples."""
     if ratio.ci is None:
-        return f"no interval: {ratio.why}; --seconds measures longer"
+        return f"no interval: {ratio.why}; {more}"
     over = f"{ratio.launches} launches" if ratio.launches > 1 else "launches"
     return "95 % interval over {} {:.4g} to {:.4g}".format(over, *ratio.ci)
 

@@ -44,7 +44,7 @@ from harness.board.places import Place, place_of
 from harness.core import machine_records
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit
-from harness.core.metrics import UNITS
+from harness.core.metrics import TIME_TO_TARGET, UNITS
 from harness.core.records import (
     Bound,
     CaseResult,
@@ -380,9 +380,12 @@ def test_scores_that_agree_share_a_place_where_no_reference_was_measured() -> No
 
 
 def test_too_few_samples_for_an_interval_are_said() -> None:
-    assert "(no interval: case 1 has 4 samples; an interval takes 8 or more; --seconds measures longer)" in shown(
-        report(results([], [timed(samples=4)]))
-    )
+    """And how to get more; a shape file has a training's number of runs."""
+    few = timed(samples=4)
+    said = "(no interval: case 1 has 4 samples; an interval takes 8 or more; "
+    assert f"{said}--seconds says how long a shape is timed)" in shown(report(results([], [few])))
+    runs = replace(few, series=(replace(few.ranked, metric=TIME_TO_TARGET),))
+    assert f"{said}the shape file says how many runs a case has)" in shown(report(results([], [runs])))
 
 
 def test_peaks_are_said_to_be_measured_or_a_vendors() -> None:
