@@ -6,7 +6,7 @@ report can have is a code, here or where it arises, and TEXTS has its words. Pur
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from harness.core.machine_records import CpuUse, GpuTrack, NotSampled, Sampling
 from harness.core.records import EvalReport, Measured, Series, Warning
@@ -53,7 +53,7 @@ TEXTS = {
     "for one another, the reference's or the submission's, can be many times slower then; evaluate again when it has "
     "ended (`top` lists processes, and other guests' time as `st`)",
     "sandbox": "{text}",  # a layer that is missing, in process.sandbox's words
-    "cuda_is_cpu": 'DEVICE=cpu: wherever the problem or the submission names "cuda", the CPU stands in for it; these '
+    "cuda_is_cpu": 'DEVICE=cpu: wherever the problem or the submission names "cuda", the CPU stands in for it, whose '
     "times say nothing of GPUs",
     "other_problem": "its `#!POPCORN leaderboard` line names {named}; it was evaluated as {problem}",
     "other_gpus": "the submission is for {gpus}; this machine has {here}",
@@ -87,6 +87,14 @@ TEXTS = {
     "drift": "the reference's times in A's run were {ratio} those in B's run, so the machine itself changed by that; "
     "compare the files head to head to be sure",
 }
+# Why the figure itself is doubtful, not one part of it or how it came about; in a few words for the line that has it.
+DOUBTS = {
+    "others": "other work took cores",
+    "unrest": "ratios spread by more than half",
+    "uneven": "the submission's calls differ",
+    "throttled": "a GPU throttled",
+    "changed": "a GPU was held down",
+}
 
 Check = Callable[[EvalReport], Warning | None]
 
@@ -94,6 +102,11 @@ Check = Callable[[EvalReport], Warning | None]
 def text_of(warning: Warning, baseline: str = BASELINE) -> str:
     """The warning in words. `baseline` names what the submission was measured against."""
     return TEXTS[warning.code].format(baseline=baseline, **warning.values)
+
+
+def doubts(warnings: Iterable[Warning]) -> str:
+    """Why a figure with these warnings is doubtful, in a few words; "" where it is not."""
+    return ", ".join(dict.fromkeys(DOUBTS[one.code] for one in warnings if one.code in DOUBTS))
 
 
 def resolution(report: EvalReport) -> Warning | None:

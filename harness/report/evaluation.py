@@ -37,7 +37,15 @@ from harness.report.document import (
 )
 from harness.report.failures import all_logs, evidence, failure, log_heading
 from harness.report.profiles import profile_blocks
-from harness.report.summary import NOT_RECORDED, OnBoard, drawn_text, resolution_text, summary_of, verdict_text
+from harness.report.summary import (
+    NOT_RECORDED,
+    OnBoard,
+    drawn_text,
+    resolution_text,
+    summary_of,
+    untold_text,
+    verdict_text,
+)
 from harness.report.traffic import traffic_words
 
 COLUMNS = ("case", "ref", "own", "ratio", "limit", "fraction", "further", "n")  # core.metrics has what they are called
@@ -83,7 +91,7 @@ def document_of(report: EvalReport, standing: OnBoard = NOT_RECORDED, verbose: b
         ]
     summary = summary_of(report, standing)
     return Document(
-        blocks=(*blocks, *_facts(report, verbose, standing.board is not None or bool(standing.entry))),
+        blocks=(*blocks, *_facts(report, standing, verbose)),
         summary=summary,
         cases=tuple(_test_cases(report)),
         said=(
@@ -283,7 +291,7 @@ def points_table(report: EvalReport, cases: Cases) -> Table:
 
 
 # ---- what is said beside the answer ----------------------------------------------------------------------------------
-def _facts(report: EvalReport, verbose: bool, is_recorded: bool) -> Iterator[Facts]:
+def _facts(report: EvalReport, standing: OnBoard, verbose: bool) -> Iterator[Facts]:
     rows: list[tuple[Words, Words]] = []
     if verbose:
         kinds = ("profile",) if report.mode == "profile" else ("test", "benchmark")
@@ -300,11 +308,13 @@ def _facts(report: EvalReport, verbose: bool, is_recorded: bool) -> Iterator[Fac
             rows.append(("drawn", drawn))
     if (told := resolution(report)) is not None:
         rows.append(("resolves", resolution_text(told)))
+    elif untold := untold_text(report, standing.board):
+        rows.append(("resolves", untold))
     if traffic := traffic_words(report.results):
         rows.append(("communication shown", UntrustedText(traffic)))
     if verbose:
         rows += _provenance(report)
-    elif is_recorded:
+    elif standing.board is not None or standing.entry:
         rows.append(("run", UntrustedText(report.run_id)))
     rows += [(Styled("warning", "yellow"), UntrustedText(text_of(warning))) for warning in report.warnings]
     if report.machine_state:

@@ -8,13 +8,16 @@ from harness.board.judgements import doubted, group_of
 from harness.board.places import By, Place, Ranked, is_open, noise_of, one_launch, ranking
 from harness.core.records import Estimate, EvalReport, Outcome, TimedOut
 from harness.core.words import count_text, cut_line, make_text, times_text
-from harness.judging import verdict
+from harness.judging import verdict, warnings
 from harness.judging.figures import ASKED, POWER, Resolution, unit_of_results
+from harness.kinds.settings import MOST_LAUNCHES
 from harness.report.document import Facts, Styled, UntrustedText
 from harness.report.failures import stood
 
 KIND_WORDS = {"test": "test", "benchmark": "benchmark", "profile": "profiled shape", "drawn": "drawn shape"}
 WHY_CHARS = 160  # of the reason in the verdict
+LAUNCHES = "`--launches 4` measures in fresh processes as often"
+QUICK = "suite quick is to see whether a submission works; leave --suite out to time it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +87,26 @@ def resolution_text(found: Resolution) -> str:
     text = f"{found.difference:.1%} between two evaluations like this one ({POWER:.0%} power at 5 %)"
     if found.difference <= ASKED:
         return text
-    return f"{text}; for {ASKED:.0%} `--launches {found.launches}`, or `settle`, which times two files in turn"
+    launches = f"`--launches {found.launches}`, or " if found.launches <= MOST_LAUNCHES else ""
+    return f"{text}; for {ASKED:.0%} {launches}`settle`, which times two files in turn"
+
+
+def untold_text(report: EvalReport, board: Board | None) -> str:
+    """What would tell whether it is better than the reference, where one launch does not; "" where it does, where they
+    are the same code, and where a warning says what to do first. Longer measurements do not help where only what
+    launches differ by keeps 1 in the interval."""
+    ratio = report.figures.ratio if report.figures else None
+    is_same = any(one.code == "reference" for one in report.warnings)
+    if ratio is None or ratio.launches > 1 or is_same or warnings.doubts(report.warnings):
+        return ""
+    samples, shown = ratio.ci, _shown(report, ratio, board).ci
+    if samples is None or shown is None or not shown[0] <= 1 <= shown[1]:
+        return ""
+    unit = unit_of_results(report.results)
+    has_launches = unit.head == "us"  # trainings and models have one
+    more = LAUNCHES if has_launches and not samples[0] <= 1 <= samples[1] else unit.more
+    next_step = QUICK if report.suite == "quick" else more
+    return f"no difference from the reference, since 1x is in the interval; {next_step}"
 
 
 def drawn_text(report: EvalReport) -> str:
@@ -104,15 +126,21 @@ def _ratio(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) ->
         return f"none: mode {report.mode} times nothing"
     if (ratio := report.figures.ratio) is None:
         return "none: of the reference nothing was measured"
-    machine_class = report.environment.machine_class if report.environment else ""
-    noise = noise_of(board or Board(), report.problem, machine_class, report.device)
-    shown = ratio if ratio.launches > 1 else one_launch(ratio, noise)
+    shown = _shown(report, ratio, board)
     text = f"{times_text(ratio.value)} the reference ({_interval(shown, unit_of_results(report.results).more)})"
     own = _own(report, rows)
     if own is not None and own.launches > ratio.launches and own.ratio is not None and own.ratio.ci is not None:
         low, high = own.ratio.ci
         text += f"; over {own.launches} launches {times_text(own.ratio.value)} ({low:.4g} to {high:.4g})"
-    return text
+    doubts = warnings.doubts(report.warnings)
+    return f"{text}; doubtful: {doubts}" if doubts else text
+
+
+def _shown(report: EvalReport, ratio: Estimate, board: Board | None) -> Estimate:
+    """With what launches differ by; one launch does not know that, and has what is known of evaluations."""
+    machine_class = report.environment.machine_class if report.environment else ""
+    noise = noise_of(board or Board(), report.problem, machine_class, report.device)
+    return ratio if ratio.launches > 1 else one_launch(ratio, noise)
 
 
 def _interval(ratio: Estimate, more: str) -> str:

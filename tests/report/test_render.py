@@ -65,7 +65,7 @@ from harness.core.records import (
 )
 from harness.core.words import both_ends, clean, clean_line, name_lines, rate_text
 from harness.evaluation.evaluate import evaluate
-from harness.judging.figures import SeriesFigures, series_figures
+from harness.judging.figures import Resolution, SeriesFigures, series_figures
 from harness.kinds.checkers import CHECKERS
 from harness.kinds.kind import Progress
 from harness.kinds.op.plan import make_plan
@@ -76,7 +76,7 @@ from harness.report.document import Document
 from harness.report.evaluation import document_of
 from harness.report.progress import ProgressLine
 from harness.report.render import FORMATS, terminal
-from harness.report.summary import OnBoard
+from harness.report.summary import OnBoard, resolution_text
 
 GEMM_RS = find("gemm_rs", Checkout.here())
 BOARD = Board(
@@ -386,6 +386,33 @@ def test_too_few_samples_for_an_interval_are_said() -> None:
     assert f"{said}--seconds says how long a shape is timed)" in shown(report(results([], [few])))
     runs = replace(few, series=(replace(few.ranked, metric=TIME_TO_TARGET),))
     assert f"{said}the shape file says how many runs a case has)" in shown(report(results([], [runs])))
+
+
+def test_the_line_of_the_speedup_says_that_it_is_doubtful_and_why() -> None:
+    """--quiet prints that line and no warnings."""
+    busy = Warning(code="others", values={"most": 1.4, "cores": 2, "count": 1, "total": 3})
+    told = document_of(report(warnings=(busy, Warning(code="cuda_is_cpu"))))
+    assert printed_document(told, quiet=True).splitlines()[1].endswith("; doubtful: other work took cores")
+    assert "doubtful" not in shown(report(warnings=(Warning(code="cuda_is_cpu"),)))
+
+
+def test_one_launch_that_does_not_tell_which_side_is_faster_says_what_would() -> None:
+    near = results([], [timed(1000.0, 1000.5, samples=40)])
+    said = "resolves  no difference from the reference, since 1x is in the interval; "
+    assert f"{said}--seconds says how long a shape is timed\n" in shown(report(near), width=200)
+    assert f"{said}suite quick is to see whether" in shown(report(near, suite="quick"), width=200)
+    apart = report(results([], [timed(1000.0, 1050.0, samples=40)]))
+    assert f"{said}`--launches 4` measures in fresh" in shown(apart, width=200), "more samples do not help"
+    busy = {"most": 1.4, "cores": 2, "count": 1, "total": 3}
+    noted = [Warning(code="reference"), Warning(code="others", values=busy)]
+    assert not any("resolves" in shown(one) for one in (report(), *(report(near, warnings=(n,)) for n in noted)))
+
+
+@pytest.mark.parametrize(
+    ("launches", "advised"), [(40, "for 1% `--launches 40`, or `settle`, "), (65, "for 1% `settle`, ")]
+)
+def test_no_more_launches_are_advised_than_an_evaluation_can_have(launches: int, advised: str) -> None:
+    assert advised in resolution_text(Resolution(difference=0.03, launches=launches))
 
 
 def test_peaks_are_said_to_be_measured_or_a_vendors() -> None:
