@@ -15,9 +15,10 @@ from harness.core.stats import log_ratios, median, quartiles, spread, times_of
 RESOLUTION = 0.1  # part of the fastest time that an empty call may take
 WEAK = "weak problem"  # how the note of a weak problem's verdict begins
 SPREAD = 0.5  # interquartile range over median, of the ratio to the reference: times differ with their inputs
-# Interquartile ranges of one side's times over the other's on the same inputs. Of two equal files one exceeds it at one
-# shape in 100 with 16 samples, in 700 with 36 (drawn from quick suites' calls on 2 cores, 2026-11-28).
-UNEVEN = 3  # TEXTS say it too
+# Interquartile range of one side's times over the other's on the same inputs. A file as even as the reference exceeds
+# it at 1 to 2 shapes in 100 with 16 samples, at 3 to 6 in 1000 with 36 (drawn from quick suites' calls, 2 cores,
+# 2026-11-28).
+UNEVEN, UNEVEN_SAMPLES = 3, 16
 # Cores that others use and ranks need: a pool's threads wait for the one of them that lost its core. 0.2 at most beside
 # no other work, 0.6 and more beside one process that computes (2 cores, 2026-11-28).
 OTHERS = 0.5
@@ -32,9 +33,8 @@ TEXTS = {
     "short shapes are understated; use no more ranks than cores ({cores}), or larger shapes, for a finer resolution",
     "resolution_device": "empty calls differ by {empty:.1f} us, {part:.0%} of the fastest shape, whose figures are "
     "known no better than that; use larger shapes for a finer resolution",
-    "uneven": "in {uneven} of {count} shapes times spread by up to {most:.0%} of their median, those of {baseline} in "
-    "turn with them by less than a third of that: find what some of the calls do and others do not (compile, allocate, "
-    "wait)",
+    "uneven": "in {uneven} of {count} shapes times differ by over {limit} times as much as those of {baseline} in turn "
+    "with them: find what some of the calls do and others do not (compile, allocate, wait)",
     "unrest": "in {restless} of {count} shapes the ratio to {baseline} spreads by more than {limit:.0%}: is the "
     "machine busy with other work?",
     "slow_judging": "judging outputs took {judging:.0f} s and making inputs {making:.0f} s, by the problem's own code: "
@@ -128,12 +128,11 @@ def resolution(report: EvalReport) -> Warning | None:
 def uneven(report: EvalReport) -> Warning | None:
     """The submission, most likely: the reference's calls, in turn with its own, were even. Nothing is said of it where
     others took cores, which either side may feel alone."""
-    restless = _restless(report)
-    spreads = [spread(series.own) for series in restless if _is_uneven(series)]
-    if not spreads or of_cpu_use(report.cpu_use):
+    found = sum(map(_is_uneven, _restless(report)))
+    if not found or of_cpu_use(report.cpu_use):
         return None
     count = sum(bool(one.ranked.baseline) for one in _measured(report))
-    return Warning(code="uneven", values={"uneven": len(spreads), "count": count, "most": max(spreads)})
+    return Warning(code="uneven", values={"uneven": found, "count": count, "limit": UNEVEN})
 
 
 def unrest(report: EvalReport) -> Warning | None:
@@ -223,11 +222,11 @@ def _restless(report: EvalReport) -> list[Series]:
 
 
 def _is_uneven(series: Series) -> bool:
-    """Whether its own times spread, and UNEVEN times as far as the baseline's, both in their unit and as parts of
-    their medians: what the machine adds to a call does not grow with the call."""
-    ranges = [high - low for low, high in map(quartiles, (series.own, series.baseline))]
-    own, baseline = spread(series.own), spread(series.baseline)
-    return own > max(SPREAD, UNEVEN * baseline) and ranges[0] > UNEVEN * ranges[1]
+    """Whether its own times spread UNEVEN times as far as the baseline's, or as those would if all took as much longer
+    as the shorter of its own do: what a machine adds to a call may grow with the call, and does not shrink with it."""
+    (low, high), (other_low, other_high) = map(quartiles, (series.own, series.baseline))
+    alike = (other_high - other_low) * max(1.0, low / other_low)
+    return len(series.own) >= UNEVEN_SAMPLES and spread(series.own) > SPREAD and high - low > UNEVEN * alike
 
 
 def _throttled(track: GpuTrack) -> Warning:

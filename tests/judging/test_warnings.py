@@ -24,7 +24,7 @@ def warned(*results: CaseResult, empty_us: Sequence[float] = (1.0,), clock: str 
 
 def spread(own: float = 1.0, reference: float = 1.0) -> CaseResult:
     """Calls of 1000 and 2000 us, of which every other one takes that many times as long, the two sides' in turn."""
-    steady = timed()
+    steady = timed(samples=16)
     longer = tuple(us * (own if index % 2 else 1) for index, us in enumerate(steady.ranked.own))
     baseline = tuple(us * (1 if index % 2 else reference) for index, us in enumerate(steady.ranked.baseline))
     return result(replace(steady, series=(replace(steady.ranked, own=longer, baseline=baseline),)))
@@ -65,9 +65,10 @@ def test_a_submission_whose_calls_differ_beside_even_ones_of_the_reference_is_sa
     """Also where the cores were seen to be free; where others took them, that is said instead."""
     for use in (None, FREE):
         (warning,) = warned(spread(2.5), result(timed()), cpu_use=use)
-        said = "in 1 of 2 shapes times spread by up to 86% of their median, those"
+        said = "in 1 of 2 shapes times differ by over 3 times as much as those of the reference in turn with them"
         assert warnings.text_of(warning).startswith(said)
     assert warned(spread(2.5), result(timed()), cpu_use=replace(FREE, others=(1.0, 0.9))) == []
+    assert warned(spread(2.5, 2.5), cpu_use=FREE) == [], "as far as the reference's, which take longer"
 
 
 def test_blocks_in_which_a_gpu_was_held_down_for_one_side_are_said_where_they_do_not_count() -> None:
