@@ -38,7 +38,7 @@ TEXTS = {
     "unrest": "in {restless} of {count} shapes the ratio to {baseline} spreads by more than {limit:.0%}: is the "
     "machine busy with other work?",
     "slow_judging": "judging outputs took {judging:.0f} s and making inputs {making:.0f} s, by the problem's own code: "
-    "{count} benchmarks have half the usual samples, so that the run ends in time",
+    "of {count} of the benchmarks half the usual samples were taken, so that the run ends in time",
     "changed": "in {count} blocks no call counts, of either side: a GPU was held down ({reasons}) in the calls of one",
     "published": "{count} cases pass the strict verdict and fail GPU MODE's published tolerance: {message}",
     "make": "in {count} cases the result passes check_implementation but differs in kind from ref_kernel's: {message}",
@@ -209,6 +209,14 @@ def of_cpu_use(use: CpuUse | None) -> tuple[Warning, ...]:
         return ()
     counts = {"cores": use.cores, "count": len(taken), "total": len(use.others)}
     return (Warning(code="others", values={"most": max(taken), **counts}),)
+
+
+def of_judges(shortened: int, making_s: float, judging_s: float, use: CpuUse | None) -> tuple[Warning, ...]:
+    """A warning that so many cases have fewer samples than usual because making inputs or judging outputs was slow;
+    beside others that took cores everything is, and they are what is said."""
+    if not shortened or of_cpu_use(use):
+        return ()
+    return (Warning(code="slow_judging", values={"count": shortened, "making": making_s, "judging": judging_s}),)
 
 
 def _measured(report: EvalReport) -> list[Measured]:

@@ -87,6 +87,13 @@ def test_cores_that_others_used_and_ranks_needed_are_said() -> None:
     assert [warnings.of_cpu_use(use) for use in (*quiet, None)] == [(), (), ()]
 
 
+def test_slow_judges_are_said_unless_others_took_the_cores() -> None:
+    (warning,) = warnings.of_judges(1, 2.0, 31.0, FREE)
+    assert warnings.text_of(warning).startswith("judging outputs took 31 s and making inputs 2 s, by the problem's own")
+    assert warnings.of_judges(1, 2.0, 31.0, replace(FREE, others=(0.9,))) == ()
+    assert warnings.of_judges(0, 2.0, 31.0, None) == ()
+
+
 def test_right_here_and_refused_by_gpu_mode_is_said() -> None:
     refused = result(timed(), gpumode=Verdict(passed=False, message="rank 2: 3 elements"))
     (warning,) = warned(refused)

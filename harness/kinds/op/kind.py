@@ -8,7 +8,7 @@ starts and ends them; op.calls commands them, op.check and op.measure decide.
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -211,20 +211,20 @@ class OpSession(Launching):
 
     def completed(self, report: EvalReport) -> EvalReport:
         report, sampling = super().completed(report), self.watch.sampling
-        slow = _slow_judges(len(self.shortened), self.judges_s)
+        making_s, judging_s, use = self.judges_s[MAKING], self.judges_s[JUDGING], self.watch.cpu_use
         return replace(
             report,
             empty_call_samples_us=self.empty_call_samples_us,
             peaks=self.peaks,
             machine_state=self.watch.state,
             gpu_sampling=sampling,
-            cpu_use=self.watch.cpu_use,
+            cpu_use=use,
             warnings=(
                 *warnings.of_sampling(sampling),
-                *warnings.of_cpu_use(self.watch.cpu_use),
+                *warnings.of_cpu_use(use),
                 *warnings.of_logs(self.logs),
                 *_spread(self.plan),
-                *slow,
+                *warnings.of_judges(len(self.shortened), making_s, judging_s, use),
                 *report.warnings,
             ),
         )
@@ -241,12 +241,6 @@ class OpSession(Launching):
                 self.shortened |= self.calls.shortened
                 for what in self.judges_s:
                     self.judges_s[what] += self.calls.phase.spent_s(what)
-
-
-def _slow_judges(shortened: int, took_s: Mapping[str, float]) -> tuple[Warning, ...]:
-    """A warning that so many cases have fewer samples than usual because making inputs or judging outputs was slow."""
-    took = {"making": took_s[MAKING], "judging": took_s[JUDGING]}
-    return (Warning(code="slow_judging", values={"count": shortened, **took}),) if shortened else ()
 
 
 class OpKind(Kind):
