@@ -50,8 +50,8 @@ TEXTS = {
     "throttled": "GPU {gpu} throttled while it was timed ({reasons}): SM clock {least} to {most} MHz, {celsius} C, "
     "{watts:.0f} W; this run may be slower than the machine can be",
     "others": "other work took up to {most:.1f} of {cores} cores in {count} of {total} measurements: threads that wait "
-    "for one another, the reference's or the submission's, can be many times slower then; evaluate again when it has "
-    "ended (`top` lists processes, and other guests' time as `st`)",
+    "for one another, of either side, can be many times slower then; evaluate again when it has ended (`top` lists "
+    "processes, and other guests' time as `st`)",
     "sandbox": "{text}",  # a layer that is missing, in process.sandbox's words
     "cuda_is_cpu": 'DEVICE=cpu: wherever the problem or the submission names "cuda", the CPU stands in for it, whose '
     "times say nothing of GPUs",
