@@ -233,7 +233,7 @@ def _is_uneven(series: Series) -> bool:
     """Whether its own times spread UNEVEN times as far as the baseline's, or as those would if all took as much longer
     as the shorter of its own do: what a machine adds to a call may grow with the call, and does not shrink with it."""
     (low, high), (other_low, other_high) = map(quartiles, (series.own, series.baseline))
-    alike = (other_high - other_low) * max(1.0, low / other_low)
+    alike = (other_high - other_low) * (max(1.0, low / other_low) if other_low > 0 else 1.0)
     return len(series.own) >= UNEVEN_SAMPLES and spread(series.own) > SPREAD and high - low > UNEVEN * alike
 
 
