@@ -76,7 +76,9 @@ def public(contest: Competition, records: Iterable[Record], board: Board, now: d
         return Standings(at=now, problems=nothing, frozen_at=frozen_at, is_hidden=True)
     if frozen_at is None:
         return full(contest, records, board, now)
-    return replace(_at(contest, fold(records, frozen_at), board, now), frozen_at=frozen_at)
+    settled = tuple(one for one in board.settlements if datetime.fromisoformat(one.date) <= frozen_at)
+    then = replace(board, settlements=settled)
+    return replace(_at(contest, fold(records, frozen_at), then, now), frozen_at=frozen_at)
 
 
 def _at(contest: Competition, state: ContestState, board: Board, now: datetime) -> Standings:

@@ -151,7 +151,17 @@ def locked(path: Path, wait_s: float) -> Iterator[None]:
             "try again"
         ) from None
     with held:
+        _let_its_folders_group(path)
         yield
+
+
+def _let_its_folders_group(path: Path) -> None:
+    """Lets the group that may write the file's folder open the lock too: its members may replace what it guards."""
+    folder, own = path.parent.stat(), path.stat()
+    if folder.st_mode & ~own.st_mode & stat.S_IWGRP:
+        with contextlib.suppress(PermissionError):  # another's: its owner's next command does it
+            os.chown(path, -1, folder.st_gid)
+            path.chmod(stat.S_IMODE(own.st_mode) | stat.S_IRGRP | stat.S_IWGRP)
 
 
 @contextlib.contextmanager
@@ -220,9 +230,9 @@ def private_mode(mode: int) -> int:
 
 
 def replace_file(path: Path, data: bytes, is_alone: bool = False, mode: int = 0o666) -> None:
-    """Puts `data` in the file's place in one step, with the mode of the file that was there: whoever looks sees the old
-    file or the new one, and after a power failure finds one of them. Raises OSError where it cannot be written. `mode`
-    is a new file's; one that permits others nothing takes from the old mode what that permits them.
+    """Puts `data` in the file's place in one step, with the mode and group of the file that was there: whoever looks
+    sees the old file or the new one, and after a power failure finds one of them. Raises OSError where it cannot be
+    written. `mode` is a new file's; one that permits others nothing takes from the old mode what that permits them.
 
     `is_alone`: nobody else writes the file now, as where its lock is held. The temporary file then has a fixed name, so
     that what a killed writer left there is written over.
@@ -236,8 +246,10 @@ def replace_file(path: Path, data: bytes, is_alone: bool = False, mode: int = 0o
     try:
         with os.fdopen(fd, "wb") as file:
             with contextlib.suppress(FileNotFoundError):
-                old = path.stat().st_mode
-                os.fchmod(fd, stat.S_IMODE(old) if mode & stat.S_IRWXO else private_mode(old))
+                old = path.stat()
+                with contextlib.suppress(PermissionError):  # not a member of that group
+                    os.fchown(fd, -1, old.st_gid)
+                os.fchmod(fd, stat.S_IMODE(old.st_mode) if mode & stat.S_IRWXO else private_mode(old.st_mode))
             file.write(data)
             file.flush()
             os.fsync(fd)  # the content is on the disk before the name points to it

@@ -1,6 +1,8 @@
 """`contest settle`: the sources that share a place meet, whatever stands on the leaderboard by then."""
 
 import shutil
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from harness.core.errors import Exit
 from harness.evaluation import meetings
 
 KERNEL = "WHAT = '# speedup {speedup}'\n\n\ndef custom_kernel(data):\n    return data\n"
+FREEZE = END - DAY
 SETTLE = "python -m harness contest settle class.yaml gemm_rs --quiet"
 
 
@@ -86,6 +89,24 @@ def test_the_best_sources_meet_though_the_leaderboard_has_a_later_file(
     (settled,) = now.settlements
     assert [(one.author, one.file) for one in settled.files] == [("elks", "mine.py"), ("owls", "mine.py")]
     assert stage.run(award)[0] == Exit.OK
+
+
+def test_what_is_settled_after_the_freeze_does_not_move_the_frozen_standings(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet(monkeypatch)
+    assert stage.run(SETTLE)[0] == Exit.OK
+    found, now = acts.opened(stage.root / "class.yaml"), board(stage)
+
+    def shown(settled_at: datetime) -> list[tuple[str, str]]:
+        (settled,) = now.settlements
+        then = replace(now, settlements=(replace(settled, date=settled_at.isoformat()),))
+        frozen = standings.public(found.rules, found.log.records(), then, stage.now)
+        assert frozen.frozen_at == FREEZE
+        return [(one.team, one.row.place.text) for one in frozen.problems[0].teams]
+
+    assert shown(FREEZE - MINUTE) == [("elks", "1"), ("owls", "2")]
+    assert [place for _, place in shown(FREEZE + MINUTE)] == ["1-2", "1-2"]
 
 
 def test_what_another_settle_kept_meanwhile_counts_too(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -77,3 +78,28 @@ def test_folders_nested_deeper_than_calls_are_removed(tmp_path: Path, monkeypatc
     (run / "deeper").chmod(0)
     files.remove(run)
     assert not run.exists()
+
+
+def test_who_may_write_the_folder_may_take_the_lock(tmp_path: Path) -> None:
+    """A lock had its maker's umask: with 022, members of the group that may write log and board were refused."""
+    lock = tmp_path / ".board.lock"
+    before = os.umask(0o022)
+    try:
+        for folder_mode, lock_mode in ((0o755, 0o644), (0o775, 0o664), (0o755, 0o664)):
+            tmp_path.chmod(folder_mode)
+            with files.locked(lock, wait_s=1):
+                assert stat.S_IMODE(lock.stat().st_mode) == lock_mode
+    finally:
+        os.umask(before)
+
+
+def test_a_file_that_is_replaced_stays_its_groups(tmp_path: Path) -> None:
+    path = tmp_path / "board.yaml"
+    path.touch(0o660)
+    groups = {*os.getgroups(), 12345} if os.geteuid() == 0 else set(os.getgroups())
+    other = next(iter(groups - {path.stat().st_gid}), None)
+    if other is None:
+        pytest.skip("the user is in one group alone")
+    os.chown(path, -1, other)
+    files.replace_file(path, b"new", mode=0o600)
+    assert path.stat().st_gid == other
