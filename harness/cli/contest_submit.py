@@ -104,15 +104,19 @@ def _give_up(found: Contest, entry: ContestEntry, why: str, counts: bool, world:
 
 
 def _problem_named(file: Path, found: Contest, checkout: Checkout) -> str:
-    """The problem that the file's first lines name. UsageError where they do not, BadSubmissionError for no Python."""
+    """The problem that the file's first lines name, as the contest or the checkout calls it. UsageError where they name
+    none, BadSubmissionError for no Python."""
     submission = read_file(file, checkout.root)
-    name = directives(submission.source, submission.name).leaderboard
+    name, problems = directives(submission.source, submission.name).leaderboard, found.rules.problems
     if name is None:
-        first = found.rules.problems[0].name
+        first = problems[0].name
         raise UsageError(
             f"{file}: for which problem? --problem {first}, or begin it with a line `#!POPCORN leaderboard {first}`"
         )
-    return name
+    if name in [listed.name for listed in problems]:
+        return name
+    named = [one for one in problems if rules.problem_of(one, found.file, False, checkout).is_named(name)]
+    return named[0].name if named else name
 
 
 def _show_submitted(

@@ -113,6 +113,15 @@ def test_a_variable_makes_nobody_somebody_else(monkeypatch: pytest.MonkeyPatch) 
     assert account() == before != "ada"
 
 
+@pytest.mark.parametrize("name", ["gemm_rs", "amd-gemm-rs", "GEMM-RS"])
+def test_a_file_may_name_its_problem_as_the_checkout_calls_it(stage: Stage, name: str) -> None:
+    """`new-submission` writes GPU MODE's name, which only `serve` took for the contest's problem."""
+    (stage.root / "mine.py").write_text(f"#!POPCORN leaderboard {name}\n{KERNEL}")
+    code, printed = did(stage, "ben", "submit -q c mine.py")
+    assert code == Exit.OK, printed
+    assert acts.opened(stage.root / "contests" / "c.yaml").state().entry(2).problem == "gemm_rs"
+
+
 def test_logs_and_boards_are_not_for_everybody(stage: Stage) -> None:
     log, board = stage.root / "contests" / "c.log.jsonl", stage.root / "leaderboard.yaml"
     assert [stat.S_IMODE(file.stat().st_mode) for file in (log, board)] == [0o600, 0o600]
