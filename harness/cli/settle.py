@@ -87,7 +87,8 @@ def run(order: SettleOrder, checkout: Checkout, kept: Path | None = None) -> Exi
     try:
         leaderboard.change(kept or checkout.leaderboard, with_order)
     finally:  # what was measured is shown all the same
-        result_files.tell(order, document_of(new), json=lambda: to_json(new, meeting, found.meetings))
+        longer = "--seconds" if kept is None else "`seconds` in the contest's `setting`"
+        result_files.tell(order, document_of(new, longer), json=lambda: to_json(new, meeting, found.meetings))
     if found.ended is not None:
         raise found.ended
     return Exit.OK

@@ -24,14 +24,15 @@ def spans(found: Settlement) -> list[tuple[int, int]]:
     ]
 
 
-def document_of(found: Settlement) -> Document:
+def document_of(found: Settlement, longer: str = "--seconds") -> Document:
+    """The places; where some are shared, `longer` names what makes launches longer."""
     rows: list[list[Words]] = []
     for file, (place, last) in zip(found.files, spans(found), strict=True):
         text = str(place) if place == last else f"{place}-{last}"
         rows.append([text, f"{file.ratio:.4f}x", UntrustedText(file.author), UntrustedText(file.file)])
     open_ = sum(a.ratio <= b.ratio * (1 + found.resolves) for a, b in pairwise(found.files))
     told = f"{found.rounds} rounds tell files apart that differ by more than {found.resolves:.2%}"
-    left = f"{count_text(open_, 'pair')} of neighbours not resolved: call it again to go on, or take more --seconds"
+    left = f"{count_text(open_, 'pair')} of neighbours not resolved: call it again to go on, or take more {longer}"
     more = f"ratio is to the slowest of them; {told}; {left if open_ else 'the order is settled'}."
     return Document(blocks=(Table((">place", ">ratio", "author", "file"), rows), prose(more, whole=True)))
 

@@ -135,6 +135,13 @@ def test_what_ends_it_leaves_the_leaderboard_as_it_was(stage: Stage, monkeypatch
     assert (stage.root / "leaderboard.yaml").read_bytes() == before
 
 
+def test_its_advice_is_no_option_that_it_lacks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meetings, "launches", lambda meeting, number, *_: (0.2 if number % 4 < 2 else -0.2,))
+    code, printed = stage.run(SETTLE)
+    assert code == Exit.OK
+    assert "or take more `seconds` in the contest's `setting`" in " ".join(printed.split())
+
+
 def test_only_organisers_settle(stage: Stage) -> None:
     stage.login = "ada"
     code, printed = stage.run(SETTLE)
