@@ -156,12 +156,21 @@ def locked(path: Path, wait_s: float) -> Iterator[None]:
 
 
 def _let_its_folders_group(path: Path) -> None:
-    """Lets the group that may write the file's folder open the lock too: its members may replace what it guards."""
-    folder, own = path.parent.stat(), path.stat()
-    if folder.st_mode & ~own.st_mode & stat.S_IWGRP:
-        with contextlib.suppress(PermissionError):  # another's: its owner's next command does it
-            os.chown(path, -1, folder.st_gid)
-            path.chmod(stat.S_IMODE(own.st_mode) | stat.S_IRGRP | stat.S_IWGRP)
+    """Lets the group that may write the file's folder open the lock too: its members may replace what it guards. By a
+    descriptor, since they may also put a link to another file in the lock's place."""
+    folder = path.parent.stat()
+    if not folder.st_mode & stat.S_IWGRP:
+        return
+    with contextlib.suppress(OSError):  # a link, or another's, whose owner's next command does it
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            own = os.fstat(fd)
+            is_lock = stat.S_ISREG(own.st_mode) and own.st_nlink == 1 and own.st_size == 0
+            if is_lock and not own.st_mode & stat.S_IWGRP:
+                os.fchown(fd, -1, folder.st_gid)
+                os.fchmod(fd, stat.S_IMODE(own.st_mode) | stat.S_IRGRP | stat.S_IWGRP)
+        finally:
+            os.close(fd)
 
 
 @contextlib.contextmanager
