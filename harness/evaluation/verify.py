@@ -59,6 +59,7 @@ LAUNCHES, LEAST_LAUNCHES = 5, LEAST_RUNS
 CONFIDENCE = 0.975  # one-sided; two-sided it is the 95 % of every interval here
 LEAST_ALLOWANCE = math.log(1.05)
 MOST_ALLOWANCE = math.log(1.25)
+LONGER = "longer ones (--seconds; in a contest, `seconds` of its setting)"
 Z95 = 1.96  # half of a 95 % interval in standard errors
 BY_CHANCE = ("clock", "cache", BROKE_ITS_JUDGE)  # checks that a busy machine may cause
 JSON_SCHEMA = 1  # of --json; 1: first
@@ -146,7 +147,7 @@ class _Gap:
             "verified": f"; up to {-math.expm1(-self.allowed):.0%} less would be noise",
             "held": f"; noise explains {-math.expm1(-self.allowed):.0%}",
             "undecided": f"; noise alone would explain {-math.expm1(-self.noise):.0%} here: let the machine rest, or "
-            "take more --launches or --seconds",
+            f"take more --launches or {LONGER}",
         }[self.word]
         return f"{count} launches reach {reached}, {_less(self.excess)} than the entry's claim of {claimed}{ending}"
 
@@ -331,7 +332,7 @@ def decision_of(one: Judged, reports: Sequence[EvalReport], count: int) -> Decis
         return Decision(
             word="undecided",
             why=f"{len(figures) - len(ratios)} of {len(figures)} launches have no figures of the reference, so there "
-            "is no ratio to compare: let the machine rest, or take more --seconds",
+            f"is no ratio to compare: let the machine rest, or take {LONGER}",
         )
     decision = decide(claim_of(one), [each.score.value for each in figures], ratios)
     if len(figures) == len(reports):
