@@ -30,7 +30,8 @@ Params = Mapping[str, str]  # words for the names of parameters, where strings a
 
 def same_code(source: str, modules: Sequence[Module] = ()) -> str:
     """The digest, as 16 hexadecimal digits. The names of local modules count for nothing, nor does their order."""
-    first = {node.module: -place for place, node in enumerate(_from_imports(source)[::-1])}
+    order = _from_imports(source)[::-1] if modules else []
+    first = {node.module: -place for place, node in enumerate(order)}
     modules = sorted(modules, key=lambda module: first.get(module.name, 1))
     local = {module.name: f"local {number}" for number, module in enumerate(modules)}
     named = _named([source, *(module.source for module in modules)]) if modules else frozenset()
