@@ -69,7 +69,7 @@ def result_of(
         warnings=tuple(clean_line(text_of(one)) for one in report.warnings),
         file=report.submission.name,
         sha256=report.submission.sha256,
-        is_reference=any(one.code == "reference" for one in report.warnings),
+        is_reference=report.is_reference,
         seconds=round(sum(report.phases_s.values()), 3),
     )
     if ranked and figures is not None:

@@ -425,6 +425,11 @@ class EvalReport:
     usual_sd: float | None = None  # what launches differed by on its board, in log(ratio); None: as of the device
     data: str = ""  # sha256 of the user's own data, if it ran on that; such a run is not ranked
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether the submission calls the reference or has its text."""
+        return any(one.code == "reference" for one in self.warnings)
+
     def printed(self, result: CaseResult, rank: int = 0) -> str:
         """The end of what the submission printed on that rank in a case."""
         return self.logs.get(result.logs[rank], "") if rank < len(result.logs) else ""

@@ -96,8 +96,7 @@ def untold_text(report: EvalReport, board: Board | None) -> str:
     are the same code, and where a warning says what to do first. Longer measurements do not help where only what
     launches differ by keeps 1 in the interval."""
     ratio = report.figures.ratio if report.figures else None
-    is_same = any(one.code == "reference" for one in report.warnings)
-    if ratio is None or ratio.launches > 1 or is_same or warnings.doubts(report.warnings):
+    if ratio is None or ratio.launches > 1 or report.is_reference or warnings.doubts(report.warnings):
         return ""
     samples, shown = ratio.ci, _shown(report, ratio, board).ci
     if samples is None or shown is None or not shown[0] <= 1 <= shown[1]:
