@@ -21,7 +21,6 @@ devices (see tune). Datasheets count what links carry in one direction: 450 GB/s
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -124,7 +123,7 @@ def parts(problem: str, sizes: tuple[int, ...], heap: Heap, clock: Clock) -> lis
     times = []
     for call in calls:
         call()
-        times.append(statistics.median(clock.times_us(call)))
+        times.append(clock.time_us(call))
     return times
 
 
@@ -149,7 +148,7 @@ def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
         own = torch.randn(count, COLUMNS, device=heap.device).bfloat16()
         for name, send in ways(heap, own):
             send()
-            us = statistics.median(clock.times_us(send))
+            us = clock.time_us(send)
             sent.append((megabytes, name, us, own.nbytes * (world - 1) / us / 1e3))
     for problem in PROBLEMS:
         for case in cases_of(problem, world):

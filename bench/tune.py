@@ -9,8 +9,9 @@
     python3 bench/tune.py gemm_rs --ranks 4 --dry-run           what would be measured on an H200; needs no GPU
 
 Every rank runs each candidate on cold caches after a barrier of all devices; its time is the median over calls of
-the slowest rank's, by the devices' events; the best are then measured in turn. One that gives a wrong result, or does
-not fit the chip, or never ends, is left out. Kernels are compiled first, by as many processes as there are cores.
+the slowest rank's, by the devices' events. Of a2a and moe, where evaluations draw how many tokens a rank has, it is the
+mean over several inputs. The best are then measured in turn. One that gives a wrong result, or does not fit the chip,
+or never ends, is left out. Kernels are compiled first, by as many processes as there are cores.
 
 Where there are two ways to go about a shape, with a copy engine and without, the hosts' clock decides between the best
 rows of both, since they ask different things of hosts.
@@ -28,7 +29,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -49,6 +50,7 @@ KERNELS = ("plain", "engine", "warps")  # of the tables of gemm_rs and ag_gemm
 START_S, ROW_S = 120, 15  # for ranks to come together, and to measure a row; a kernel that never ends is killed then
 PARTS = 8  # of a shape's rows that are compiled at the same time
 WARM, CALLS = 3, 15
+DRAWN = 6  # inputs of a problem whose ranks hold experts: what is best for one of them is not for the others
 FINALISTS, ROUNDS = 4, 3  # compared in turn
 BEGIN_S = 0.002  # ahead of a call by the hosts' clock, which all wait for: by then their caches are as in evaluations
 LEAD_CYCLES = 1_500_000  # three quarters of a millisecond: hosts submit a dozen calls behind it
@@ -141,18 +143,21 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
     found = []
     for case, rows in jobs:
         with device:
-            data = reference.generate_input(rank=rank, world_size=world_size, seed=7, **case.params)
-            expected = reference.exact_kernel(data)
-        operands = data[:2] if problem in EXPERTS else data
-        tried = []
+            inputs = [
+                reference.generate_input(rank=rank, world_size=world_size, seed=seed, **case.params)
+                for seed in range(DRAWN if problem in EXPERTS else 1)
+            ]
+            expected = reference.exact_kernel(inputs[0])
+        operands = [data[:2] if problem in EXPERTS else data for data in inputs]
+        tried: Tried = []
         for row in (tuning.Row(*fields) for fields in rows):
             plan = plan_of(submission, row, chip, case)
-            call = functools.partial(submission.as_planned, *operands, heap, plan)
+            calls = [functools.partial(submission.as_planned, *one, heap, plan) for one in operands]
             if rank == 0:
                 Path(f"{meeting}-trying").write_text(json.dumps(row))
-            us, wrong = measured(call, plan, functools.partial(strict, expected=expected), clock)
+            us, wrong = measured(calls, plan, functools.partial(strict, expected=expected), clock)
             if not wrong:
-                tried.append((us, row, call))
+                tried.append((us, row, calls))
             elif rank == 0:
                 print(f"left out, {wrong}: {row}", file=sys.stderr, flush=True)
         # The first row is the table's: it is among those that are compared in turn.
@@ -171,22 +176,28 @@ def rank_main(rank: int, world_size: int, problem: str, jobs: list[tuple[Any, ..
     dist.destroy_process_group()
 
 
-Tried = list[tuple[float, Any, Any]]  # us, row and call, best first
+Calls = Sequence[Callable[[], torch.Tensor]]  # of a row, one for each input
+Tried = list[tuple[float, Any, Calls]]  # us, row and calls, best first
+
+
+def mean_us(calls: Calls, clock: "Clock") -> float:
+    """What a call takes, in the mean over the inputs."""
+    return statistics.fmean(clock.time_us(call) for call in calls)
 
 
 def in_turn(best: Tried, clock: "Clock") -> Tried:
     """The best of those tried are measured in turn once more, since a GPU grows warm meanwhile, and slower where it
     meets its power cap."""
     times: list[list[float]] = [[] for _ in best]
-    for _, (kept, (_, _, call)) in itertools.product(range(ROUNDS), zip(times, best, strict=True)):
-        kept += clock.times_us(call)
-    final = [(statistics.median(kept), row, call) for kept, (_, row, call) in zip(times, best, strict=True)]
+    for _, (kept, (_, _, calls)) in itertools.product(range(ROUNDS), zip(times, best, strict=True)):
+        kept.append(mean_us(calls, clock))
+    final = [(statistics.median(kept), row, calls) for kept, (_, row, calls) in zip(times, best, strict=True)]
     return sorted(final, key=lambda item: item[0])
 
 
 def by_way(tried: Tried, clock: "Clock") -> tuple[Tried, list[tuple[Any, float]]]:
     """The best row first of the way that takes less by the hosts' clock; and what the best of each takes."""
-    best = {sends_by_engine(row): (row, call) for _, row, call in reversed(tried)}
+    best = {sends_by_engine(row): (row, calls[0]) for _, row, calls in reversed(tried)}
     if len(best) < 2:
         return tried, []
     times: dict[bool, list[float]] = {way: [] for way in best}
@@ -214,8 +225,8 @@ class Clock:
         self.barrier = common[0].Launcher(common[1].barrier_kernel)
         self.constants = {"WORLD": heap.world_size}
 
-    def times_us(self, call: Callable[[], Any]) -> list[float]:
-        """CALLS times of it, the same on every rank; those that warm up are left out."""
+    def time_us(self, call: Callable[[], Any]) -> float:
+        """The median of CALLS times of it, the same on every rank; those that warm up are left out."""
         events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(WARM + CALLS)]
         for start, end in events:
             torch.cuda._sleep(LEAD_CYCLES)  # the hosts run ahead, so that none of their time is in it
@@ -227,7 +238,7 @@ class Clock:
             call()
             end.record()
         torch.cuda.synchronize()
-        return self._slowest([start.elapsed_time(end) * 1000 for start, end in events[WARM:]])
+        return statistics.median(self._slowest([start.elapsed_time(end) * 1000 for start, end in events[WARM:]]))
 
     def walls_us(self, call: Callable[[], Any]) -> list[float]:
         """The same by the hosts' clock, from a moment that all wait for until the last has waited for its device."""
@@ -249,16 +260,14 @@ class Clock:
         return times.tolist()
 
 
-def measured(
-    call: Callable[[], torch.Tensor], plan: Any, strict: Callable[[torch.Tensor], Any], clock: Clock
-) -> tuple[float, str]:
-    """The median microseconds of that plan's call; or why the plan is no good, on any rank: its first result has to
-    pass the strict verdict."""
+def measured(calls: Calls, plan: Any, strict: Callable[[torch.Tensor], Any], clock: Clock) -> tuple[float, str]:
+    """The microseconds of a call of that plan; or why the plan is no good, on any rank: the result for the first input
+    has to pass the strict verdict."""
     problem = ""
     try:
         if plan is None:
             raise ValueError("not for this shape")
-        verdict = strict(call())
+        verdict = strict(calls[0]())
         problem = "" if verdict.passed else f"wrong: {verdict.message}"
     except Exception as error:  # too much shared memory or registers, the same on every rank
         problem = type(error).__name__
@@ -266,7 +275,7 @@ def measured(
     dist.all_reduce(bad)
     if bad:
         return 0.0, problem or "wrong on another rank"
-    return statistics.median(clock.times_us(call)), ""
+    return mean_us(calls, clock), ""
 
 
 def write_table(problem: str, tuning: ModuleType, best: list[Any]) -> None:
