@@ -30,7 +30,7 @@ def request(
     SLICE: tl.constexpr,
     MATRICES: tl.constexpr,
 ):
-    """Asks the L2 for the unit's parts of both matrices, or of `down` alone."""
+    """Asks the L2 for the unit's part of `up` or, with 2 MATRICES, for that of `down` as well."""
     first = unit % SPLIT * SLICE
     matrix = (unit // SPLIT).to(tl.int64) * (INTER * HIDDEN)
     size = tl.minimum(HIDDEN - first, SLICE) * INTER * 2 // LANES  # bytes of a lane
@@ -39,9 +39,9 @@ def request(
     up_parts = (up + matrix + lanes // A_ROW * HIDDEN + first).to(tl.int64) + lanes % A_ROW * size
     down_parts = (down + matrix + first * INTER).to(tl.int64) + lanes * size
     asked: tl.constexpr = "cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0;"
+    tl.inline_asm_elementwise(asked, "=r,l,r", [up_parts, size], tl.int32, False, 1)
     if MATRICES == 2:
-        tl.inline_asm_elementwise(asked, "=r,l,r", [up_parts, size], tl.int32, False, 1)
-    tl.inline_asm_elementwise(asked, "=r,l,r", [down_parts, size], tl.int32, False, 1)
+        tl.inline_asm_elementwise(asked, "=r,l,r", [down_parts, size], tl.int32, False, 1)
 
 
 @triton.jit
@@ -97,8 +97,6 @@ def send(
     num_tokens,
     capacity,
     rank,
-    epoch,
-    first_flag,
     arrivals,
     WORLD: tl.constexpr,
     PER_RANK: tl.constexpr,
@@ -106,7 +104,6 @@ def send(
     HIDDEN: tl.constexpr,
     SPLIT: tl.constexpr,
     SLICE: tl.constexpr,
-    AMD: tl.constexpr,
 ):
     """This program's share of the tokens' parts, to all ranks that need them."""
     peers_W = tl.arange(0, triton.next_power_of_2(WORLD))
@@ -122,7 +119,36 @@ def send(
         part = rank * capacity * SPLIT + item
         there_WP = rows_at(blocks_W, arrivals)[:, None] + part * SLICE + columns_1P
         tl.store(there_WP, tl.broadcast_to(x_1P, there_WP.shape), mask=inside_1P & needed_W[:, None])
-        signal(flag_pointers(blocks_W, first_flag + part), epoch, needed_W, AMD)
+
+
+@triton.jit
+def flag_sent(
+    indices,
+    blocks,
+    program,
+    programs,
+    num_tokens,
+    capacity,
+    rank,
+    epoch,
+    first_flag,
+    WORLD: tl.constexpr,
+    PER_RANK: tl.constexpr,
+    TOP_K: tl.constexpr,
+    SPLIT: tl.constexpr,
+    SENDS: tl.constexpr,
+    AMD: tl.constexpr,
+):
+    """Flags what `send` has sent. The flags of SENDS parts have one fence, which waits until all have arrived."""
+    peers_1W = tl.arange(0, triton.next_power_of_2(WORLD))[None, :]
+    blocks_1W = tl.load(blocks + peers_1W, mask=peers_1W < WORLD, other=0)
+    choices_1K = tl.arange(0, triton.next_power_of_2(TOP_K))[None, :]
+    for item in range(program, num_tokens * SPLIT, programs * SENDS):
+        items_S1 = (item + programs * tl.arange(0, SENDS))[:, None]
+        asked_SK = (items_S1 < num_tokens * SPLIT) & (choices_1K < TOP_K)
+        experts_SK = tl.load(indices + items_S1 // SPLIT * TOP_K + choices_1K, mask=asked_SK, other=-PER_RANK)
+        needed_SW = tl.max((experts_SK[:, :, None] // PER_RANK == peers_1W[:, None, :]).to(tl.int32), 1) > 0
+        signal(flag_pointers(blocks_1W, first_flag + rank * capacity * SPLIT + items_S1), epoch, needed_SW, AMD)
 
 
 @triton.jit
@@ -352,6 +378,7 @@ def moe_kernel(
     PARTIALS: tl.constexpr,  # how many parts of tokens a program adds up at a time; 0: no partial sums
     PORTIONS: tl.constexpr,
     TOLD: tl.constexpr,
+    SENDS: tl.constexpr,
     SCANNED: tl.constexpr,
     REQUEST: tl.constexpr,
     DIES: tl.constexpr,
@@ -368,16 +395,20 @@ def moe_kernel(
     sending = turned(program, programs, WORLD * PORTIONS, DIES)
     multiplying = turned(program, programs, WORLD * PORTIONS + capacity * SPLIT, DIES)
     combining = turned(program, programs, WORLD * PORTIONS + (capacity + PER_RANK) * SPLIT, DIES)
-    if REQUEST:
-        for unit in range(multiplying, PER_RANK * SPLIT, programs):
-            request(up, down, unit, HIDDEN, INTER, SPLIT, SLICE, REQUEST)
     tell(
         indices, weights, blocks, program, programs, num_tokens, capacity, rank, epoch, first_flag, routing,
         WORLD, TOP_K, PORTIONS, TOLD, AMD,
     )  # fmt: skip
     send(
-        x, indices, blocks, sending, programs, num_tokens, capacity, rank, epoch, first_sent, arrivals,
-        WORLD, PER_RANK, TOP_K, HIDDEN, SPLIT, SLICE, AMD,
+        x, indices, blocks, sending, programs, num_tokens, capacity, rank, arrivals,
+        WORLD, PER_RANK, TOP_K, HIDDEN, SPLIT, SLICE,
+    )  # fmt: skip
+    if REQUEST:
+        for unit in range(multiplying, PER_RANK * SPLIT, programs):
+            request(up, down, unit, HIDDEN, INTER, SPLIT, SLICE, REQUEST)
+    flag_sent(
+        indices, blocks, sending, programs, num_tokens, capacity, rank, epoch, first_sent,
+        WORLD, PER_RANK, TOP_K, SPLIT, SENDS, AMD,
     )  # fmt: skip
     multiply_up(
         up, own_block, multiplying, programs, capacity, rank, epoch, first_flag, first_sent, first_summed,

@@ -15,7 +15,7 @@ matrices. A program does its share of these phases one after the other (kernel.p
   are added up in float32 and rounded once.
 All programs fit on the chip at once, and each ends a phase before it waits in the next. The phases are dealt out one
 behind the other: where there is little to do, those that multiply are waiting before anything has come. Since units are
-fixed, programs ask the L2 for their matrices before anything else.
+fixed, programs ask the L2 for their matrices while what they have sent is on its way.
 
 When it should win (compiled and interpreted; see docs/kernels.md for what was measured): a unit reads its part of the
 matrices once for each block of tokens, where a kernel that takes tokens one by one reads them once for each: 470 MB in
@@ -56,7 +56,8 @@ all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_
 
 SUMS, TERMS = 512, 2048  # float32 and fp16 numbers that a warp loads at a time
 MOST_BYTES = 1 << 28  # of all pairs' rows on a rank; the heap's places are 32-bit numbers
-TOLD, SCANNED = 512, 256  # pairs, and places of the routing table, that a program reads at a time
+TOLD, SCANNED = 512, 512  # pairs, and places of the routing table, that a program reads at a time
+MOST_SENDS = 4  # parts of tokens whose flags share a fence
 NOBODY = -1  # in place of an expert's number, where there is no token
 
 _arrays: dict[tuple[object, ...], list[Tensor]] = {}  # those that CPU ranks share, by where and what they are
@@ -135,6 +136,8 @@ def make_plan(
         items, returned = items + added, pairs + world_size * capacity
         terms = 2 * TERMS if world_size == 2 else TERMS  # several other ranks' rows take registers too
         partials = 1 if added <= chip.multiprocessors * row.per_sm else 2  # at a time, where a program has several
+    needed = -(-items // chip.dies) * chip.dies  # with more, some would have nothing to do
+    programs = min(chip.multiprocessors * row.per_sm, needed)
     offsets, nbytes = lay_out(
         (torch.float16, (world_size * capacity, split, slice_)),
         (torch.int32, (2, pairs)),
@@ -157,13 +160,12 @@ def make_plan(
         "PARTIALS": partials,
         "PORTIONS": portions,
         "TOLD": told,
+        "SENDS": min(power_of_2(-(-capacity * split // programs)), MOST_SENDS),
         "SCANNED": min(power_of_2(world_size * capacity), SCANNED),
         "REQUEST": row.request if hidden_dim % 32 == 0 and chip.name.startswith("sm_") else 0,  # of 16 bytes each
         "DIES": chip.dies,
         "AMD": amd,
     }
-    needed = -(-items // chip.dies) * chip.dies  # with more, some would have nothing to do
-    programs = min(chip.multiprocessors * row.per_sm, needed)
     flags = world_size * portions * COPIES.value + (world_size * capacity + per_rank + returned) * split
     options = {"num_warps": row.warps, "num_stages": row.stages, **room(chip, row.per_sm, row.warps)}
     return Plan(launch, programs, nbytes, flags, tuple(offsets), constants, options)

@@ -143,8 +143,8 @@ def in_turns(  # what moe_kernel does
     arrivals, routing, lists, sums, returns,
     WORLD: tl.constexpr, PER_RANK: tl.constexpr, TOP_K: tl.constexpr, HIDDEN: tl.constexpr, INTER: tl.constexpr,
     SPLIT: tl.constexpr, SLICE: tl.constexpr, TOKENS: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr,
-    COLUMNS: tl.constexpr, PARTIALS: tl.constexpr, PORTIONS: tl.constexpr, TOLD: tl.constexpr, SCANNED: tl.constexpr,
-    REQUEST: tl.constexpr, DIES: tl.constexpr, AMD: tl.constexpr, PROGRAMS: tl.constexpr,
+    COLUMNS: tl.constexpr, PARTIALS: tl.constexpr, PORTIONS: tl.constexpr, TOLD: tl.constexpr, SENDS: tl.constexpr,
+    SCANNED: tl.constexpr, REQUEST: tl.constexpr, DIES: tl.constexpr, AMD: tl.constexpr, PROGRAMS: tl.constexpr,
 ):  # fmt: skip
     own_block = tl.load(blocks + rank)
     first_sent = first_flag + WORLD * PORTIONS * kernel.COPIES
@@ -156,8 +156,9 @@ def in_turns(  # what moe_kernel does
         kernel.tell(indices, weights, blocks, *where, WORLD, TOP_K, PORTIONS, TOLD, AMD)
     for program in range(PROGRAMS):
         mine = kernel.turned(program, PROGRAMS, WORLD * PORTIONS, DIES)
-        where = (mine, PROGRAMS, num_tokens, capacity, rank, epoch, first_sent, arrivals)
-        kernel.send(x, indices, blocks, *where, *cut, SPLIT, SLICE, AMD)
+        where = (mine, PROGRAMS, num_tokens, capacity, rank)
+        kernel.send(x, indices, blocks, *where, arrivals, *cut, SPLIT, SLICE)
+        kernel.flag_sent(indices, blocks, *where, epoch, first_sent, WORLD, PER_RANK, TOP_K, SPLIT, SENDS, AMD)
     for program in range(PROGRAMS):
         mine = kernel.turned(program, PROGRAMS, WORLD * PORTIONS + capacity * SPLIT, DIES)
         where = (mine, PROGRAMS, capacity, rank, epoch, first_flag, first_sent, first_summed)
