@@ -1,7 +1,8 @@
 """Coverage of the packages whose tests time nothing, by what these tests execute in their own process.
 
 `make test` ends with it, see CONTRIBUTING.md. A tracer slows Python down, and with it what tests of the other packages
-time: they run without one, and so do the commands and ranks that any test starts.
+time: they run without one, and so do the commands and ranks that any test starts, and tests that are marked `untraced`,
+which say what takes seconds at most.
 
     python -m pytest -p tests.covered      measures
     python tests/covered.py                shows the figures; fails where they are too small
@@ -30,7 +31,7 @@ def pytest_load_initial_conftests() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    if item.path.relative_to(TESTS).parts[0] in PACKAGES:
+    if item.path.relative_to(TESTS).parts[0] in PACKAGES and not item.get_closest_marker("untraced"):
         return (yield)
     TRACER.stop()
     try:

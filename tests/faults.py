@@ -432,7 +432,14 @@ FAULTS = [
     Fault("kill -9 of the zygote, end", "end", kill("zygote"), 0),
     Fault("kill -9 of the candidates' cell, test", "test", kill("cell"), 112, "SIGKILL"),
     Fault("kill -9 of a cell with orders, test", "test", both(stop("cell"), order_often, kill("cell")), 112, "SIGKILL"),
-    Fault("the zygote is stopped, test", "test", both(impatient, stop("zygote")), 1, "forked from did not answer"),
+    Fault(
+        "the zygote is stopped, test",
+        "test",
+        both(impatient, stop("zygote")),
+        1,
+        "forked from did not answer",
+        run=HASTY,  # where a rank has to answer first, it ends with the phase's deadline
+    ),
     Fault(
         "the zygote is stopped while it keeps candidates stopped, test",
         "test",

@@ -84,6 +84,7 @@ def test_the_reference_is_recognised(source: str) -> None:
     assert is_reference(source, REFERENCE)
 
 
+@pytest.mark.untraced
 def test_the_longest_text_takes_seconds() -> None:
     """It is read before anything runs, when no deadline holds."""
     names = [f"a{number}" for number in range(60_000)]

@@ -204,6 +204,7 @@ def test_every_text_has_a_digest(source: str) -> None:
         pytest.param("x=[y for y in z]\n", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.untraced
 def test_the_longest_text_takes_seconds(part: str) -> None:
     source = part * (MAX_BYTES // len(part.encode()))
     began_s = time.process_time()
@@ -212,6 +213,7 @@ def test_the_longest_text_takes_seconds(part: str) -> None:
     assert time.process_time() - began_s < 30
 
 
+@pytest.mark.untraced
 def test_many_calls_of_a_function_of_many_parameters_take_seconds() -> None:
     parameters = ",".join(f"a{number}" for number in range(50_000))
     began_s = time.process_time()
