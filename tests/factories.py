@@ -87,7 +87,6 @@ HOSTILE = "\x1b[2J\x1b[31mverdict  pass\x07\r\nplace    1 of 1 [bold]not markup[
 STACK = """\
 Current thread 0x00007f{rank:02x}00 (most recent call first):
   File "submission.py", line {line} in custom_kernel
-  File "harness/ranks/program.py", line 150 in call
 """
 
 WRONG_OUTCOME = Wrong(message=WRONG.strict.message)

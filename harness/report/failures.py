@@ -31,7 +31,6 @@ OTHERS = "harness/(?:core|gpumode|judging|kinds|problems|process|ranks)|(?:site|
 THEIRS = re.compile(rf'File "(?!adapter\.py"|[^"]*/(?:{OTHERS})/)')
 STACKS = re.compile(r"^(?:Current thread|Thread) 0x", re.MULTILINE)  # where the log of a rank that hangs ends
 OURS = re.compile(r"(^|/)harness/ranks/|^<frozen runpy>")
-BEGINS = re.compile(r'\s*File "<string>", line 1 in <module>\Z')  # the text by which a rank's first process was started
 LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3[^/]*/|^<")
 NATIVE = "Native code crashed: the log shows where Python stood, if the process could still say so."
 CRASHES = (  # the first that is found in the message
@@ -138,12 +137,10 @@ def stood(outcome: TimedOut) -> str:
 
 
 def _alike(outcome: TimedOut) -> list[tuple[str, list[int]]]:
-    """The stacks that differ, without the harness's frames, each with the ranks that stood there."""
+    """The stacks that differ, each with the ranks that stood there."""
     alike: dict[str, list[int]] = {}
     for rank, stack in enumerate(outcome.stacks):
-        lines = BEGINS.sub("", re.sub(r"0x[0-9a-f]+", "0x...", clean(stack)).rstrip()).splitlines()
-        theirs = [line for line in lines if not ((frame := FRAME.search(line)) and OURS.search(frame["file"]))]
-        alike.setdefault("\n".join(theirs), []).append(rank)
+        alike.setdefault(re.sub(r"0x[0-9a-f]+", "0x...", clean(stack)).rstrip(), []).append(rank)
     return list(alike.items())
 
 
