@@ -70,7 +70,8 @@ def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
         UntrustedText(tally.text()),
         ("score it           ", UntrustedText(f"python -m harness score {shlex.quote(str(order.out))}")),
     )
-    return result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
+    code = result_files.tell(order, Document(blocks=(), summary=prose(*last, whole=True)), json=tally.json)
+    return Exit.ERROR if tally.is_in_vain else code
 
 
 def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) -> Exit:
@@ -165,6 +166,11 @@ class Tally:
     def _compare(self, result: Result) -> None:
         if result.ranked and not result.copy_of and (value := result.speedup) is not None:
             self.best = max(self.best, (value, result.id))
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether all that was judged ended in an error of the harness or the machine."""
+        return set(self.verdicts) == {"error"}
 
     def text(self) -> str:
         words = ", ".join(f"{count} {word}" for word, count in sorted(self.verdicts.items()))

@@ -14,10 +14,11 @@ from harness.agents.made import refused, result_of, rewarded
 from harness.agents.result import Conditions, Interval, Result
 from harness.agents.reward import log2_speedup, sol_score
 from harness.agents.schema import json_schema
+from harness.cli import eval_many, main
 from harness.cli.eval_many import Tally, line_of
-from harness.core.checkout import ROOT
+from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import decode, encode
-from harness.core.errors import BadSubmissionError, HarnessError, UsageError
+from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
 from harness.core.json_file import line_of as json_line
 from harness.core.records import EvalReport, Outcome, Passed, Warning, Wrong
 from harness.kinds.kind import BROKE_ITS_JUDGE
@@ -218,6 +219,27 @@ def test_a_tally_names_errors_that_are_there_already(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_text(json_line(replace(refused(HarnessError("the disk is full"), A2A), id="a")))
     text = Tally(["a", "b"], tmp_path / "r.jsonl").text()
     assert text.endswith("1 before, 1 of them an error (without its line, it is judged again)")
+
+
+@pytest.mark.parametrize(("others", "code"), [([], Exit.ERROR), ([result_of(report())], Exit.OK)])
+def test_a_call_that_finds_nothing_but_errors_does_not_end_well(
+    others: list[Result], code: Exit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.py").write_text("from reference import ref_kernel as custom_kernel\n")
+    error = refused(HarnessError("the disk is full"), A2A)
+    monkeypatch.setattr(eval_many, "many", lambda *asked: iter([error, *others]))
+    words = [
+        "eval-many",
+        "a2a",
+        str(tmp_path),
+        "--suite",
+        "quick",
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path / "r.jsonl"),
+    ]
+    assert main.parse([*words, "-q"]).carry_out(Checkout.here()) == code
 
 
 def test_a_tally_counts_what_is_there_already(tmp_path: Path) -> None:
