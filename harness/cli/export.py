@@ -12,7 +12,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from harness.agents import harbor
@@ -56,6 +56,38 @@ class ExportOrder:
     leaderboards: bool = option(False, "the problems, in place of runs")
 
 
+TAKEN = {  # by the option that says what is written ("": rows), the others that it takes
+    "": ("problem", "format", "out"),
+    "leaderboards": ("format", "out"),
+    "trace": ("problem", "out"),
+    "task": ("problem", "folder", "suite", "out"),
+    "harbor": ("problem", "suite", "device", "reward", "image"),
+}
+
+
+def check_options(order: ExportOrder) -> None:
+    """Raises UsageError for options of which one would say nothing: two that say what is written, or one that what is
+    written does not take."""
+    given = [each.name for each in fields(order) if getattr(order, each.name) != each.default]
+    what = [name for name in given if name in TAKEN]
+    if len(what) > 1:
+        raise UsageError(f"--{what[0]} and --{what[1]}: name one")
+    asked = what[0] if what else ""
+    for name in given:
+        if name in (asked, *TAKEN[asked]):
+            continue
+        flag = f"{order.folder}" if name == "folder" else f"--{name}"
+        if name == "problem":
+            raise UsageError(f"--{asked}: all problems are written; leave the problem out")
+        if asked:
+            raise UsageError(f"{flag}: --{asked} does not take it; leave it out")
+        takers = [f"--{one}" for one, taken in TAKEN.items() if name in taken]
+        takes = "takes it; add that" if len(takers) == 1 else "take it; add one of them"
+        raise UsageError(f"{flag}: only {' and '.join(takers)} {takes}, or leave it out")
+    if order.folder and order.out:
+        raise UsageError(f"{order.folder} and --out {order.out}: name one")
+
+
 def format_of(form: str | None, out: Path) -> str:
     """The format that the options name. UsageError for a binary one without a file, or a FILE that is no file."""
     suffix = out.suffix.lower().removeprefix(".")
@@ -72,24 +104,19 @@ def format_of(form: str | None, out: Path) -> str:
 
 def run(order: ExportOrder, checkout: Checkout) -> Exit:
     """`export`: writes the rows; what cannot be read is said on standard error."""
-    if order.task and order.harbor:
-        raise UsageError("--task and --harbor: name one")
+    check_options(order)
     if order.task:
         return write_task(order, checkout)
     if order.harbor:
         return write_harbor(order, order.harbor, checkout)
     if order.trace:
         return write_traces(order, checkout)
-    if order.folder or order.suite:
-        raise UsageError(f"{order.folder or '--suite'}: only --task takes it; add that, or leave it out")
     to = order.out or options.STDOUT
     form = format_of(order.format, to)
     named = order.problem
     if order.leaderboards:
-        if named:
-            raise UsageError("--leaderboards: all problems are written; leave the problem out")
         boards = leaderboards(checkout)
-        _write(to, form, boards, LEADERBOARDS, f"{len(boards)} leaderboards")
+        _write(to, form, boards, LEADERBOARDS, count_text(len(boards), "leaderboard"))
         return Exit.OK
     recorded, unreadable = reports.load_all(checkout.root)
     found = rows(leaderboard.load(checkout.leaderboard), recorded, checkout.root)
@@ -108,8 +135,6 @@ def write_task(order: ExportOrder, checkout: Checkout) -> Exit:
     named, folder = order.problem, order.folder or order.out
     if named is None or folder is None:
         raise UsageError("--task: name a problem and a new folder: `export --task a2a my-a2a`")
-    if order.leaderboards or order.format:
-        raise UsageError("--task writes a folder; leave --leaderboards and --format out")
     problem = find(named, checkout)
     task_folder.write(folder, task_folder.files_of(problem, problem.suite(order.suite or OFFICIAL)))
     print(f"{folder}: {problem.name} as a KernelBot problem folder, whose eval.py runs {checkout.root}")
@@ -128,15 +153,13 @@ def write_traces(order: ExportOrder, checkout: Checkout) -> Exit:
     recorded, unreadable = reports.load_all(checkout.root)
     lines = [json.dumps(one) + "\n" for one in traces.traces(recorded, problem)]
     words = options.write_out(order.out or options.STDOUT, "".join(lines).encode())
-    print(f"{len(lines)} traces of {problem.name}", file=words)
+    print(f"{count_text(len(lines), 'trace')} of {problem.name}", file=words)
     for message in unreadable:
         print(f"left out: {clean_line(message)}", file=sys.stderr)
     return Exit.OK
 
 
 def write_harbor(order: ExportOrder, folder: Path, checkout: Checkout) -> Exit:
-    if order.leaderboards or order.format or order.out or order.folder:
-        raise UsageError("--harbor writes tasks; leave --leaderboards, --format, --out and FOLDER out")
     device = order.device or host.gpus().device
     wanted = order.suite or (OFFICIAL if device != "cpu" else "cpu")
     named = order.problem
@@ -157,7 +180,7 @@ def write_harbor(order: ExportOrder, folder: Path, checkout: Checkout) -> Exit:
     if not suites:
         raise UsageError(f"--harbor: no problem of {named} can be evaluated; name other ones")
     harbor.write(folder, suites, part(order, harbor.Wanted, device=device), checkout)
-    print(f"{folder}: {len(suites)} Harbor tasks, suite {wanted} on {device}")
+    print(f"{folder}: {count_text(len(suites), 'Harbor task')}, suite {wanted} on {device}")
     first = shlex.quote(str(folder / harbor.task_name(suites[0][0])))
     print(f"try one            harbor run -p {first} -a AGENT -m MODEL")
     return Exit.OK

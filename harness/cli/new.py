@@ -7,6 +7,8 @@ from harness.cli.declare import argument
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError, os_error_as
 from harness.core.files import replace_file
+from harness.problems.problem import Problem
+from harness.problems.shape_file import find
 from harness.problems.skeleton import problem_files
 
 
@@ -21,10 +23,19 @@ def run(order: NewOrder, checkout: Checkout) -> Exit:
     there = [path for path in files if (checkout.root / path).exists()]
     if there:
         raise UsageError(f"{there[0]} is there already; choose another name, or delete it")
+    if (called := _called(order.name, checkout)) is not None:
+        raise UsageError(f"{order.name} is the leaderboard's name of problem {called.name}; choose another name")
     for path, text in files.items():
         write(checkout, path, text)
     print(f"Next: `python -m harness eval {order.name} --suite quick`, then change the files as docs/problems.md says")
     return Exit.OK
+
+
+def _called(name: str, checkout: Checkout) -> Problem | None:
+    try:
+        return find(name, checkout)
+    except UsageError:
+        return None
 
 
 def write(checkout: Checkout, path: str, text: str) -> None:

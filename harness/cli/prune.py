@@ -61,7 +61,7 @@ def pruned(limits: Limits, apply: bool, checkout: Checkout) -> Found:
     service = kept.kept(queue, limits, time.time(), ranks_most)
     keep = _needed(checkout, service.run_ids)
     plan = prune.plan(checkout.root, keep, limits)
-    caches = compile_cache.unused(checkout.root, min(limits.age_s, compile_cache.KEPT_S))
+    caches = compile_cache.unused(checkout.root, max(prune.YOUNG_S, min(limits.age_s, compile_cache.KEPT_S)))
     pieces = plan.pieces
     if apply:
         pieces = prune.apply(plan, _needed(checkout, service.run_ids))  # as it is by now

@@ -35,6 +35,7 @@ def run(order: RooflineOrder, checkout: Checkout) -> Exit:
         if not 1 <= order.ranks <= MAX_RANKS:
             raise UsageError(f"--ranks {order.ranks}: 1 to {MAX_RANKS} ranks can be asked for")
         suite = problem.with_world_size(suite, order.ranks)
+    problem.cost(suite.benchmarks[0])  # which is refused before a GPU is asked for, where nothing says what calls cost
     cached = peaks_cache.path(checkout.root, "cpu", suite.benchmarks[0].world_size)
     name, peaks = peaks_of(order.hardware, peaks_cache.load(cached))
     found = roofline(problem, suite, name, peaks)

@@ -351,8 +351,11 @@ class Score(Limited):
 
     @property
     def text(self) -> str:
-        """With its unit: `3.891 ms`, `217039 cost`."""
-        return seconds_text(self.value) if self.unit == "s" else f"{self.value:.6g} {self.unit}"
+        """With its unit: `3.891 ms`, `217039 cost`, `1 point`."""
+        if self.unit == "s":
+            return seconds_text(self.value)
+        value = f"{self.value:.6g}"
+        return f"{value} {self.unit.removesuffix('s') if value == '1' else self.unit}"
 
 
 @dataclass(frozen=True, kw_only=True)

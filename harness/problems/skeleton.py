@@ -14,6 +14,7 @@ from harness.problems.problem import Problem
 PAGE = "docs/problems.md"
 EXAMPLE = "ar_norm"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+SHARED = "common"  # the folder beside the problems' own, in reference/ and in submissions/, of what they share
 START = "start.txt"  # in a problem's folder; not .py, which would be staged and be part of the problem's version
 CALLED = "def ref_kernel("
 SHOWN = re.compile(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE)  # a file of the page
@@ -37,10 +38,14 @@ def custom_kernel(data: input_t) -> output_t:
 def problem_files(name: str, checkout: Checkout) -> dict[str, str]:
     """The texts of the example's files by their paths in the checkout, for a problem of that name.
 
-    Raises UsageError for a name that no module may have, BadFileError where the page has no such example.
+    Raises UsageError for a name that no problem may have, BadFileError where the page has no such example.
     """
     if not NAME.fullmatch(name):
-        raise UsageError(f"'{name}': a problem's name is lower-case letters, digits and _, and begins with a letter")
+        raise UsageError(
+            f"'{name}': a problem's name is lower-case letters, digits and _, at most 41, and begins with a letter"
+        )
+    if name == SHARED:
+        raise UsageError(f"'{name}' is the folder of what problems share; choose another name")
     page = checkout.root / PAGE
     with os_error_as(BadFileError, f"{PAGE}: cannot be read", f"`git checkout {PAGE}`"):
         shown = dict(SHOWN.findall(read_text(page)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.board.prune import Limits, StoredSubmission
+from harness.board.prune import YOUNG_S, Limits, StoredSubmission
 from harness.core.errors import BadFileError
 from harness.serve.queue_file import FILE
 from harness.serve.store import DONE
@@ -28,8 +28,8 @@ class Kept:
 
 
 def kept(folder: Path, limits: Limits, now: float, ranks_most: RanksMost = lambda problem: False) -> Kept:
-    """The submissions of the queue in the folder that `prune` keeps, and those done that go by the limits; nothing
-    where there is no queue. Raises BadFileError for a file that is no queue, and as `ranks_most`."""
+    """The submissions of the queue in the folder that `prune` keeps, and those done that go by the limits, none of the
+    last day; nothing where there is no queue. Raises BadFileError for a file that is no queue, and as `ranks_most`."""
     with _opened(folder) as db:
         if db is None:
             return Kept()
@@ -37,8 +37,9 @@ def kept(folder: Path, limits: Limits, now: float, ranks_most: RanksMost = lambd
         rows = db.execute(f"SELECT id, state, ended_at, run_id, {BYTES} FROM submissions ORDER BY id DESC").fetchall()
     found, count, size = [], 0, 0
     for id_, state, ended_at, _, nbytes in rows:
-        can_go = state in DONE and id_ not in best and nbytes > 0
-        if can_go and (why := limits.beyond(now - _time(ended_at), count, size + nbytes)):
+        age_s = now - _time(ended_at)
+        can_go = state in DONE and id_ not in best and nbytes > 0 and age_s > YOUNG_S
+        if can_go and (why := limits.beyond(age_s, count, size + nbytes)):
             found.append(StoredSubmission(id=id_, nbytes=nbytes, why=why))
         else:
             count, size = count + 1, size + nbytes

@@ -205,8 +205,9 @@ def test_what_a_contest_needs_of_the_queue_stays(queue: Path) -> None:
     assert found.run_ids == {"best", "bob"}
     assert [(one.id, one.why) for one in found.stored] == [(3, "age"), (1, "age")]
     assert found_in(queue, days_later=0).stored == ()
-    assert [one.id for one in found_in(queue, days_later=0, most=2).stored] == [3, 1]
-    assert [(one.id, one.why) for one in found_in(queue, 0, most_bytes=350).stored] == [(1, "size")]
+    assert [one.id for one in found_in(queue, days_later=2, most=2).stored] == [3, 1]
+    assert [(one.id, one.why) for one in found_in(queue, 2, most_bytes=350).stored] == [(1, "size")]
+    assert found_in(queue, days_later=0.9, most=0, most_bytes=0).stored == (), "everything of the last day stays"
 
 
 def test_of_points_the_most_are_a_users_best(queue: Path) -> None:
@@ -290,6 +291,12 @@ def test_nothing_goes_without_apply_and_with_it_all_but_what_the_board_names(
     assert runs.has_source(mine.sha256, mine.file, root, mine.run_id)
     assert run_prune(root) == Exit.OK
     assert "Nothing can go" in capsys.readouterr().out
+
+
+def test_no_limit_reaches_a_compile_cache_of_the_last_day(tmp_path: Path) -> None:
+    fresh, old = a_cache(tmp_path, "fresh", 0.9), a_cache(tmp_path, "old", 1.1)
+    assert run_prune(tmp_path, "--older-than", "0", "--apply") == Exit.OK
+    assert (fresh.exists(), old.exists()) == (True, False)
 
 
 def test_a_board_that_does_not_load_keeps_everything(tmp_path: Path) -> None:

@@ -222,6 +222,9 @@ def test_a_new_problem_evaluates_at_once_and_nothing_is_written_over(checkout: P
     assert again.returncode == 2
     assert "is there already" in again.stderr
     assert "begins with a letter" in harness("new", "../evil").stderr
+    assert "choose another name" in harness("new", "common").stderr, "its files would be every problem's"
+    assert "choose another name" in harness("new", "amd_all2all").stderr, "that is a2a, whose submissions it would take"
+    assert not [path for path in checkout.rglob("*") if path.name in ("common.yaml", "amd_all2all.yaml")]
 
 
 IMPORTED = """

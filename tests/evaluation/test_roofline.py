@@ -132,6 +132,11 @@ def test_the_verb_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> 
     assert found["rows"][0].keys() == {field.name for field in dataclasses.fields(Shape)}
 
 
+def test_a_problem_without_a_cost_is_not_advised_to_measure_peaks() -> None:
+    with pytest.raises(UsageError, match="has no roofline"):
+        run("iopddl")
+
+
 @pytest.mark.parametrize("ranks", ["0", "-1", "9999", "7"])
 def test_rank_counts_that_cannot_be_are_refused(ranks: str) -> None:
     """Before anything is computed."""

@@ -94,9 +94,16 @@ def test_its_eval_py_evaluates_as_kernelbot_starts_it(tmp_path: Path, nothing_le
         (("--task", "a2a"), "name a problem and a new folder"),
         (("--task", "a2a", "{folder}"), "not empty; name a new folder"),
         (("--task", str(SCALE), "new"), "a KernelBot problem folder already"),
-        (("--task", "a2a", "new", "--leaderboards"), "leave --leaderboards and --format out"),
+        (("--task", "a2a", "new", "--leaderboards"), "--task and --leaderboards: name one"),
         (("a2a", "new"), "only --task takes it"),
-        (("--suite", "cpu"), "only --task takes it"),
+        (("--suite", "cpu"), "--suite: only --task and --harbor take it"),
+        (("--image", "kernels"), "--image: only --harbor takes it"),
+        (("--task", "a2a", "new", "--trace"), "--task and --trace: name one"),
+        (("--task", "a2a", "new", "-o", "other"), "new and --out other: name one"),
+        (("--task", "a2a", "new", "--format", "csv"), "--format: --task does not take it"),
+        (("--harbor", "new", "--leaderboards"), "--harbor and --leaderboards: name one"),
+        (("--trace", "a2a", "--suite", "cpu"), "--suite: --trace does not take it"),
+        (("--leaderboards", "a2a"), "all problems are written; leave the problem out"),
     ],
 )
 def test_what_cannot_be_written_is_said(

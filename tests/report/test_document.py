@@ -79,6 +79,12 @@ def test_no_format_shows_what_a_terminal_or_xml_would_act_on(text: str) -> None:
         assert all(char in "\n\r" or char.isprintable() for char in made)
 
 
+def test_a_page_is_as_wide_as_a_phone_and_its_tables_scroll_by_themselves() -> None:
+    page = FORMATS["html"](everything("x"))
+    assert '<meta name=viewport content="width=device-width' in page
+    assert page.count("<table>") == page.count("<div class=wide><table>") == page.count("</table></div>") > 0
+
+
 def test_what_is_untrusted_formats_neither_markdown_nor_html_nor_a_terminal() -> None:
     evil = "`x` **b** @team <img src=x> | [a](b) [bold]c[/bold] \x1b[31m"
     made = FORMATS["markdown"](everything(evil))
