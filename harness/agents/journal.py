@@ -16,6 +16,7 @@ from harness.agents.judge import QUICK
 from harness.agents.result import Conditions, Result
 from harness.core.errors import HarnessError, UsageError, os_error_as
 from harness.core.json_file import add_line, lines_of, locked_lines, open_lines, text_of, uncut
+from harness.core.words import count_text
 
 WHAT = "no result of this harness"  # what another line is
 
@@ -87,7 +88,7 @@ class Journal:
             if not one.device or has_failed_before:
                 continue
             if (one.problem, one.device, one.ranks) != (meant.problem, meant.device, meant.ranks):
-                where = f"{one.problem} on {one.ranks} ranks of {one.device}"
+                where = f"{one.problem} on {count_text(one.ranks, 'rank')} of {one.device}"
                 raise UsageError(f"{self.path}: it has results of {where}; name another --out")
             if one.verdict == "pass" and one.suite != meant.suite and (one.ranked or one.suite != QUICK):
                 raise UsageError(f"{self.path}: it has results of suite {one.suite}; name another --out")

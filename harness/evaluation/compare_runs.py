@@ -11,6 +11,7 @@ from harness.board.places import MACHINES, noise_of, shape_of
 from harness.core.decode import part
 from harness.core.errors import UsageError
 from harness.core.records import CaseResult, EvalReport, Measured, Warning
+from harness.core.words import count_text
 from harness.evaluation import compare
 from harness.evaluation.compare import CaseRow, Comparison, Difference, Side
 from harness.judging import verdict
@@ -106,7 +107,7 @@ def _conditions(a: EvalReport, b: EvalReport) -> list[tuple[str, str, str]]:
     def told(run: EvalReport) -> list[str]:
         env = run.environment
         host = [env.machine_class, env.python, env.torch, env.triton or "none"] if env else ["unknown"] * 4
-        return [*host, run.device, run.suite, f"{run.world_size} ranks"]
+        return [*host, run.device, run.suite, count_text(run.world_size, "rank")]
 
     names = ("machine", "Python", "torch", "triton", "device", "suite", "world size")
     return list(zip(names, told(a), told(b), strict=True))

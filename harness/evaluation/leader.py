@@ -5,7 +5,7 @@ from harness.board.entries import Board, Entry, Group
 from harness.core.checkout import Checkout
 from harness.core.errors import HarnessError, UsageError
 from harness.core.records import Submission
-from harness.core.words import make_text
+from harness.core.words import count_text, make_text
 from harness.kinds.kind import Setting
 from harness.machine import host
 from harness.machine.gpus import gpu_names
@@ -20,10 +20,11 @@ def leading(board: Board, setting: Setting, gpus: tuple[str, ...] | None = None)
     if rows := places.ranking(board, group):
         return rows[0].entry
     others = [other for other in places.groups(board) if other[0] == problem]
-    there = "".join(f"\n  suite {name}, {count} ranks, {where}" for _, name, where, count in others)
+    there = "".join(f"\n  suite {name}, {count_text(count, 'rank')}, {where}" for _, name, where, count in others)
     what = f"there is{there}" if there else f"none is recorded; {make_text('eval', problem)} makes the first"
     raise UsageError(
-        f"no entry of {problem} leads suite {suite} on {ranks} ranks of this machine ({machine_class}): {what}"
+        f"no entry of {problem} leads suite {suite} on {count_text(ranks, 'rank')} of this machine "
+        f"({machine_class}): {what}"
     )
 
 

@@ -44,7 +44,7 @@ from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.olympic import LEAST_RUNS, olympic_mean
 from harness.core.records import CaseResult, EvalReport, Held, Score, Submission
 from harness.core.stats import student_t
-from harness.core.words import clean_line
+from harness.core.words import clean_line, count_text
 from harness.evaluation.evaluate import broken, evaluate
 from harness.judging import verdict
 from harness.kinds.gpu_only import GpuOnlyError
@@ -192,7 +192,8 @@ def check_machine(one: Judged) -> None:
     """Raises UsageError where this machine cannot run what the entry was measured on. Which model a GPU is, is known
     only in a launch: `launch` looks."""
     gpus = host.gpus()
-    there = f"{one.run_id} was measured on {one.machine_class} (--device {one.device}, {one.world_size} ranks)"
+    ranks = count_text(one.world_size, "rank")
+    there = f"{one.run_id} was measured on {one.machine_class} (--device {one.device}, {ranks})"
     if one.device != "cpu" and (one.device != gpus.device or gpus.count < one.world_size):
         raise UsageError(f"{there}; this machine has {gpus.told}: run it there")
     here = host.environment("", one.world_size).machine_class

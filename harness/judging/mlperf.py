@@ -19,6 +19,7 @@ from harness.core.errors import BadFileError
 from harness.core.mllog import LogEvent
 from harness.core.olympic import NoScoreError, olympic_mean
 from harness.core.stats import student_t
+from harness.core.words import count_text
 
 RUNS: Mapping[str, int] = {"llama2_70b_lora": 10, "llama31_8b": 10}  # that the rules ask for
 CONFIDENCE = 0.95
@@ -174,7 +175,8 @@ def check_alike(runs: Sequence[LoggedRun]) -> None:
 def _miscounted(runs: Sequence[LoggedRun]) -> list[str]:
     wanted = RUNS.get(runs[0].benchmark or "")
     if wanted is not None and len(runs) != wanted:
-        return [f"{len(runs)} runs; {runs[0].benchmark} takes exactly {wanted}, so that nobody picks the best of more"]
+        count = count_text(len(runs), "run")
+        return [f"{count}; {runs[0].benchmark} takes exactly {wanted}, so that nobody picks the best of more"]
     return []
 
 

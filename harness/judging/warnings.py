@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from harness.core.machine_records import CpuUse, GpuTrack, NotSampled, Sampling
 from harness.core.records import EvalReport, Measured, Series, Warning
 from harness.core.stats import log_ratios, median, quartiles, spread, times_of
+from harness.core.words import count_text
 
 RESOLUTION = 0.1  # part of the fastest time that an empty call may take
 WEAK = "weak problem"  # how the note of a weak problem's verdict begins
@@ -25,7 +26,8 @@ OTHERS = 0.5
 BASELINE = "the reference"
 RECOMPILED = re.compile(r"torch\._dynamo hit config\.(\w*recompile_limit) \((\d+)\)")  # in torch's log
 
-# {baseline} is what the submission was measured against; the rest are the warning's values.
+# {baseline} is what the submission was measured against, {cases} and {blocks} are the value `count` with its noun; the
+# rest are the warning's values.
 TEXTS = {
     "resolution": "an empty call reads {empty:.0f} us, {part:.0%} of the fastest shape: speedups of "
     "short shapes are understated; use larger shapes for a finer resolution",
@@ -39,9 +41,9 @@ TEXTS = {
     "machine busy with other work?",
     "slow_judging": "judging outputs took {judging:.0f} s and making inputs {making:.0f} s, by the problem's own code: "
     "of {count} of the benchmarks half the usual samples were taken, so that the run ends in time",
-    "changed": "in {count} blocks no call counts, of either side: a GPU was held down ({reasons}) in the calls of one",
-    "published": "{count} cases pass the strict verdict and fail GPU MODE's published tolerance: {message}",
-    "make": "in {count} cases the result passes check_implementation but differs in kind from ref_kernel's: {message}",
+    "changed": "in {blocks} no call counts, of either side: a GPU was held down ({reasons}) in the calls of one",
+    "published": "{cases} passed the strict verdict and failed GPU MODE's published tolerance: {message}",
+    "make": "in {cases} the result passes check_implementation but differs in kind from ref_kernel's: {message}",
     "weak": "{text}; the strict verdict, on other inputs too, is the verdict",
     "split": "suite {suite} is for {meant} ranks and was split over {ranks}: its times do not compare with those of "
     "{meant} ranks",
@@ -101,7 +103,8 @@ Check = Callable[[EvalReport], Warning | None]
 
 def text_of(warning: Warning, baseline: str = BASELINE) -> str:
     """The warning in words. `baseline` names what the submission was measured against."""
-    return TEXTS[warning.code].format(baseline=baseline, **warning.values)
+    counted = {f"{what}s": count_text(warning.values.get("count", 0), what) for what in ("case", "block")}
+    return TEXTS[warning.code].format(baseline=baseline, **counted | warning.values)
 
 
 def doubts(warnings: Iterable[Warning]) -> str:

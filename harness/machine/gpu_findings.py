@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from harness.core.words import numbered_text
+from harness.core.words import count_text, numbered_text
 from harness.machine.findings import GIB, NO_GPU, ORDER, CheckResult, Status, of_reading, used_gpus, version_numbers
 from harness.machine.readings import NOT_THROTTLING, Clocks, Ecc, Gpu, Gpus, Heat, Pcie, Power, Readings, Unread, Usage
 
@@ -223,6 +223,8 @@ def check_p2p(gpus: Gpus, found: Readings) -> CheckResult:
     if apart:
         fix = "kernels that write to peers cannot run and NCCL goes through the host: check IOMMU, ACS and MIG"
         return CheckResult("warn", f"{len(apart)} of {len(pairs)} pairs do not reach each other: {some_of(apart)}", fix)
+    if len(pairs) == 1:
+        return CheckResult("pass", f"both reach each other, {'with' if atomics else 'without'} atomics")
     return CheckResult("pass", f"all {len(pairs)} pairs reach each other, {atomics or 'none'} with atomics")
 
 
@@ -243,7 +245,7 @@ def check_links(gpus: Gpus, found: Readings) -> CheckResult:
         return CheckResult("pass", nvlink) if nvlink else CheckResult("unknown", f"cannot be read: {pairs.why}")
     pairs = tuple(pair for pair in pairs if {pair.a, pair.b} <= set(gpus.visible))
     paths = Counter(pair.path for pair in pairs)
-    between = ", ".join(f"{count} pairs by {path}" for path, count in paths.most_common())
+    between = ", ".join(f"{count_text(count, 'pair')} by {path}" for path, count in paths.most_common())
     text = "; ".join(part for part in (nvlink, between) if part) or "one GPU has no peer"
     if len(paths) > 1:
         return CheckResult("warn", text, "choose GPUs that are linked alike (CUDA_VISIBLE_DEVICES; nvidia-smi topo -m)")

@@ -81,7 +81,7 @@ def check_governor(governors: tuple[str, ...], found: Readings) -> CheckResult:
 @of_reading(lambda found: found.load)
 def check_load(load: float, found: Readings) -> CheckResult:
     count = found.cpus.allowed if not isinstance(found.cpus, Unread) else 1
-    text = f"{load:.2f} over the last minute, on {count} cores"
+    text = f"{load:.2f} over the last minute, on {count_text(count, 'core')}"
     return warned(
         load > BUSY_LOAD * count, text, "other processes use these cores: wait until they end (`top` lists them)"
     )

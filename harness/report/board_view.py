@@ -186,7 +186,7 @@ def notes(board: Board, group: BoardGroup, rows: Sequence[Ranked]) -> list[Words
             names = ", ".join(f"{Path(file.file).name} by {file.author} {file.ratio:.3f}x" for file in one.files)
             where = f" on machine {one.machine}" if one.machine else ""
             where += "" if one.confined else ", outside the sandbox"
-            how = f"settled {one.date[:10]}{where}, {one.rounds} rounds, resolves {one.resolves:.1%}: "
+            how = f"settled {one.date[:10]}{where}, {count_text(one.rounds, 'round')}, resolves {one.resolves:.1%}: "
             told.append((how, UntrustedText(names)))
     if not is_by_score and machines(board, group) > 1:
         apart = f"{math.expm1(MACHINES):.0%}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from harness.core.errors import UsageError
 from harness.core.records import CaseFigures, CaseResult, EvalReport, Measured
 from harness.core.stats import quartiles
-from harness.core.words import clean_line, cut_line
+from harness.core.words import clean_line, count_text, cut_line
 from harness.judging.verdict import measured_cases, status
 from harness.report.curves import draw, has_curves
 
@@ -111,7 +111,7 @@ def _title(report: EvalReport) -> str:
     machine = report.environment.machine_class if report.environment else report.device
     file = cut_line(report.submission.name.removeprefix(f"submissions/{report.problem}/"), NAME_CHARS)
     whose = f"{file} by {cut_line(report.author, NAME_CHARS)}"
-    lines = [f"{report.problem}: {whose}, {report.world_size} ranks on {machine}"]
+    lines = [f"{report.problem}: {whose}, {count_text(report.world_size, 'rank')} on {machine}"]
     if (figures := report.figures) is not None and figures.ratio is not None:
         found = f"{figures.ratio.value:.3g}x the reference"
         if figures.ratio.ci is not None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.core.records import Score
 from harness.core.words import clean
 
 
@@ -28,6 +29,11 @@ from harness.core.words import clean
 )
 def test_no_part_of_an_escape_sequence_is_shown(sequence: str) -> None:
     assert clean(f"red {sequence}\nText") == "red \nText"
+
+
+def test_a_score_of_one_has_its_unit_in_the_singular() -> None:
+    scores = [Score(value=value, unit="points", better="more").text for value in (1.0, 1.5, 0.9999999)]
+    assert scores == ["1 point", "1.5 points", "1 point"]
 
 
 def test_what_looks_like_a_sequence_without_its_beginning_stays() -> None:

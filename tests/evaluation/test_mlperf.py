@@ -144,6 +144,7 @@ def test_one_run_that_does_not_converge_counts_as_the_slowest_and_two_refuse() -
 @pytest.mark.parametrize(
     ("runs", "why"),
     [
+        ([replace(run, benchmark="llama2_70b_lora") for run in runs_of(1)], "1 run; llama2_70b_lora takes exactly 10"),
         (runs_of(1, 2), "2 runs: an Olympic mean needs at least 3"),
         ([replace(run, benchmark="llama2_70b_lora") for run in runs_of(*range(1, 12))], "11 runs; .* exactly 10"),
         ([replace(run, seed=4) for run in runs_of(1, 2, 3)], "result_1.txt has the seed 4 of result_0.txt"),

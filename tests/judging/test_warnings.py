@@ -97,5 +97,5 @@ def test_slow_judges_are_said_unless_others_took_the_cores() -> None:
 def test_right_here_and_refused_by_gpu_mode_is_said() -> None:
     refused = result(timed(), gpumode=Verdict(passed=False, message="rank 2: 3 elements"))
     (warning,) = warned(refused)
-    assert "1 cases pass the strict verdict" in warnings.text_of(warning)
+    assert "1 case passed the strict verdict" in warnings.text_of(warning)
     assert "rank 2: 3 elements" in warnings.text_of(warning)

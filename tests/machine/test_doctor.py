@@ -299,6 +299,12 @@ def test_a_machine_that_ails_everywhere_is_told_in_one_sentence() -> None:
     assert (finding.status, finding.found) == ("fail", "MIG")
 
 
+def test_two_gpus_are_one_pair() -> None:
+    found = machine_of(FakeNvml(2))
+    assert of(found, "P2P").found == "both reach each other, with atomics"
+    assert of(found, "links").found == "18 NVLinks a GPU, version 4; 1 pair by NVLink"
+
+
 def test_other_processes_on_a_gpu_are_named_and_our_own_are_not() -> None:
     """A name from elsewhere cannot style a terminal."""
     ours = SimpleNamespace(pid=os.getpid(), usedGpuMemory=50 * GIB)

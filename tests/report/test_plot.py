@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,10 @@ class TestWithMatplotlib:
             "m 8192 n 29568 k 8192 bias",
         ]
         assert axes.texts[0].get_text() == "2.01x, 18.5% of limit"  # 120.5 us over the device clock's 0.8 * 812.5
+
+    def test_the_title_of_one_rank_is_of_one(self, tmp_path: Path) -> None:
+        made = plot.figure(read(tmp_path, replace(run(3), world_size=1)))
+        assert ", 1 rank on " in made.get_suptitle()
 
     @pytest.mark.parametrize(("name", "begins"), [("a.svg", b"<?xml"), ("b.PNG", b"\x89PNG")])
     def test_the_command_writes_svg_and_png(self, harness: Harness, tmp_path: Path, name: str, begins: bytes) -> None:
