@@ -7,15 +7,18 @@ axis, as the page has it.
 
 from typing import TYPE_CHECKING
 
+from harness.board.entries import Board
 from harness.core.errors import UsageError
 from harness.core.records import CaseFigures, CaseResult, EvalReport, Measured
 from harness.core.stats import quartiles
-from harness.core.words import clean_line, count_text, cut_line
+from harness.core.words import clean_line, count_text, cut_line, percent_text, times_text
 from harness.judging.verdict import measured_cases, status
 from harness.report.curves import draw, has_curves
+from harness.report.summary import launches_interval, shown_ratio
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+Shape = tuple[CaseResult, Measured, CaseFigures]
 SUFFIXES = (".svg", ".png")
 WIDTH_IN = 8.0
 ROW_IN = 0.5
@@ -25,8 +28,8 @@ NAME_CHARS = 32  # a line of the title holds two names and the machine
 OWN, REF, LIMIT, TEXT = "#0b66c3", "#6b7280", "#b3261e", "#16191f"  # as in assets/page.css, light
 
 
-def figure(report: EvalReport) -> "Figure":
-    """The run's shapes, one a row. Raises UsageError for a run in which nothing was timed, or without matplotlib."""
+def shapes(report: EvalReport) -> list[Shape]:
+    """What the figure shows, in order. Raises UsageError for a run in which nothing was timed."""
     cases = [
         (one, measured, one.figures) for one, measured in measured_cases(report) if measured.ranked.own and one.figures
     ]
@@ -35,6 +38,13 @@ def figure(report: EvalReport) -> "Figure":
             f"run {clean_line(report.run_id)} timed nothing (mode {clean_line(report.mode)}, {status(report)}); "
             "`python -m harness history` lists those that have a score"
         )
+    return cases
+
+
+def figure(report: EvalReport, board: Board | None = None) -> "Figure":
+    """The run's shapes, one a row; the board says what launches differ by. Raises UsageError for a run in which nothing
+    was timed, or without matplotlib."""
+    cases = shapes(report)
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -47,8 +57,8 @@ def figure(report: EvalReport) -> "Figure":
     fonts = ["DejaVu Sans", "sans-serif"]
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "kernel-eval", "font.family": fonts})
     if has_curves([result for result, _, _ in cases]):
-        return _over_time(report, Figure, cases)
-    made = Figure(figsize=(WIDTH_IN, 1.75 + ROW_IN * len(cases)), layout="constrained")
+        return _over_time(report, Figure, cases, board)
+    made = Figure(figsize=(WIDTH_IN, 1.95 + ROW_IN * len(cases)), layout="constrained")
     axes = made.subplots()
     axes.set_xscale("log")
     for row, (result, measured, figures) in enumerate(cases):
@@ -64,8 +74,8 @@ def figure(report: EvalReport) -> "Figure":
         if ref is not None:
             axes.plot(ref, row, "o", color=REF, markersize=8, markerfacecolor="white", markeredgewidth=1.75)
         axes.plot(own, row, "o", color=OWN, markersize=9)
-        ratio = f"{figures.ratio.value:.2f}x" if figures.ratio else ""
-        fraction = f"{figures.fraction.value:.1%} of limit" if figures.fraction else ""
+        ratio = times_text(figures.ratio.value) if figures.ratio else ""
+        fraction = f"{percent_text(figures.fraction.value)} of limit" if figures.fraction else ""
         text = ", ".join(filter(None, (ratio, fraction)))
         axes.annotate(text, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9, color=TEXT)
     axes.set_yticks(range(len(cases)), [_plain(result.case.title) for result, _, _ in cases], fontsize=9)
@@ -78,7 +88,7 @@ def figure(report: EvalReport) -> "Figure":
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    made.suptitle(_plain(_title(report)), x=0.01, ha="left", fontsize=10.5)
+    made.suptitle(_plain(_title(report, board)), x=0.01, ha="left", fontsize=10.5)
     legend = [("|", LIMIT, "limit"), ("o", OWN, "submission"), ("o", REF, "reference")]
     for marker, colour, name in legend:
         face = "white" if name == "reference" else colour
@@ -87,11 +97,9 @@ def figure(report: EvalReport) -> "Figure":
     return made
 
 
-def _over_time(
-    report: EvalReport, figure_type: "type[Figure]", cases: list[tuple[CaseResult, Measured, CaseFigures]]
-) -> "Figure":
+def _over_time(report: EvalReport, figure_type: "type[Figure]", cases: list[Shape], board: Board | None) -> "Figure":
     """A panel a case: what either side had reached, over time."""
-    made = figure_type(figsize=(WIDTH_IN, 1.0 + PANEL_IN * len(cases)), layout="constrained")
+    made = figure_type(figsize=(WIDTH_IN, 1.2 + PANEL_IN * len(cases)), layout="constrained")
     panels = made.subplots(len(cases), squeeze=False)[:, 0]
     for axes, (result, measured, figures) in zip(panels, cases, strict=True):
         draw(axes, result, measured, {"own": OWN, "ref": REF, "limit": LIMIT})
@@ -102,23 +110,23 @@ def _over_time(
     for colour, name, style in ((OWN, "submission", "-"), (REF, "reference", "-"), (LIMIT, "proved bound", "--")):
         panels[0].plot([], [], style, color=colour, label=name)
     panels[0].legend(loc="upper right", frameon=False, fontsize=9, ncols=3)
-    made.suptitle(_plain(_title(report)), x=0.01, ha="left", fontsize=10.5)
+    made.suptitle(_plain(_title(report, board)), x=0.01, ha="left", fontsize=10.5)
     return made
 
 
-def _title(report: EvalReport) -> str:
-    """Two lines: what and whose, and what came of it."""
+def _title(report: EvalReport, board: Board | None) -> str:
+    """What and whose, what came of it in the words of `eval`, and of which suite and day."""
     machine = report.environment.machine_class if report.environment else report.device
     file = cut_line(report.submission.name.removeprefix(f"submissions/{report.problem}/"), NAME_CHARS)
     whose = f"{file} by {cut_line(report.author, NAME_CHARS)}"
     lines = [f"{report.problem}: {whose}, {count_text(report.world_size, 'rank')} on {machine}"]
     if (figures := report.figures) is not None and figures.ratio is not None:
-        found = f"{figures.ratio.value:.3g}x the reference"
-        if figures.ratio.ci is not None:
-            found += " (95 % interval {:.3g} to {:.3g})".format(*figures.ratio.ci)
+        interval = launches_interval(shown_ratio(report, figures.ratio, board))
+        found = f"{times_text(figures.ratio.value)} the reference" + (f" ({interval})" if interval else "")
         if figures.fraction is not None:
-            found += f", {figures.fraction.value:.2%} of the limit"
-        lines.append(f"{found}; suite {report.suite}, {report.started_at[:10]}")
+            found += f", {percent_text(figures.fraction.value)} of the limit"
+        lines.append(found)
+    lines.append(f"suite {report.suite}, {report.started_at[:10]}")
     return "\n".join(map(clean_line, lines))
 
 

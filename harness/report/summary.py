@@ -98,7 +98,7 @@ def untold_text(report: EvalReport, board: Board | None) -> str:
     ratio = report.figures.ratio if report.figures else None
     if ratio is None or ratio.launches > 1 or report.is_reference or warnings.doubts(report.warnings):
         return ""
-    samples, shown = ratio.ci, _shown(report, ratio, board).ci
+    samples, shown = ratio.ci, shown_ratio(report, ratio, board).ci
     if samples is None or shown is None or not shown[0] <= 1 <= shown[1]:
         return ""
     unit = unit_of_results(report.results)
@@ -125,7 +125,7 @@ def _ratio(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) ->
         return f"none: mode {report.mode} times nothing"
     if (ratio := report.figures.ratio) is None:
         return "none: of the reference nothing was measured"
-    shown = _shown(report, ratio, board)
+    shown = shown_ratio(report, ratio, board)
     text = f"{times_text(ratio.value)} the reference ({_interval(shown, unit_of_results(report.results).more)})"
     own = _own(report, rows)
     if own is not None and own.launches > ratio.launches and own.ratio is not None and own.ratio.ci is not None:
@@ -135,7 +135,7 @@ def _ratio(report: EvalReport, board: Board | None, rows: tuple[Ranked, ...]) ->
     return f"{text}; doubtful: {doubts}" if doubts else text
 
 
-def _shown(report: EvalReport, ratio: Estimate, board: Board | None) -> Estimate:
+def shown_ratio(report: EvalReport, ratio: Estimate, board: Board | None) -> Estimate:
     """With what launches differ by; one launch does not know that, and has what is known of evaluations."""
     machine_class = report.environment.machine_class if report.environment else ""
     noise = noise_of(board or Board(), report.problem, machine_class, report.device)
@@ -144,8 +144,13 @@ def _shown(report: EvalReport, ratio: Estimate, board: Board | None) -> Estimate
 
 def _interval(ratio: Estimate, more: str) -> str:
     """The interval, or why there is none and how to get `more` samples."""
+    return launches_interval(ratio) or f"no interval: {ratio.why}; {more}"
+
+
+def launches_interval(ratio: Estimate) -> str:
+    """The interval of a ratio that is shown, or "" where there is none."""
     if ratio.ci is None:
-        return f"no interval: {ratio.why}; {more}"
+        return ""
     over = f"{ratio.launches} launches" if ratio.launches > 1 else "launches"
     return "95 % interval over {} {:.4g} to {:.4g}".format(over, *ratio.ci)
 

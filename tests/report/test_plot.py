@@ -14,7 +14,10 @@ from harness.board import reports
 from harness.core.checkout import ROOT
 from harness.core.errors import UsageError
 from harness.core.records import EvalReport
+from harness.core.words import percent_text
 from harness.report import plot
+from harness.report.document import plain
+from harness.report.summary import NOT_RECORDED, summary_of
 
 Harness = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -63,6 +66,17 @@ class TestWithMatplotlib:
     def test_the_title_of_one_rank_is_of_one(self, tmp_path: Path) -> None:
         made = plot.figure(read(tmp_path, replace(run(3), world_size=1)))
         assert ", 1 rank on " in made.get_suptitle()
+
+    def test_the_title_has_the_figures_of_the_line_that_eval_prints(self, tmp_path: Path) -> None:
+        """The interval too, which is wider than that of one launch's samples."""
+        found = read(tmp_path, run(3))
+        assert found.figures is not None
+        assert found.figures.fraction is not None
+        (ratio,) = (plain(words) for name, words in summary_of(found, NOT_RECORDED).rows if name == "speedup")
+        assert "(95 % interval over launches " in ratio
+        title = plot.figure(found).get_suptitle().split("\n")
+        assert title[1] == f"{ratio}, {percent_text(found.figures.fraction.value)} of the limit"
+        assert title[2] == f"suite {found.suite}, {found.started_at[:10]}"
 
     @pytest.mark.parametrize(("name", "begins"), [("a.svg", b"<?xml"), ("b.PNG", b"\x89PNG")])
     def test_the_command_writes_svg_and_png(self, harness: Harness, tmp_path: Path, name: str, begins: bytes) -> None:
