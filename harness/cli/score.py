@@ -22,6 +22,11 @@ class ScoreOrder(result_files.WithFiles):
 
 
 def run(order: ScoreOrder, checkout: Checkout) -> Exit:
+    if order.page == options.STDOUT:
+        raise UsageError("--page -: it writes a file; `--html -` is the same page on standard output")
+    for other in result_files.of(order).all:
+        if order.page and Path(other.name).resolve() == order.page.resolve():
+            raise UsageError(f"--page {order.page} and {other.option} {other.name} are one file; name two")
     results = read_results(order.results)
     if not results:
         raise UsageError(f"{order.results[0]}: no results in it; `python -m harness eval-many` writes some")

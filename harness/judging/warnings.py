@@ -103,7 +103,8 @@ Check = Callable[[EvalReport], Warning | None]
 
 def text_of(warning: Warning, baseline: str = BASELINE) -> str:
     """The warning in words. `baseline` names what the submission was measured against."""
-    counted = {f"{what}s": count_text(warning.values.get("count", 0), what) for what in ("case", "block")}
+    count = warning.values.get("count")
+    counted = {f"{what}s": count_text(count, what) for what in ("case", "block")} if isinstance(count, int) else {}
     return TEXTS[warning.code].format(baseline=baseline, **counted | warning.values)
 
 

@@ -30,6 +30,7 @@ from harness.agents.population import Cascade, Trial, judged, survivors
 from harness.agents.result import Conditions, Result
 from harness.agents.score import pass_at, score_of
 from harness.agents.workers import Workers
+from harness.cli import main
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import encode
 from harness.core.errors import BadFileError, HarnessError, UsageError
@@ -610,6 +611,14 @@ def test_a_population_on_the_command_line_goes_on_after_a_kill(
     assert json.loads((checkout / "out.json").read_text())["candidates"] == 4
     scored = harness("score", "results.jsonl", "--markdown", "-")
     assert "| pass@1 | 50.0% |" in scored.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"), [(["--page", "-"], "`--html -`"), (["--page", "a.html", "--json", "./a.html"], "are one file")]
+)
+def test_the_page_of_scores_is_a_file_of_its_own(words: list[str], told: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=told):
+        main.parse(["score", "results.jsonl", *words]).carry_out(Checkout(tmp_path))
 
 
 def _children(pid: int) -> list[int]:
