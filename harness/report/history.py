@@ -15,7 +15,7 @@ from harness.core.decode import did_you_mean, part
 from harness.core.errors import UsageError
 from harness.core.metrics import unit_of
 from harness.core.records import EvalReport, Score
-from harness.core.words import clean_line, count_text
+from harness.core.words import clean_line, count_text, times_text
 from harness.judging import verdict
 from harness.report.document import Block, Document, Heading, Styled, Table, UntrustedText, Words, column, prose
 
@@ -154,7 +154,7 @@ def _table(line: Line) -> Table:
         bar = ""
         if run.score is not None:
             moved = f"{change(before, run.score):+.1%}" if before is not None else ""
-            speedup = f"{run.ratio:.3g}x" if run.ratio is not None else ""
+            speedup = times_text(run.ratio) if run.ratio is not None else ""
             cells = [line.text(run.score), moved, speedup]
             bar = "#" * max(1, round(BAR_CHARS * run.score / most))
             before = run.score
