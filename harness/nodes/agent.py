@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from harness.core.decode import decode
+from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError
 from harness.core.files import remove
 from harness.nodes.frames import Frame, FrameKind, PeerGoneError
@@ -24,7 +24,7 @@ from harness.process import sandbox
 from harness.process.link import INTERFACE, interface_of
 from harness.ranks import wire
 from harness.ranks.barrier import Barrier, make_barrier
-from harness.ranks.zygote_messages import MAX_MESSAGE_BYTES, Confined, order_of
+from harness.ranks.zygote_messages import MAX_MESSAGE_BYTES, Confined, NodeAnswered, order_of
 from harness.ranks.zygotes import GROUPS, Zygotes
 
 ADDRESSES = "10.77.0.{}"  # in each group's own network, which nobody else is in: node 0 has 1
@@ -55,6 +55,9 @@ class Agent(Relay):
             order = order_of(frame.data)
             if isinstance(order, wire.RankOrder):
                 self._start(order)
+            elif order.what == "ask":
+                answer = NodeAnswered(node=self.node, number=order.number, is_stopped=self.zygotes.is_stopped())
+                self.hub.send(FrameKind.CONTROL, 0, json.dumps(encode(answer)).encode())
             else:
                 self.zygotes.tell(order)
 

@@ -131,3 +131,13 @@ class Peer(Outbox):
             yield Frame(FrameKind(kind), number, bytes(self._received[at + HEAD.size : end]))
             at = end
         del self._received[:at]
+
+
+def has_ended(sock: socket.socket) -> bool:
+    """Whether the other side of a socket that does not block has closed it, or is lost."""
+    try:
+        return sock.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

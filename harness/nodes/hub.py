@@ -17,7 +17,7 @@ from pathlib import Path
 
 from harness.core.decode import encode
 from harness.core.files import remove
-from harness.nodes.frames import Frame, FrameKind, Peer, PeerGoneError
+from harness.nodes.frames import Frame, FrameKind, Peer, PeerGoneError, has_ended
 from harness.nodes.relay import Relay, number_of
 from harness.process.sandbox import hide
 from harness.ranks import wire, zygote_messages
@@ -85,21 +85,12 @@ class Hub(Relay):
 
     def lost(self) -> zygote_messages.NodeLost:
         """The error that names the node whose connection has ended."""
-        gone = [node for node, peer in enumerate(self.peers) if _is_gone(peer)]
+        gone = [node for node, peer in enumerate(self.peers) if has_ended(peer.sock)]
         which = f"node {gone[0]}" if gone else "a node"
         return zygote_messages.NodeLost(
             why=f"{which} was lost in the middle of the evaluation: its agent ended, or the network between did; "
             "what the agent printed there says more. Nothing is recorded; evaluate again"
         )
-
-
-def _is_gone(peer: Peer) -> bool:
-    try:
-        return peer.sock.recv(1, socket.MSG_PEEK) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
 
 
 def _archive(folder: Path) -> bytes:

@@ -12,7 +12,7 @@ import secrets
 import selectors
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ START_S = 120.0  # for ranks to start, from a cold disk, and for each further st
 NO_ANSWER = "the process that ranks are forked from did not answer"
 ENDED = "ended with the process that ranks are forked from"
 ASKS = "Was it stopped from outside? Is the machine out of memory?"
+ANSWER_S = 10.0  # for nodes' agents to say that they are there
 FROZEN_S = 10.0  # for all processes of a group to stop, which takes milliseconds
 
 
@@ -118,6 +119,38 @@ def log_name(role: wire.Role, rank: int) -> str:
     return f"{role} rank {rank}"
 
 
+class Questions:
+    """Asks the agents of so many nodes whether they work, before a rank is blamed for its silence."""
+
+    def __init__(self, nodes: int) -> None:
+        self.nodes, self.number = nodes, 0
+        self.is_stopped: dict[int, bool] = {}  # by node: the answers to the last question
+
+    def heard(self, answer: zygote_messages.NodeAnswered) -> None:
+        if answer.number == self.number:
+            self.is_stopped[answer.node] = answer.is_stopped
+
+    def ask(self, zygotes: Zygotes, poll: Callable[[float], None]) -> None:
+        """Raises HarnessError where a node does not answer within ANSWER_S, or its ranks cannot be reached."""
+        if self.nodes == 0:
+            return
+        self.number += 1
+        self.is_stopped.clear()
+        zygotes.tell(zygote_messages.GroupOrder(group="trusted", what="ask", number=self.number))
+        until = time.monotonic() + ANSWER_S
+        while len(self.is_stopped) < self.nodes and time.monotonic() < until:
+            poll(until - time.monotonic())
+        again = "Nothing is recorded; evaluate again"
+        for node in range(self.nodes):
+            if node not in self.is_stopped:
+                raise HarnessError(
+                    f"node {node} did not answer for {ANSWER_S:.0f} s: its agent was stopped, or the network to it "
+                    f"stalls. {again}"
+                )
+            if self.is_stopped[node]:
+                raise HarnessError(f"node {node}: {NO_ANSWER}. Was it stopped from outside? {again}")
+
+
 class Ranks:
     """All groups, as a context: entering starts zygotes and ranks, leaving ends every process below them. With the
     `zygotes` of others that have ended and kept them, it takes a tenth of the time.
@@ -134,6 +167,7 @@ class Ranks:
         self.freezes = 0
         self.frozen: dict[wire.Role, int] = {}  # groups that do not run, each by the number of its last Freeze
         self.freezing: dict[wire.Role, int] = {}  # those of them that have not answered yet
+        self.questions = Questions(len(launch.nodes))
         self.bells: dict[wire.Role, int] = {}  # of the groups' barriers, where they have ranks on several nodes
         self.groups: dict[wire.Role, cgroup.Cgroup] = {}  # of ranks that nobody trusts, on this machine
         self.barriers: list[Barrier] = []  # of the groups
@@ -211,10 +245,9 @@ class Ranks:
 
     def check_zygotes(self) -> None:
         """Raises HarnessError if a process that ranks are forked from was stopped or has ended: no rank is to blame."""
-        if self.is_lost:
-            raise HarnessError(f"ranks {ENDED}. {ASKS}")
-        if self.zygotes.is_stopped():
-            raise HarnessError(f"{NO_ANSWER}. {ASKS}")
+        if self.is_lost or self.zygotes.is_stopped():
+            raise HarnessError(f"{f'ranks {ENDED}' if self.is_lost else NO_ANSWER}. {ASKS}")
+        self.questions.ask(self.zygotes, self.poll)
 
     def wait_frozen(self) -> None:
         """Returns when all have stopped that are to. A phase's deadline does not end it: who takes long to stop just
@@ -252,7 +285,9 @@ class Ranks:
         message = zygote_messages.message_of(data)
         if isinstance(message, zygote_messages.NodeLost):
             raise HarnessError(message.why)
-        if isinstance(message, zygote_messages.Confined):
+        if isinstance(message, zygote_messages.NodeAnswered):
+            self.questions.heard(message)
+        elif isinstance(message, zygote_messages.Confined):
             self.lacking += [text for text in message.lacking if text not in self.lacking]
         elif isinstance(message, zygote_messages.GroupFrozen):
             role = self.roles[message.group]

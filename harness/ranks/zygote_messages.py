@@ -14,7 +14,7 @@ FDS = ("channel", "log", "barrier", "bell")  # that go with a RankOrder, in this
 MAX_MESSAGE_BYTES = 1 << 16
 
 
-What = Literal["freeze", "thaw", "show_stacks", "over"]
+What = Literal["freeze", "thaw", "show_stacks", "over", "ask"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,7 @@ class GroupOrder:
     freeze        stop them all, until `thaw`; answer: GroupFrozen with this `number`
     show_stacks   have each rank write its Python stack into its log
     over          end them; ranks that are ordered for the group later begin anew. Answer: RankExited of each rank
+    ask           of the nodes' agents alone, whatever the group: do they work? Answer: NodeAnswered of each
     """
 
     group: GroupName
@@ -84,7 +85,17 @@ class NodeLost:
     type: Literal["node_lost"] = "node_lost"
 
 
-ZygoteMessage = Confined | Started | RankExited | GroupFrozen | NodeLost
+@dataclass(frozen=True, kw_only=True)
+class NodeAnswered:
+    """That node's answer to the GroupOrder `number`. `is_stopped`: a process that its ranks are forked from is."""
+
+    node: int
+    number: int
+    is_stopped: bool
+    type: Literal["answered"] = "answered"
+
+
+ZygoteMessage = Confined | Started | RankExited | GroupFrozen | NodeLost | NodeAnswered
 
 
 def order_of(data: bytes) -> ZygoteOrder:

@@ -26,16 +26,18 @@ from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError, UsageError
 from harness.kinds.settings import Asked, setting
 from harness.nodes import meeting, start
+from harness.nodes.agent import Agent
 from harness.nodes.frames import HEAD, Frame, FrameKind, Outbox, Peer, PeerGoneError
 from harness.nodes.hub import Hub
 from harness.nodes.relay import MORE_BYTES, BarrierPage, RankEnd, content_of, made_file
 from harness.nodes.traits import traits
-from harness.ranks import channel, node_clock
+from harness.ranks import channel, launch, node_clock
 from harness.ranks.barrier import FINISHED, RELEASED, Barrier, make_barrier
 from harness.ranks.shared_buffer import sealed_file
 from harness.ranks.wire import Call, CallSample
 from harness.ranks.witness import wall_us
-from harness.ranks.zygote_messages import GroupFrozen
+from harness.ranks.zygote_messages import GroupFrozen, NodeAnswered, message_of
+from harness.ranks.zygotes import Zygotes
 
 RANKS, NODES, LOCAL = 4, 2, 2
 
@@ -216,6 +218,50 @@ def test_a_group_is_frozen_when_it_is_on_every_node_and_ran_when_it_did_on_one(
         sock.close()
 
 
+def test_a_node_that_is_stopped_or_cut_off_is_named_before_a_rank_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank there says nothing then, as one that hangs."""
+    monkeypatch.setattr(launch, "ANSWER_S", 0.1)
+    control, parent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with contextlib.ExitStack() as closing, socket.create_server(("127.0.0.1", 0)) as listener:
+        for sock in (control, parent):
+            closing.enter_context(sock)
+        near = [closing.enter_context(socket.create_connection(listener.getsockname())) for _ in range(NODES)]
+        far = [closing.enter_context(listener.accept()[0]) for _ in range(NODES)]
+        hub = Hub(control, near)
+        agents = [Agent(sock, node, "127.0.0.1", tmp_path) for node, sock in enumerate(far)]
+        zygotes = Zygotes()
+        zygotes.controls["trusted"] = parent
+        questions = launch.Questions(NODES)
+        working = [agents[0]]
+
+        def poll(seconds: float) -> None:
+            """What hub, agents and parent do meanwhile."""
+            parent.settimeout(0.01)
+            with contextlib.suppress(BlockingIOError):
+                control.setblocking(False)
+                hub._on_control()
+            for relay in (*working, hub):
+                for peer in relay.peers:
+                    for frame in peer.receive():
+                        relay.heard(peer, frame)
+            with contextlib.suppress(TimeoutError):
+                answer = message_of(parent.recv(1 << 16))
+                assert isinstance(answer, NodeAnswered)
+                questions.heard(answer)
+
+        with pytest.raises(HarnessError, match=r"node 1 did not answer for 0 s: its agent was stopped"):
+            questions.ask(zygotes, poll)
+        working.append(agents[1])  # it goes on, with the first question
+        monkeypatch.setattr(launch, "ANSWER_S", WAIT_S)
+        questions.ask(zygotes, poll)
+        monkeypatch.setattr(agents[0].zygotes, "is_stopped", lambda: True)
+        with pytest.raises(HarnessError, match=r"node 0: the process that ranks are forked from did not answer"):
+            questions.ask(zygotes, poll)
+        zygotes.log.close()
+
+
 # ---- how nodes meet --------------------------------------------------------------------------------------------------
 
 TOKEN = "of this evaluation"
@@ -261,12 +307,82 @@ def test_nodes_meet_in_any_order_and_who_does_not_know_the_token_is_nobody(liste
     assert "KERNEL_EVAL_TOKEN" in str(stranger.result())
 
 
+def said(message: dict[str, object]) -> bytes:
+    data = json.dumps(message).encode()
+    return meeting.LENGTH.pack(len(data)) + data
+
+
+HELLO: dict[str, object] = {"type": "hello", "node": 0, "number": "1", "has_link": True}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"",  # and it stays
+        meeting.LENGTH.pack(5000) + b"{",  # it goes on, but slowly
+        meeting.LENGTH.pack(60_000) + b"[" * 60_000,
+        said({**HELLO, "answer": "\u00e9", "traits": encode(traits())}),
+        b"GET / HTTP/1.0\r\n\r\n",
+    ],
+    ids=["silent", "slow", "deep", "no ASCII", "another protocol"],
+)
+def test_strangers_neither_end_nor_delay_the_meeting(listener: socket.socket, words: bytes) -> None:
+    port = listener.getsockname()[1]
+    with contextlib.ExitStack() as strangers:
+        for _ in range(2):
+            strangers.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(words)
+        nodes = [Node(port, number) for number in range(NODES)]
+        assert gather(listener) == NODES
+        assert [node.result() for node in nodes] == ["127.0.0.1"] * NODES
+
+
+def test_the_meeting_ends_in_time_however_slowly_a_stranger_speaks(listener: socket.socket) -> None:
+    """And the error says who came."""
+    over = threading.Event()
+    with socket.create_connection(listener.getsockname()) as slow, contextlib.suppress(OSError):
+        slow.sendall(meeting.LENGTH.pack(5000))
+
+        def speak() -> None:
+            with contextlib.suppress(OSError):
+                while not over.wait(0.05):
+                    slow.sendall(b" ")
+
+        threading.Thread(target=speak, daemon=True).start()
+        stranger = Node(listener.getsockname()[1], 0, token="another")
+        try:
+            with pytest.raises(HarnessError, match=r"turned away: 127\.0\.0\.1 has another KERNEL_EVAL_TOKEN"):
+                gather(listener, 2.0)
+        finally:
+            over.set()
+        assert "KERNEL_EVAL_TOKEN" in str(stranger.result())
+
+
+def test_an_agent_that_ended_while_others_were_waited_for_may_come_again(listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    with socket.create_connection(("127.0.0.1", port)) as first:
+        nodes: list[Node] = []
+
+        def look() -> None:  # called before anybody is let in, and then after the first is
+            if len(asked) == 1:
+                challenge = meeting.received(first, meeting.Challenge, WAIT_S)
+                answer = meeting._answer(TOKEN, "agent", challenge.number)
+                first.sendall(said({**HELLO, "answer": answer, "traits": encode(traits())}))
+            elif len(asked) == 2:
+                first.close()
+                nodes.extend(Node(port, number) for number in range(NODES))
+            asked.append(None)
+
+        asked: list[None] = []
+        assert gather(listener, look=look) == NODES
+        assert [node.result() for node in nodes] == ["127.0.0.1"] * NODES
+
+
 def test_an_agent_follows_nobody_who_does_not_know_the_token(listener: socket.socket) -> None:
     node = Node(listener.getsockname()[1], 0)
     sock, _ = listener.accept()
     with sock:
         sock.sendall(meeting.frame(meeting.Challenge(number="1")))
-        meeting.received(sock, meeting.Hello)
+        meeting.received(sock, meeting.Hello, WAIT_S)
         sock.sendall(meeting.frame(meeting.Welcome(answer="0" * 64, master="127.0.0.1")))
         assert "has another KERNEL_EVAL_TOKEN" in str(node.result())
 
