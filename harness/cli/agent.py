@@ -12,6 +12,7 @@ from harness.core.errors import Exit, UsageError
 from harness.nodes import agent, meeting
 
 NODE_RANKS = ("SLURM_PROCID", "GROUP_RANK")  # Slurm's, torchrun's
+MOST_WAIT_S = 7 * 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,8 @@ def run(order: AgentOrder, checkout: Checkout) -> Exit:
     port = _number(order.master_port, "--master-port", ("MASTER_PORT",), os.environ)
     if not 0 < port < 1 << 16:
         raise UsageError(f"--master-port {port}: ports are 1 to 65535")
+    if not 0 <= order.wait <= MOST_WAIT_S:  # nan neither
+        raise UsageError(f"--wait {order.wait:g}: expected 0 to {MOST_WAIT_S:.0f} seconds")
     node = _number(order.node_rank, "--node-rank", NODE_RANKS, os.environ)
     print(f"looks {order.wait:.0f} s for the evaluation at {address}:{port}", file=sys.stderr, flush=True)
     sock = meeting.connected(address, port, order.wait)

@@ -10,6 +10,14 @@ from dataclasses import dataclass
 
 HEAD = struct.Struct(">BHQ")  # kind, number, bytes that follow
 READ_BYTES = 1 << 20
+# A host that has lost its power or its network says nothing of it: the connection ends a minute later, and with it the
+# ranks on the other side. Seconds, but for the probes' count, and milliseconds for what is sent and not acknowledged.
+KEPT_ALIVE = {
+    socket.TCP_KEEPIDLE: 30,
+    socket.TCP_KEEPINTVL: 10,
+    socket.TCP_KEEPCNT: 3,
+    socket.TCP_USER_TIMEOUT: 60_000,
+}
 FULL_BYTES = 8 << 20  # unsent, from which on what can be lost is not sent
 
 
@@ -95,6 +103,9 @@ class Peer(Outbox):
         super().__init__(sock.fileno(), wants_write, sock)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a barrier's word is a few bytes
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEPT_ALIVE.items():
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
         self._received = bytearray()
 
     @property

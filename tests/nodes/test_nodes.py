@@ -27,7 +27,7 @@ from harness.core.errors import HarnessError, UsageError
 from harness.kinds.settings import Asked, setting
 from harness.nodes import meeting, start
 from harness.nodes.agent import Agent
-from harness.nodes.frames import HEAD, Frame, FrameKind, Outbox, Peer, PeerGoneError
+from harness.nodes.frames import HEAD, KEPT_ALIVE, Frame, FrameKind, Outbox, Peer, PeerGoneError
 from harness.nodes.hub import Hub
 from harness.nodes.relay import MORE_BYTES, BarrierPage, RankEnd, content_of, made_file
 from harness.nodes.traits import traits
@@ -175,6 +175,15 @@ def test_what_is_no_frame_ends_the_connection(tcp: tuple[socket.socket, socket.s
     near.shutdown(socket.SHUT_WR)
     with pytest.raises(PeerGoneError):
         list(Peer(far, lambda peer, wants: None).receive())
+
+
+def test_a_host_that_is_lost_without_a_word_is_noticed(tcp: tuple[socket.socket, socket.socket]) -> None:
+    """By the kernel: no program's word comes from it. Else the ranks on the other side would stay for ever."""
+    for sock in tcp:
+        Peer(sock, lambda peer, wants: None)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        silent_s, between_s, count, unacknowledged_ms = (sock.getsockopt(socket.IPPROTO_TCP, one) for one in KEPT_ALIVE)
+        assert silent_s + count * between_s == unacknowledged_ms / 1000 == 60
 
 
 def test_a_file_is_carried_by_its_content_and_only_if_it_is_final() -> None:
@@ -492,11 +501,16 @@ def test_ranks_on_two_nodes_whose_clocks_differ_are_right() -> None:
     assert there.wait(60) == 0, there.stderr.read() if there.stderr else ""
 
 
-def test_an_agent_is_told_a_port_that_there_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_is_told_a_port_and_a_time_that_there_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNEL_EVAL_TOKEN", "t")
     order = AgentOrder(node_rank=1, master_addr="node0", master_port=99999)
     with pytest.raises(UsageError, match="--master-port 99999: ports are 1 to 65535"):
         agent_verb.run(order, Checkout.here())
+    for wait in (float("nan"), float("inf"), -1.0):
+        order = AgentOrder(node_rank=1, master_addr="node0", master_port=1, wait=wait)
+        monkeypatch.setenv("KERNEL_EVAL_TOKEN", "t")
+        with pytest.raises(UsageError, match=rf"--wait {wait:g}: expected 0 to 604800 seconds"):
+            agent_verb.run(order, Checkout.here())
 
 
 def test_a_node_that_is_lost_ends_the_evaluation_and_is_not_the_submissions_fault(tmp_path: Path) -> None:
