@@ -72,8 +72,7 @@ class Agent(Relay):
             fds = self.barriers[order.group], order.world_size, order.spin, self.bells[order.group]
             self.add_page(order.group, Barrier(*fds))
         here = self._here(order)
-        with tarfile.open(fileobj=io.BytesIO(self.unpacked)) as archive:
-            archive.extractall(here.workdir, filter="data")
+        self._unpack(here.workdir)
         ours, channel = socket.socketpair()
         log, their_log = os.pipe()
         number = number_of(order.group, order.rank, order.world_size)
@@ -83,6 +82,16 @@ class Agent(Relay):
         self.zygotes.tell(here, [channel.fileno(), their_log, self.barriers[order.group], self.bells[order.group]])
         channel.close()
         os.close(their_log)
+
+    def _unpack(self, workdir: str) -> None:
+        try:
+            with tarfile.open(fileobj=io.BytesIO(self.unpacked)) as archive:
+                archive.extractall(workdir, filter="data")
+        except OSError as error:
+            raise HarnessError(
+                f"{workdir}: {error.strerror or error}; ranks have their files there. Make room, or set TMPDIR to "
+                "another folder"
+            ) from None
 
     def _here(self, order: wire.RankOrder) -> wire.RankOrder:
         """The order with this node's folders and network."""

@@ -28,7 +28,7 @@ from harness.kinds.settings import Asked, setting
 from harness.nodes import meeting, start
 from harness.nodes.agent import Agent
 from harness.nodes.frames import HEAD, KEPT_ALIVE, Frame, FrameKind, Outbox, Peer, PeerGoneError
-from harness.nodes.hub import Hub
+from harness.nodes.hub import Hub, _archive
 from harness.nodes.relay import MORE_BYTES, BarrierPage, RankEnd, content_of, made_file
 from harness.nodes.traits import traits
 from harness.ranks import channel, launch, node_clock
@@ -511,6 +511,15 @@ def test_an_agent_is_told_a_port_and_a_time_that_there_can_be(monkeypatch: pytes
         monkeypatch.setenv("KERNEL_EVAL_TOKEN", "t")
         with pytest.raises(UsageError, match=rf"--wait {wait:g}: expected 0 to 604800 seconds"):
             agent_verb.run(order, Checkout.here())
+
+
+def test_an_agent_whose_disk_is_full_says_where(tcp: tuple[socket.socket, socket.socket], tmp_path: Path) -> None:
+    here = Agent(tcp[0], 1, "127.0.0.1", tmp_path)
+    here.unpacked = _archive(tmp_path)
+    (tmp_path / "file").touch()  # in which no folder can be made, as on a full disk
+    with pytest.raises(HarnessError, match=r"file/0: .*\. Make room, or set TMPDIR to another folder"):
+        here._unpack(str(tmp_path / "file" / "0"))
+    here.zygotes.log.close()
 
 
 def test_a_node_that_is_lost_ends_the_evaluation_and_is_not_the_submissions_fault(tmp_path: Path) -> None:
