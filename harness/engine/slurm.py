@@ -33,11 +33,12 @@ COMMAND_S = 30.0  # for a command of Slurm's
 SILENT_S = 900.0  # for which Slurm may not answer
 LOOK_S = 1.0  # between two looks at Slurm's queue
 SETTLE_S = 5.0  # for files of an ended job to be seen here: file systems over a network are late
+LATE_S = 90.0  # where Slurm says that it came to its end: NFS keeps what is known of a folder for up to 60 s
 GONE_S = 60.0  # for a cancelled job to end
 SPARE_S = 120.0  # by which Slurm's limit is above a job's deadline, which node.py sees to
 FULL = (errno.ENOSPC, errno.EDQUOT)
-ALIVE = {"PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING"}
-HAS_NODES = {"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING"}
+HAS_NODES = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "STAGE_OUT", "SIGNALING"}
+ALIVE = {"PENDING", "CONFIGURING", "REQUEUED", *HAS_NODES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +91,11 @@ class SlurmEngine(JobFolders):
         self._prefix = f"eval-{hashlib.sha256(str(self._folder).encode()).hexdigest()[:8]}-"
         self._queue: dict[str, _Seen] = {}  # by the jobs' names
         self._looked_s, self._answered_s = -LOOK_S, time.monotonic()
+        self._known_s = -math.inf  # of when the queue is
+        self._submitted_s: dict[str, float] = {}  # when
         self._cancelled: dict[str, float] = {}  # when
         self._gone_s: dict[str, float] = {}  # when a job was first seen to be in no queue
+        self._last: dict[str, _Seen] = {}  # Slurm's record of those that have ended
 
     def submit(self, job: Job) -> Ticket:
         try:
@@ -119,6 +123,7 @@ class SlurmEngine(JobFolders):
         except BaseException:
             files.remove(folder)  # a job that Slurm has all the same finds no order, and ends
             raise
+        self._submitted_s[job.id] = time.monotonic()
         return job.ticket
 
     def poll(self, ticket: Ticket) -> State:
@@ -134,7 +139,10 @@ class SlurmEngine(JobFolders):
 
     def cancel(self, ticket: Ticket) -> None:
         if not isinstance(self.poll(ticket), JobDone | Lost):
-            self._run("scancel", "--full", f"--name={self._prefix}{ticket.id}", f"--user={getpass.getuser()}")
+            try:
+                self._run("scancel", "--full", f"--name={self._prefix}{ticket.id}", f"--user={getpass.getuser()}")
+            except EngineError as error:
+                raise EngineError(f"job {self.number(ticket)} may still run, `scancel` it later: {error}") from None
             self._cancelled[ticket.id] = time.monotonic()
 
     def discard(self, ticket: Ticket) -> None:
@@ -145,8 +153,8 @@ class SlurmEngine(JobFolders):
             if time.monotonic() > until:
                 raise EngineError(f"job {self.number(ticket)} still runs {GONE_S:.0f} s after scancel; ask squeue why")
             time.sleep(LOOK_S / 4)
-        self._cancelled.pop(ticket.id, None)
-        self._gone_s.pop(ticket.id, None)
+        for known in (self._cancelled, self._submitted_s, self._gone_s, self._last):
+            known.pop(ticket.id, None)
         files.remove(self._of(ticket))
 
     def number(self, ticket: Ticket) -> str:
@@ -167,7 +175,10 @@ class SlurmEngine(JobFolders):
             raise
         except EngineError as error:
             raise error if self._answers() else base.UnavailableError(str(error)) from None
-        return told.strip().partition(";")[0]
+        found = re.findall(r"^(\d+)(?:;.*)?$", told, re.MULTILINE)  # a site may have it print more, before
+        if not found:
+            raise EngineError(f"sbatch printed no job number, but: {' '.join(told.split()) or 'nothing'}")
+        return str(found[-1])
 
     def _answers(self) -> bool:
         """Whether a refusal of sbatch's is the controller's, which may have restarted meanwhile."""
@@ -190,7 +201,7 @@ class SlurmEngine(JobFolders):
             return self._queue
         rows = (line.split("|") for line in told.splitlines())
         self._queue = {row[0]: _Seen(row[1], row[2], row[3]) for row in rows if len(row) == 4}
-        self._answered_s = time.monotonic()
+        self._answered_s = self._known_s = time.monotonic()
         return self._queue
 
     def _left(self, ticket: Ticket) -> State:
@@ -199,15 +210,23 @@ class SlurmEngine(JobFolders):
         if (cancelled_s := self._cancelled.get(ticket.id)) is not None:
             is_gone = self._answered_s > cancelled_s
             return JobDone(end=base.Cancelled(), has_result=self._has_result(ticket)) if is_gone else Running()
-        if now - self._gone_s.setdefault(ticket.id, now) < SETTLE_S:
-            has_begun = (self._of(ticket) / node.STARTED).exists()
-            return Running(events=self._events(ticket)) if has_begun else Waiting()
+        has_begun = (self._of(ticket) / node.STARTED).exists()
+        alive = Running(events=self._events(ticket)) if has_begun else Waiting()
+        if self._known_s <= self._submitted_s.get(ticket.id, -math.inf):
+            return alive  # Slurm has been silent since the job was submitted, or since this engine began
+        gone_s = now - self._gone_s.setdefault(ticket.id, now)
+        if gone_s < SETTLE_S:
+            return alive
         if self._has_result(ticket):
             return JobDone(end=base.Unwatched(), has_result=True)
-        seen = self._told_at_last(ticket)
+        seen = self._last.get(ticket.id) or self._told_at_last(ticket)
         if seen is None:
-            return Lost(why="Slurm does not know the job any more, and it left no result")
-        return _without_end(seen, (self._of(ticket) / node.STARTED).exists())
+            return Lost(why="Slurm does not know the job, and it left no result") if self._answers() else alive
+        if seen.state in ALIVE:
+            del self._gone_s[ticket.id]
+            return alive
+        self._last[ticket.id] = seen
+        return alive if seen.state == "COMPLETED" and gone_s < LATE_S else _without_end(seen, has_begun)
 
     def _told_at_last(self, ticket: Ticket) -> _Seen | None:
         """Slurm's record of a job that is no longer in the queue."""
@@ -227,7 +246,7 @@ class SlurmEngine(JobFolders):
         """The command's output. Raises EngineError where it fails or does not come to an end."""
         try:
             ran = subprocess.run(
-                [command, *arguments], input=stdin, capture_output=True, text=True, timeout=COMMAND_S, check=False
+                [command, *arguments], input=stdin, capture_output=True, text=True, errors="replace", timeout=COMMAND_S
             )
         except FileNotFoundError:
             raise base.NotInstalledError(
@@ -238,7 +257,8 @@ class SlurmEngine(JobFolders):
             raise EngineError(f"{command} did not answer for {COMMAND_S:.0f} s; does `scontrol ping` answer?") from None
         if ran.returncode != 0:
             said = " ".join(ran.stderr.split()) or f"exit code {ran.returncode}"
-            raise EngineError(f"{command} refused: {said}; engine.yaml has the partition, the account and options")
+            advice = "; engine.yaml has the partition, the account and options" if command == "sbatch" else ""
+            raise EngineError(f"{command} refused: {said}{advice}")
         return ran.stdout
 
     def _end(self, ticket: Ticket) -> JobDone | None:

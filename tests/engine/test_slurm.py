@@ -21,7 +21,7 @@ from waiting import in_time, is_gone
 from harness.board import leaderboard
 from harness.cli import options
 from harness.core.errors import BadFileError, Exit
-from harness.engine import node, registry
+from harness.engine import node, registry, slurm
 from harness.engine.base import (
     ERR,
     OUT,
@@ -35,6 +35,7 @@ from harness.engine.base import (
     Overdue,
     Running,
     State,
+    Ticket,
     UnavailableError,
     Waiting,
 )
@@ -196,6 +197,105 @@ def test_a_job_that_has_no_room_may_be_submitted_later(tmp_path: Path) -> None:
 )
 def test_slurms_last_word(state: str, code: int, nodes: str, has_begun: bool, found: type) -> None:
     assert isinstance(_without_end(_Seen("7", state, nodes, code), has_begun), found)
+
+
+# ---- Slurm's commands, played ---
+
+
+REFUSED = "echo 'Unable to contact slurm controller' >&2; exit 1"
+UP = "echo 'Slurmctld(primary) at host is UP'"
+
+
+class Played:
+    """Slurm's commands as scripts of the shell's, and an engine that calls them; `says` sets what one does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.jobs = folder / "bin", folder / "jobs"
+        self.folder.mkdir()
+        self.says("sbatch", "echo 7")
+        self.says("squeue", "true")
+        self.says("scancel", "true")
+        self.says("scontrol", f"[ $1 = ping ] && {UP} || exit 1")
+        self.engine = SlurmEngine(self.jobs, folder, {}, SETTINGS)
+
+    def says(self, command: str, script: str) -> None:
+        (self.folder / command).write_text(f"#!/bin/sh\n{script}\n")
+        (self.folder / command).chmod(0o755)
+
+    def submit(self) -> Ticket:
+        return self.engine.submit(Job(id="one", command=("true",), deadline_s=10))
+
+    def name(self) -> str:
+        return f"{self.engine._prefix}one"
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Played:
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    for limit in ("LOOK_S", "SETTLE_S"):
+        monkeypatch.setattr(slurm, limit, 0.0)
+    return Played(tmp_path)
+
+
+def test_a_job_is_not_lost_while_slurm_is_silent_about_it(played: Played) -> None:
+    """Whether it was silent from the start, or the job was submitted since."""
+    played.says("squeue", REFUSED)
+    ticket = played.submit()
+    assert isinstance(played.engine.poll(ticket), Waiting)
+    (played.jobs / "one" / node.STARTED).touch()
+    assert isinstance(played.engine.poll(ticket), Running)
+    later = SlurmEngine(played.jobs, played.jobs, {}, SETTINGS)
+    assert isinstance(later.poll(ticket), Running)
+    played.says("squeue", "true")
+    played.says("scontrol", REFUSED)
+    assert isinstance(later.poll(ticket), Running)
+    played.says("scontrol", f"[ $1 = ping ] && {UP} || exit 1")
+    assert isinstance(later.poll(ticket), Lost)
+
+
+def test_a_job_that_squeue_lacks_and_scontrol_has_is_not_lost(played: Played) -> None:
+    ticket = played.submit()
+    for state, found in (("RUNNING", Waiting), ("PENDING", Waiting), ("NODE_FAIL", Lost)):
+        played.says("scontrol", f"echo JobId=7 JobState={state} NodeList=n1 ExitCode=0:0")
+        assert isinstance(played.engine.poll(ticket), found)
+
+
+def test_the_end_of_a_job_that_slurm_saw_end_may_be_seen_late(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes' file system is one over a network."""
+    ticket = played.submit()
+    played.says("scontrol", "echo JobId=7 JobState=COMPLETED NodeList=n1 ExitCode=0:0")
+    (played.jobs / "one" / node.STARTED).touch()
+    assert isinstance(played.engine.poll(ticket), Running)
+    (played.jobs / "one" / node.END).write_text(json.dumps({"type": "exited", "code": 3}))
+    assert played.engine.poll(ticket) == JobDone(end=Exited(code=3), has_result=False)
+    (played.jobs / "one" / node.END).unlink()
+    monkeypatch.setattr(slurm, "LATE_S", 0.0)
+    assert isinstance(played.engine.poll(ticket), Lost)
+
+
+def test_a_jobs_number_is_found_in_whatever_sbatch_prints(played: Played) -> None:
+    played.says("sbatch", "echo 'Welcome to the cluster, 5 nodes are up'; echo '12;main'")
+    ticket = played.submit()
+    assert played.engine.number(ticket) == "12"
+    played.engine.discard(ticket)
+    played.says("sbatch", "echo 'quota: ok'")
+    with pytest.raises(EngineError, match="sbatch printed no job number, but: quota: ok"):
+        played.submit()
+    assert played.engine.tickets() == []
+
+
+def test_names_of_other_jobs_may_have_any_bytes(played: Played) -> None:
+    ticket = played.submit()
+    played.says("squeue", rf"printf 'm\374ll|6|RUNNING|n1\n{played.name()}|7|PENDING|\n'")
+    assert isinstance(played.engine.poll(ticket), Waiting)
+
+
+def test_a_job_that_cannot_be_cancelled_is_named(played: Played) -> None:
+    ticket = played.submit()
+    played.says("squeue", f"echo '{played.name()}|7|RUNNING|n1'")
+    played.says("scancel", REFUSED)
+    with pytest.raises(EngineError, match=r"^job 7 may still run, `scancel` it later: scancel refused: [^;]*$"):
+        played.engine.discard(ticket)
 
 
 # ---- what is asked for -----------------------------------------------------------------------------------------------
