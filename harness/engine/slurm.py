@@ -175,10 +175,8 @@ class SlurmEngine(JobFolders):
             raise
         except EngineError as error:
             raise error if self._answers() else base.UnavailableError(str(error)) from None
-        found = re.findall(r"^(\d+)(?:;.*)?$", told, re.MULTILINE)  # a site may have it print more, before
-        if not found:
-            raise EngineError(f"sbatch printed no job number, but: {' '.join(told.split()) or 'nothing'}")
-        return str(found[-1])
+        # A site's own sbatch may print more, or other words; the job is known by its name.
+        return "".join(re.findall(r"^(?:Submitted batch job )?(\d+)(?:[; ].*)?$", told, re.MULTILINE)[-1:])
 
     def _answers(self) -> bool:
         """Whether a refusal of sbatch's is the controller's, which may have restarted meanwhile."""
