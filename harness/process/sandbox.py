@@ -231,21 +231,20 @@ def _fork_first_process() -> None:
 def _hide(hidden: Path, sandbox: Sandbox) -> None:
     """In a checkout, other entries' sources, reports, the leaderboard and git's history are not there any more."""
     wanted = [ROOT / "harness", sandbox.folder, sandbox.cache, *sandbox.shown]
-    packages = (sys.prefix, sys.base_prefix, *sys.path)
-    wanted += map(Path, (*packages, *map(os.path.realpath, packages)))  # a link from outside may lead in here
+    wanted += map(Path, (sys.prefix, sys.base_prefix, *sys.path))
     found: list[Path] = []
     links: dict[Path, str] = {}
     while wanted:
-        path = Path(os.path.normpath(wanted.pop()))
-        if hidden not in path.parents or not path.exists():
+        path = Path(os.path.normpath(Path.cwd() / wanted.pop()))
+        if not path.exists():
             continue
-        above = [hidden.joinpath(*path.relative_to(hidden).parts[:end]) for end in range(1, len(path.parts))]
-        link = next((part for part in above if part.is_symlink()), None)
-        if link is None:
+        link = next((part for part in (*reversed(path.parents), path) if part.is_symlink()), None)
+        if link is not None:  # what it leads to is wanted too: a link from outside may lead in here, and out again
+            wanted.append(link.parent / os.readlink(link) / path.relative_to(link))
+            if hidden in link.parents:  # made anew
+                links[link] = os.readlink(link)
+        elif hidden in path.parents:
             found.append(path)
-        else:  # made anew, and what it leads to is wanted too
-            links[link] = os.readlink(link)
-            wanted.append(link.parent / links[link] / path.relative_to(link))
     _mount_over(hidden, "tmpfs", "size=1m,mode=755", [path for path in found if not {*found} & {*path.parents}])
     for link, target in links.items():
         link.parent.mkdir(parents=True, exist_ok=True)

@@ -167,21 +167,26 @@ def test_of_a_checkout_only_what_is_imported_is_there(tmp_path: Path, device: st
         (checkout / name).write_text("x = 1")
     (checkout / "linked").symlink_to("lib")
     (tmp_path / "outside").symlink_to(checkout / "deep")
+    (checkout / "shared").symlink_to(tmp_path / "packages")  # as a .venv that several checkouts share
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "in_and_out.py").write_text("x = 1")
+    (tmp_path / "door").symlink_to(checkout)
     (checkout / "own").mkdir()
     code = (
         "import os, pathlib, sys\n"
         "from harness.process.sandbox import Sandbox\n"
         "root = pathlib.Path(sys.argv[1])\n"
         "sys.path += [str(root / 'site'), str(root / 'linked'), str(root.parent / 'outside')]\n"
+        "sys.path += [str(root.parent / 'door' / 'shared')]\n"
         "os.chdir(root)\n"
         "Sandbox(folder=root / 'own', cache=root / '.cache/a', device=sys.argv[2], hidden=(root,)).enter()\n"
-        "import far, from_outside, installed\n"
+        "import far, from_outside, in_and_out, installed\n"
         "(root / 'own' / 'new').write_text('')\n"
         "print(*sorted(os.listdir('.')))\n"
     )
     command = [sys.executable, "-c", code, str(checkout), device]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == [".cache", "deep", "lib", "linked", "own", "site"]
+    assert ran.stdout.split() == [".cache", "deep", "lib", "linked", "own", "shared", "site"]
     assert (checkout / "own" / "new").exists()
     assert (checkout / "leaderboard.yaml").exists()
 
