@@ -80,6 +80,7 @@ help:
 setup: $(SETUP)
 
 .venv/.installed: pyproject.toml
+	@$(or $(BASE_PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(or $(BASE_PYTHON),python3) is no Python 3.11 or newer; BASE_PYTHON=path names one" >&2; exit 2; }
 	$(BASE_PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
 	@.venv/bin/python -m compileall -q -q -j 0 -x '/tests?/' .venv/lib || true  # pip would do it on one core

@@ -421,3 +421,34 @@ def test_make_clean_leaves_the_sources_of_entries(tmp_path: Path) -> None:
     assert [(tmp_path / name).exists() for name in ("runs", "build")] == [True, False]
     subprocess.run(["make", "clean", "RUNS=1"], cwd=tmp_path, capture_output=True, check=True)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("python", ["false", "python-that-is-not-there"])
+def test_make_sets_up_nothing_with_a_python_that_is_too_old(python: str, tmp_path: Path) -> None:
+    """A .venv of it would stay, and fail after a newer one is there too."""
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    command = ["make", "setup", f"BASE_PYTHON={python}"]
+    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert made.returncode == 2
+    assert f"{python} is no Python 3.11 or newer; BASE_PYTHON=path names one" in made.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-S", "-m", "harness"], "has no package psutil; install what pyproject.toml names there"),
+        (
+            ["-c", "import runpy, sys; sys.version_info = (3, 10, 1); runpy.run_module('harness', None, '__main__')"],
+            "is Python 3.10.1, and the harness needs 3.11 or newer; name another (PYTHON=python3.11)",
+        ),
+    ],
+    ids=["bare", "old"],
+)
+def test_an_interpreter_that_cannot_run_the_harness_is_said(words: list[str], says: str) -> None:
+    command = [sys.executable, *words]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == Exit.USAGE
+    assert ran.stderr.startswith(f"error: {sys.executable} {says}")
+    assert ran.stderr.count("\n") == 1
