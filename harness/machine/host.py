@@ -153,6 +153,16 @@ def check_temporary(device: str) -> None:
         )
 
 
+def check_executes() -> None:
+    """UsageError where the temporary folder's file system executes no program: mounted noexec, as some do with /tmp."""
+    folder = tempfile.gettempdir()
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        raise UsageError(
+            f"the submission is a program, and the temporary folder {folder}, where it would run, is mounted noexec; "
+            "set TMPDIR to a folder elsewhere"
+        )
+
+
 def environment(device_model: str, world_size: int, nodes: int = 1) -> Environment:
     """This machine and its software, one of `nodes` alike. `device_model` is the GPUs', or empty."""
     model = cpu_model()

@@ -25,7 +25,7 @@ from harness.board.judgements import entry_of, with_judged
 from harness.board.places import ranking
 from harness.core.checkout import ROOT, Checkout
 from harness.core.curve import Curve, Point
-from harness.core.errors import BadFileError, BadSubmissionError, UsageError
+from harness.core.errors import BadFileError, BadSubmissionError, HarnessError, UsageError
 from harness.core.metrics import COST
 from harness.core.records import (
     Case,
@@ -623,6 +623,31 @@ def test_a_folder_is_built_once_and_its_log_kept(tmp_path: Path) -> None:
     [failed, *_] = evaluated(folder).results
     assert "does not build: build.sh exited with code 4" in verdict.message(failed.outcome)
     assert "or build: what it printed last is in evidence.detail" in result_of(evaluated(folder)).next
+
+
+def test_a_build_that_fails_where_the_disk_was_full_before_blames_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "solver"
+    folder.mkdir()
+    (folder / "build.sh").write_text("#!/bin/sh\necho No space left on device >&2\nexit 1\n")
+    (folder / "code.txt").write_text("")
+    full = shutil.disk_usage(folder)._replace(free=(1 << 20) - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    with pytest.raises(HarnessError, match=r"build.sh exited with code 1 where no more than 0 MiB were free.*TMPDIR"):
+        evaluated(folder)
+
+
+def test_a_temporary_folder_where_no_program_runs_is_said_before_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's programs run there all the same."""
+    found = os.statvfs(tmp_path)
+    noexec = os.statvfs_result((*found[:8], found.f_flag | os.ST_NOEXEC, found.f_namemax))
+    monkeypatch.setattr(os, "statvfs", lambda path: noexec)
+    assert verdict.status(evaluated(program(tmp_path, f"{THRIFTY}print(answer)"))) == "pass"
+    with pytest.raises(UsageError, match=r"is mounted noexec; set TMPDIR"):
+        evaluated(program(tmp_path, "#!/bin/sh\necho [0]\n", "mine"))
 
 
 def test_a_build_that_leaves_a_pipe_is_the_submissions_failure(tmp_path: Path) -> None:

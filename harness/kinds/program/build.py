@@ -11,6 +11,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from harness.core.errors import HarnessError
 from harness.core.files import remove, write_files
 from harness.core.records import Crashed, Submission
 from harness.core.words import TAIL_CHARS
@@ -21,6 +22,7 @@ from harness.process import answers
 from harness.process.compile_cache import COMPILE_S
 
 REFERENCE = "reference.py"
+BUILD_BYTES = 64 << 20  # who has less for a build, with a compiler's own files, may have too little
 BUILT_BYTES, BUILT_NAMES, BUILT_DEPTH = 1 << 30, 100_000, 64  # of what a build may leave: every run gets a copy
 # By the beginning of a staged file's path in its folder, what it is called by its author; the first that fits.
 Names = tuple[tuple[str, str], ...]
@@ -81,9 +83,11 @@ class Workshop(staging.StagedSession):
         return BuiltProgram(name=submission.name, files=files, command=command, names=names_of(submission))
 
     def _build(self, files: Path, kept: Path | None, names: Names) -> None:
-        """Runs build.sh in the folder, confined; what it made is kept for the next evaluation of these sources."""
+        """Runs build.sh in the folder, confined; what it made is kept for the next evaluation of these sources. Raises
+        SubmissionFailed where it fails, HarnessError where the disk was too full before it began."""
         self.progress.phase("build")
         place = Path(tempfile.mkdtemp(prefix="build-", dir=self.folder))
+        free = shutil.disk_usage(place).free
         with self.spending("build"):
             shutil.copytree(files, place / "work")
             # to standard error, of which the end is kept
@@ -91,6 +95,11 @@ class Workshop(staging.StagedSession):
         self.logs["build"] = ended.stderr
         late = f"had not finished after {COMPILE_S:g} s" if ended.is_late else ""
         why = ended.broke or ended.ended or late or unfit(place / "work")
+        if why and free < BUILD_BYTES:
+            raise HarnessError(
+                f"{BUILD} {why} where no more than {free >> 20} MiB were free, so nobody knows whose fault that is; "
+                f"make room in {tempfile.gettempdir()}, or set TMPDIR to a folder elsewhere"
+            )
         if why:
             message, log = f"does not build: {BUILD} {why}", ended.stderr[-TAIL_CHARS:]
             raise SubmissionFailed(Crashed(rank=0, message=message, log_tail=log))

@@ -116,10 +116,14 @@ def needs_build(submission: Submission) -> bool:
     return any(module.name.startswith(HERE) for module in submission.modules)
 
 
+def is_executed(submission: Submission) -> bool:
+    """Whether it, or its build, is a program by itself, and no script that Python runs."""
+    return needs_build(submission) or submission.source.startswith(("#!/", ENCODED))
+
+
 def write_solver(submission: Submission, folder: Path) -> None:
     """Writes its files there; each can be executed."""
-    is_program = submission.source.startswith(("#!/", ENCODED))
-    main = BUILD if needs_build(submission) else PROGRAM if is_program else SCRIPT
+    main = BUILD if needs_build(submission) else PROGRAM if is_executed(submission) else SCRIPT
     files = {main: _decoded(submission.source)}
     files |= {module.name.removeprefix(HERE): module.source.encode() for module in submission.modules}
     write_files(folder, files)

@@ -24,9 +24,10 @@ from harness.core.records import Bound, Case, Crashed, Held, Measured, Series, S
 from harness.kinds.kind import SECRET_BITS, Kind, OpponentFailed, Order, Phase, Plan, Progress, SubmissionFailed
 from harness.kinds.phases import conditions, phases, planned
 from harness.kinds.program.build import BuiltProgram, ProgramPlan, Workshop
-from harness.kinds.program.files import BUILD, read_solver
+from harness.kinds.program.files import BUILD, is_executed, read_solver
 from harness.kinds.program.run import Judged, judged
 from harness.kinds.program.task import Instance, TaskModule, check_here, load_instance, load_task
+from harness.machine import host
 from harness.problems.problem import Problem, Suite
 
 SEED_VARIABLE = "KERNEL_EVAL_SEED"
@@ -206,7 +207,8 @@ class ProgramKind(Kind):
         return read_solver(path or default, checkout.root)
 
     def plan(self, order: Order) -> Plan:
-        """Every instance of the suite, with its limit. Raises UsageError where an instance is not here."""
+        """Every instance of the suite, with its limit. Raises UsageError where an instance is not here, and where no
+        program can be run in the temporary folder."""
         setting = order.setting
         problem, suite = setting.problem, setting.suite
         if order.mode == "profile":
@@ -214,6 +216,8 @@ class ProgramKind(Kind):
         task = load_task(problem)
         cases = (*suite.tests, *suite.benchmarks)
         check_here(task, [str(case.params["instance"]) for case in cases])
+        if any(one is not None and is_executed(one) for one in (order.submission, order.opponent)):
+            host.check_executes()
         _, notes = conditions(setting, order.submission)
         runs = runs_of(suite, LEAST_RUNS if order.opponent is not None else 1)
         needed_s = 2 * sum(runs[case.label] * _most_s(task, case) for case in suite.benchmarks)
