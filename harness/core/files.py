@@ -216,10 +216,15 @@ def is_locked(path: Path) -> bool:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Writes them below the folder. Raises OSError, always with the file's name: which disk is full?"""
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            error.filename = str(path)  # an open file's write names none
+            raise
 
 
 def archived(files: Mapping[str, bytes]) -> bytes:

@@ -103,3 +103,8 @@ def test_a_file_that_is_replaced_stays_its_groups(tmp_path: Path) -> None:
     os.chown(path, -1, other)
     files.replace_file(path, b"new", mode=0o600)
     assert path.stat().st_gid == other
+
+
+def test_a_full_disk_is_named() -> None:
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        files.write_files(Path("/dev"), {"full": b"data"})
