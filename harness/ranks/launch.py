@@ -6,6 +6,7 @@ process below it. Never imports torch.
 """
 
 import contextlib
+import errno
 import math
 import os
 import secrets
@@ -30,6 +31,14 @@ from harness.ranks.zygotes import GROUPS, ROLES, Zygotes
 START_S = 120.0  # for ranks to start, from a cold disk, and for each further step before the first case
 NO_ANSWER = "the process that ranks are forked from did not answer"
 ENDED = "ended with the process that ranks are forked from"
+NO_TASKS = (
+    "No more processes are permitted here: raise the limit (`ulimit -u`, or the container's), or ask for fewer ranks "
+    "(--ranks, RANKS=)."
+)
+NOT_STARTED = (
+    "Does `python -c 'import torch'` work with this interpreter? Is there memory for this many ranks? "
+    "If --unconfined helps, the sandbox is in the way (docs/trust.md)."
+)
 ASKS = "Was it stopped from outside? Is the machine out of memory?"
 ANSWER_S = 10.0  # for nodes' agents to say that they are there
 FROZEN_S = 10.0  # for all processes of a group to stop, which takes milliseconds
@@ -334,9 +343,7 @@ class Ranks:
                 first_line = error.outcome.message.partition("\n")[0]
                 printed = self.zygotes.log.text() + getattr(error.outcome, "log_tail", "")
                 raise HarnessError(
-                    f"the ranks could not be started: {first_line}\n{printed[-2000:]}\n"
-                    "Does `python -c 'import torch'` work with this interpreter? Is there memory for this many ranks? "
-                    "If --unconfined helps, the sandbox is in the way (docs/trust.md)."
+                    f"the ranks could not be started: {first_line}\n{printed[-2000:]}\n{advice_on(printed)}"
                 ) from None
 
     def _order(self, rank: Rank, barrier: int) -> None:
@@ -350,6 +357,11 @@ class Ranks:
         """Whether the zygotes will soon see that they are to go: none is stopped, nor still importing torch."""
         roles = {rank.role for rank in self.by_pid.values()}
         return not self.zygotes.is_stopped() and (bool(self.launch.nodes) or (len(roles) > 1 and "trusted" in roles))
+
+
+def advice_on(printed: str) -> str:
+    """What to try where ranks could not be started and have printed that."""
+    return NO_TASKS if os.strerror(errno.EAGAIN) in printed else NOT_STARTED
 
 
 def free_port() -> int:

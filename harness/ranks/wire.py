@@ -14,7 +14,7 @@ Role = Literal["trusted", "baseline", "candidate"]  # which the parent alone kno
 # What other processes know: groups by their start. Which one is the baseline is drawn, so no rank can tell its role.
 GroupName = Literal["trusted", "first", "second"]
 # Out of memory of the device or host; a missing module; a problem that cannot be judged (its message begins with WEAK).
-Reason = Literal["", "device_memory", "files", "memory", "module", "weak"]
+Reason = Literal["", "device_memory", "files", "memory", "module", "tasks", "weak"]
 WEAK = "weak problem: "
 # The programs of ranks, as module:class: of those that judge by the strict checker, and of untrusted ones.
 TRUSTED, UNTRUSTED = "harness.ranks.trusted:Trusted", "harness.ranks.roles:Untrusted"

@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import os
 import re
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,7 @@ from harness.kinds.op.control import Guarded
 from harness.kinds.op.groups import Deadline
 from harness.ranks import failure, program, wire
 from harness.ranks.failure import RankFailure
+from harness.ranks.launch import advice_on
 from harness.ranks.rank import Rank
 
 STAGED = 'File "/tmp/kernel-eval-a1b2c3/candidate/0/{}", line 3, in custom_kernel'
@@ -78,6 +80,7 @@ def raised(reason: wire.Reason, message: str = "it broke", role: wire.Role = "tr
     [
         ("memory", "Next: fewer ranks"),
         ("module", "Next: install the missing package"),
+        ("tasks", "Next: fewer ranks (--ranks) or a higher limit of processes"),
         ("", "Next: correct the problem's files, or see with `python -m harness doctor --smoke`"),
         ("device_memory", "An input and an output take 3.0 GiB"),
     ],
@@ -336,6 +339,14 @@ def test_an_opponent_blames_nobody_by_saying_that_it_lacks_something(reason: wir
 
 def test_a_rank_that_can_send_no_file_says_so_in_a_word() -> None:
     assert program.reason_of(OSError(errno.ETOOMANYREFS, "Too many references")) == "files"
+
+
+def test_too_many_processes_are_told_from_other_failures() -> None:
+    """As os.fork says it where the limit is reached, and torch where it cannot start a thread."""
+    for error in (OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)), RuntimeError("Resource temporarily unavailable")):
+        assert program.reason_of(error) == "tasks"
+        assert "`ulimit -u`" in advice_on(f"Traceback ...\n{type(error).__name__}: {error}\n")
+    assert "import torch" in advice_on("ModuleNotFoundError: No module named 'torch'")
 
 
 def test_what_ends_for_want_of_memory_is_laid_to_the_side_without_which_it_passes() -> None:

@@ -28,6 +28,7 @@ NEXT: dict[wire.Reason, str] = {  # what to do about a failed judge or reference
     "device_memory": LESS,
     "memory": LESS,
     "files": "evaluate again when nothing else of this user has so many files on their way between processes",
+    "tasks": "{}a higher limit of processes and threads (`ulimit -u`, or the container's) would do",
     "module": f"install the missing package for {sys.executable}",
     "weak": "evaluate another problem; `python -m harness audit` names the weak ones of a set",
     "": "correct the problem's files, or see with `python -m harness doctor --smoke` whether ranks can talk here",
@@ -40,9 +41,10 @@ WHOSE = {"trusted": "a judge", "baseline": "the reference"}
 DEVICE = re.compile(r"cuda|gpu|nccl|nvidia|triton|[_'\"]cpu[_'\"]|not implemented for", re.IGNORECASE)
 ON_CPU = "this evaluation runs on CPU cores; take the device from the inputs, or evaluate it on a machine with a GPU"
 LEFT = "; a judge and the reference {}, and with less than they leave it may be right"
-BESIDE_IT: dict[wire.Reason, str] = {  # what a submission that ran out of memory is told
+BESIDE_IT: dict[wire.Reason, str] = {  # what a submission that ran out of memory, or of processes, is told
     "device_memory": LEFT.format("are on the same device"),
     "memory": LEFT.format("have memory of this machine too"),
+    "tasks": LEFT.format("count against the same limit of processes and threads (`ulimit -u`, or the container's)"),
 }
 
 NEITHER = (
