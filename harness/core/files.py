@@ -90,11 +90,17 @@ def taken_bytes(folder: Path, seen: set[int] | None = None) -> int:
     return total
 
 
+def new_folder(prefix: str, place: Path | None = None) -> Path:
+    """A new folder in `place` (None: where temporary ones are), by its absolute path, also where TMPDIR=. is set: who
+    works in it works elsewhere."""
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=place)).absolute()
+
+
 @contextlib.contextmanager
 def scratch(prefix: str, place: Path | None = None) -> Iterator[Path]:
     """A new folder in `place` (None: where temporary ones are), in which a submission may do anything. It is gone when
     the `with` ends, and soon after this process was killed: a shell waits for that."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+    folder = new_folder(prefix, place)
     script = 'read _; sleep 1; rm -rf -- "$1"'  # a second, in which all below this process are gone, too
     shell = subprocess.Popen(
         ["/bin/sh", "-c", script, "sh", folder],

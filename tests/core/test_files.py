@@ -108,3 +108,12 @@ def test_a_file_that_is_replaced_stays_its_groups(tmp_path: Path) -> None:
 def test_a_full_disk_is_named() -> None:
     with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
         files.write_files(Path("/dev"), {"full": b"data"})
+
+
+def test_a_temporary_folder_has_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where TMPDIR=. is set, mkdtemp of Python 3.11 answers with a relative one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", ".")
+    assert files.new_folder("made-").parent == tmp_path
+    with files.scratch("scratch-") as folder:
+        assert folder.parent == tmp_path

@@ -6,7 +6,6 @@ starts and ends them; op.calls commands them, op.check and op.measure decide.
 """
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import ClassVar
 from harness.core.checkout import Checkout
 from harness.core.decode import part
 from harness.core.errors import UsageError
-from harness.core.files import remove
+from harness.core.files import new_folder, remove
 from harness.core.machine_records import Peaks
 from harness.core.records import Bound, Case, EvalReport, Measured, Outcome, Profile, Submission, Verdicts, Warning
 from harness.judging import warnings
@@ -295,7 +294,7 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place:
     if place is not None:
         place.mkdir()
     judges_baseline = plan.opponent is not None or CHECKERS[plan.checker].judges_baseline
-    top = place or Path(tempfile.mkdtemp(prefix="kernel-eval-"))
+    top = place or new_folder("kernel-eval-")
     held = contextlib.ExitStack()
     try:
         launch = part(

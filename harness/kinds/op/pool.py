@@ -6,12 +6,11 @@ secrets. So nothing that a candidate did is left for the next one to meet.
 
 import contextlib
 import secrets
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from harness.core.errors import UsageError
-from harness.core.files import remove
+from harness.core.files import new_folder, remove
 from harness.kinds.kind import Plan, Progress, Session
 from harness.kinds.op.kind import OpSession
 from harness.kinds.op.plan import OpPlan
@@ -58,7 +57,7 @@ class OpPool(contextlib.AbstractContextManager["OpPool"]):
         if self._zygotes is not None and self._zygotes.is_open and self._threads == threads:
             return self._zygotes
         self.end()
-        self._folder, self._threads = Path(tempfile.mkdtemp(prefix="kernel-eval-")), threads
+        self._folder, self._threads = new_folder("kernel-eval-"), threads
         self._zygotes = Zygotes()
         self._zygotes.start(self._folder, threads)
         return self._zygotes
