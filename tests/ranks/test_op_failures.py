@@ -14,6 +14,7 @@ import pytest
 import torch
 from conftest import submission_of
 
+from harness.core.checkout import ROOT
 from harness.core.errors import HarnessError, UsageError
 from harness.core.records import Case, Crashed, Held, Module, Raised, TimedOut
 from harness.kinds.benchmarks import rank_judging
@@ -35,6 +36,7 @@ def problem(advice: str = "") -> Any:
         name="a problem",
         advice=lambda *_: advice,
         root=Path("/nowhere"),
+        submissions_folder=ROOT / "submissions/a2a",
         suites=("official", "quick"),
         told_file=lambda name: "1_mine.py" if name == "problem_file.py" else name,
     )
@@ -166,8 +168,13 @@ def test_a_submission_that_lacks_device_memory_is_told_who_else_has_it() -> None
 
 
 def test_a_submission_that_lacks_a_module_is_told_which_files_ranks_have() -> None:
-    lacks = RankFailure("candidate", Raised(rank=0, message="No module named 'common'", traceback=""), "module")
-    assert decided(lacks).message.endswith("and files beside a submission below submissions/")
+    def told(module: str) -> str:
+        outcome = Raised(rank=0, message=f"No module named '{module}'", traceback="")
+        return decided(RankFailure("candidate", outcome, "module")).message
+
+    assert told("elsewhere").endswith("and files beside a submission below submissions/")
+    merge = "`make merge PROBLEM=a problem OUT=my.py` makes one file"
+    assert merge in told("common.heap")  # which the shipped one imports: its file is a copy of that
 
 
 @pytest.mark.parametrize(

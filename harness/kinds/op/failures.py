@@ -18,7 +18,7 @@ from harness.kinds import staging
 from harness.kinds.gpu_only import refuse_gpu_only
 from harness.kinds.kind import BROKE_ITS_JUDGE, OpponentFailed
 from harness.kinds.op.plan import OpPlan
-from harness.problems.problem import OFFICIAL
+from harness.problems.problem import OFFICIAL, Problem
 from harness.ranks import wire
 from harness.ranks.failure import RankFailure
 
@@ -145,13 +145,22 @@ def _advised(failure: RankFailure, plan: OpPlan) -> Raised | Crashed | TimedOut:
     if failure.reason in BESIDE_IT and not plan.is_control:
         outcome = replace(outcome, message=outcome.message + BESIDE_IT[failure.reason])
     elif isinstance(outcome, Raised) and failure.reason == "module":
-        there = f"; ranks have what is installed for {sys.executable}, and files beside a submission below submissions/"
-        outcome = replace(outcome, message=outcome.message + there)
+        outcome = replace(outcome, message=outcome.message + _modules_there(outcome.message, plan.problem))
     elif _may_be_the_machine(outcome, plan) and (
         advice := plan.problem.advice(plan.device, plan.cuda_is_cpu) or (ON_CPU if plan.device == "cpu" else "")
     ):
         outcome = replace(outcome, message=f"{outcome.message}; this machine may be the reason: {advice}")
     return _named(outcome, plan)
+
+
+def _modules_there(message: str, problem: Problem) -> str:
+    """What can be imported, for a submission that lacked a module: a copy of the shipped one, say."""
+    there = f"; ranks have what is installed for {sys.executable}, and files beside a submission below submissions/"
+    places = (problem.submissions_folder, problem.submissions_folder.parent)
+    lacking = re.search(r"No module named '(\w+)", message)
+    if lacking and any(place.joinpath(lacking[1] + end).exists() for place in places for end in ("", ".py")):
+        there += f": `make merge PROBLEM={problem.name} OUT=my.py` makes one file of the shipped one and its modules"
+    return there
 
 
 def _may_be_the_machine(outcome: Raised | Crashed | TimedOut, plan: OpPlan) -> bool:
