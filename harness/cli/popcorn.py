@@ -41,7 +41,7 @@ from harness.kinds.kind import Order, Setting
 from harness.kinds.op.plan import make_plan
 from harness.kinds.settings import DEVICES, check_seconds
 from harness.machine import host
-from harness.problems.problem import MAX_INT, OFFICIAL, Marks, Problem, Suite, check_ranks
+from harness.problems.problem import MAX_INT, OFFICIAL, Marks, Problem, Suite, as_params, check_ranks
 from harness.problems.python_text import UNREADABLE
 from harness.problems.shape_file import find, problem_names
 from harness.problems.submission import read_submission
@@ -107,8 +107,7 @@ def cases_of(
                 "split the file",
             )
         check_ranks(params, numbers["world_size"], problem.multi_gpu, where)
-        # as shape files have it
-        given = {name: value for name, value in dataclasses.asdict(params).items() if value != ""}
+        given = as_params(params, problem.params_type)
         cases.append(Case(kind=key_of(mode), params=given, short=problem.short, **numbers))
     return tuple(cases)
 

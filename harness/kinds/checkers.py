@@ -91,7 +91,7 @@ CHECKERS = {
         judges_baseline=True,
         note="trusted ranks evaluate the weights of every run on held-out data, which no submission gets",
         none="no test was run; every run's weights were evaluated",
-        after_wrong="compare with the problem's reference.py, which reaches the target. docs/training.md has rules.",
+        after_wrong="compare with the problem's train.py, which is the reference. docs/training.md has the rules.",
     ),
     "logits": Checker(
         name="logits",

@@ -121,8 +121,8 @@ def beside(file: Path, checkout: Checkout) -> Problem | None:
 
 
 def checked(problem: Problem) -> Problem:
-    """The problem of a shape file. Raises BadFileError where the file names a kind that there is not, a checker that
-    its kind has not, a score of another unit than is measured, or a GPU without known peaks."""
+    """The problem of a shape file. Raises BadFileError where the file names a kind that there is not, a checker or
+    data that its kind has not, a score of another unit than is measured, or a GPU without known peaks."""
     place = shown(problem.shapes_path, problem.root)
     kinds = {name: kind.checkers for name, kind in KINDS.items() if kind.checkers}
     for key, said, known in (
@@ -134,6 +134,11 @@ def checked(problem: Problem) -> Problem:
             raise BadFileError(
                 f"{place}: $.{key}: {whose} {key} '{said}'{did_you_mean(said, known)} (known: {', '.join(known)})"
             )
+    if problem.takes_data and not KINDS[problem.kind].takes_data:
+        able = ", ".join(name for name, kind in KINDS.items() if kind.takes_data)
+        raise BadFileError(
+            f"{place}: $.takes_data: kind '{problem.kind}' has no --data (kind {able} has); leave it out"
+        )
     if why := mismatch(problem.ranking_by, CHECKERS[problem.checker].unit):
         raise BadFileError(f"{place}: $.ranking_by: {why}")
     if problem.published:

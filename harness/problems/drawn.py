@@ -52,8 +52,9 @@ def _near(problem: Problem, near_of: NearOf, case: Case, dice: random.Random, ta
 
     for _ in range(TRIES):
         try:
-            made = near_of(params, case.world_size, draw)
-            check_ranks(made, case.world_size, problem.multi_gpu, "")
+            with problem.own_code(f"near() of {case.label}"):
+                made = near_of(params, case.world_size, draw)
+                check_ranks(made, case.world_size, problem.multi_gpu, "")
         except DecodeError:  # sizes that do not go together
             continue
         values = {name: getattr(made, name) for name in case.params}

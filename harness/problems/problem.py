@@ -4,19 +4,22 @@ Knows no torch, ranks, submissions or any particular problem. shape_file.py read
 gpumode/folder.py those of KernelBot.
 """
 
+import contextlib
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from harness.core.checkout import shown
 from harness.core.decode import DecodeError, did_you_mean
-from harness.core.errors import BadFileError, UsageError
-from harness.core.records import Case, Cost, Ranking
+from harness.core.errors import BadFileError, HarnessError, UsageError
+from harness.core.records import Case, Cost, Params, Ranking
 
 OFFICIAL = "official"  # the suite that stands at the top of a shape file
 MAX_INT = 2**31 - 1  # of a seed, and of any size
+PARAMS = "params.py"  # of a problem's folder
 ADAPTER = "adapter.py"  # of a problem whose submissions define something else than custom_kernel
 DEFAULT_BENCHMARK_S = 2.0  # about how long one benchmark is measured, where a suite does not say
 Shown = Literal["delay", "data"]  # how the harness knows that ranks communicate
@@ -186,17 +189,28 @@ class Problem(Declared):
             raise UsageError(
                 f"{self.name} does not say what a call costs (no cost() in a params.py): it has no roofline"
             )
-        cost = self.cost_of(self.params_type(**case.params), case.world_size)
+        with self.own_code(f"cost() of {case.label}"):
+            cost = self.cost_of(self.params_type(**case.params), case.world_size)
+        where = f"{shown(self.folder / PARAMS, self.root)}: cost() of {case.label}"
+        if not isinstance(cost, Cost):
+            raise BadFileError(f"{where}: expected a Cost, found {cost!r}; write `return Cost(flops=...)`")
         terms = (cost.flops, cost.hbm_bytes, cost.link_bytes)
-        if not all(0 <= term < math.inf for term in terms) or not any(terms):
-            where = shown(self.folder / "params.py", self.root)
-            raise BadFileError(f"{where}: cost() of {case.label}: expected terms of 0 or more, one above, found {cost}")
+        others = (cost.held_bytes, 0 if cost.mean_link_bytes is None else cost.mean_link_bytes)
+        is_number = all(isinstance(term, int | float) and 0 <= term < math.inf for term in (*terms, *others))
+        if not is_number or not any(terms):
+            raise BadFileError(f"{where}: expected terms of 0 or more, one above, found {cost}")
         return cost
 
     def depends_on(self, case: Case, rank: int) -> frozenset[int]:
-        """The other ranks whose data this rank's result needs, hardened; empty if the problem does not say."""
+        """The other ranks whose data this rank's result needs, hardened; empty if the problem does not say. Raises
+        BadFileError where its depends_on() fails."""
         params = self.params_type(**case.params)
-        return self.depends_of(params, rank, case.world_size) if self.depends_of else frozenset()
+        with self.own_code(f"depends_on() of rank {rank} of {case.label}"):
+            return self.depends_of(params, rank, case.world_size) if self.depends_of else frozenset()
+
+    def own_code(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """A block that runs the problem's params.py."""
+        return own_code(self.folder / PARAMS, self.root, what)
 
     def with_world_size(self, suite: Suite, world_size: int) -> Suite:
         """The same suite on `world_size` ranks. Published limits stay only if that is the case's own world size.
@@ -216,7 +230,8 @@ class Problem(Declared):
     def _retargeted(self, suite: Suite, world_size: int) -> Suite:
         def moved(case: Case, index: int) -> Case:
             path = f"{suite_path(suite.name)}.{case.kind}s[{index}]"
-            check_ranks(self.params_type(**case.params), world_size, self.multi_gpu, path)
+            with self.own_code(f"Params of {case.label}"):
+                check_ranks(self.params_type(**case.params), world_size, self.multi_gpu, path)
             published_us = case.published_us if world_size == case.world_size else None
             return replace(case, world_size=world_size, published_us=published_us)
 
@@ -232,6 +247,29 @@ class Problem(Declared):
         except DecodeError:
             return False
         return True
+
+
+@contextlib.contextmanager
+def own_code(path: Path, root: Path, what: str) -> Iterator[None]:
+    """A block that runs a problem's params.py, at `path`. What that raises becomes a BadFileError with its line; a
+    DecodeError, which is how it refuses a value, and the harness's own errors stay."""
+    try:
+        yield
+    except (DecodeError, HarnessError):
+        raise
+    except Exception as error:  # whatever a half-written file may do
+        lines = [
+            str(frame.lineno) for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+        ]
+        where = ":".join((shown(path, root), *lines[-1:]))
+        raise BadFileError(f"{where}: {what}: {type(error).__name__}: {error}; correct it there") from error
+
+
+def as_params(record: Any, params_type: type[Any]) -> Params:
+    """The arguments of a case, in order, of a record that has the fields of `params_type`. A text that is empty by
+    default stands for none: the case does not have it."""
+    given: Params = {item.name: getattr(record, item.name) for item in fields(params_type)}
+    return {item.name: given[item.name] for item in fields(params_type) if (given[item.name], item.default) != ("", "")}
 
 
 def check_ranks(params: Any, world_size: int, multi_gpu: bool, path: str) -> None:

@@ -20,24 +20,27 @@ from harness.core.checkout import Checkout, shown
 from harness.core.decode import DecodeError, did_you_mean
 from harness.core.errors import BadFileError, UsageError
 from harness.core.limits import Limit, Limited, Seconds, at_least
-from harness.core.records import Case, Cost, Kind, Param, Params
+from harness.core.records import Case, Cost, Kind, Param
 from harness.core.yaml_file import read_yaml
 from harness.problems.problem import (
     DEFAULT_BENCHMARK_S,
     MAX_INT,
     OFFICIAL,
+    PARAMS,
     Declared,
     DependsOf,
     NearOf,
     Problem,
     Published,
     Suite,
+    as_params,
     check_ranks,
     folded,
+    own_code,
     suite_path,
 )
 
-FOLDER_FILES = ("reference.py", "task.py", "params.py")
+FOLDER_FILES = ("reference.py", "task.py", PARAMS)
 FUNCTIONS = ("cost", "depends_on", "near")  # that a params.py may have
 PARAM_TYPES = (int, bool, float, str, tuple[int, ...])
 NO_CHECK = "Params.check_world_size(world_size) is missing; raise DecodeError in it where a case cannot be split"
@@ -119,6 +122,9 @@ class _ProblemFile(Declared, _SuiteFile):
                 raise DecodeError(f".short.{parameter}", f"expected a short name without spaces, found {short!r}")
         if len(set(self.communication)) < len(self.communication):
             raise DecodeError(".communication", "a word stands there twice; write each once")
+        for index, pattern in enumerate(self.data):
+            if not pattern or Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+                raise DecodeError(f".data[{index}]", f"expected files of the problem's folder, found {pattern!r}")
         if OFFICIAL in self.suites:
             raise DecodeError(f".suites.{OFFICIAL}", "the name belongs to the suite at the top; choose another")
 
@@ -143,7 +149,7 @@ def read_problem(name: str, root: Path) -> Problem:
             needs = f"reference/{name}/ with {', '.join(FOLDER_FILES)}, and shapes/{name}.yaml"
             raise BadFileError(f"{shown(path, root)}: no such file; a problem needs {needs}")
     try:
-        return _read_problem(name, root, _content(folder / "params.py"), _content(shapes_path))
+        return _read_problem(name, root, _content(folder / PARAMS), _content(shapes_path))
     except DecodeError as error:
         raise BadFileError(f"{shown(shapes_path, root)}: {error}") from None
 
@@ -160,25 +166,28 @@ def _read_problem(name: str, root: Path, params: bytes, shapes: bytes) -> Proble
     """`params` and `shapes` are what the two files hold now: a changed file is read anew. Raises DecodeError with the
     place in the shape file."""
     folder, shapes_path = root / "reference" / name, root / "shapes" / f"{name}.yaml"
-    params_type, cost_of, depends_of, near_of = _load_params(folder / "params.py", root)
-    file = read_yaml(_file_type(params_type), shapes_path, root)
+    params_type, cost_of, depends_of, near_of = _load_params(folder / PARAMS, root)
+    with own_code(folder / PARAMS, root, "Params of a case"):
+        file = read_yaml(_file_type(params_type), shapes_path, root)
     if file.problem != name:
         raise DecodeError("$.problem", f"expected '{name}' as the file's name says, found '{file.problem}'")
     if file.multi_gpu and not callable(getattr(params_type, "check_world_size", None)):
-        raise BadFileError(f"{shown(folder / 'params.py', root)}: {NO_CHECK}")
+        raise BadFileError(f"{shown(folder / PARAMS, root)}: {NO_CHECK}")
     if "delay" in file.communication and depends_of is None:
-        where = shown(folder / "params.py", root)
+        where = shown(folder / PARAMS, root)
         raise DecodeError("$.communication", f"'delay' needs depends_on() in {where}, which is missing")
     for suite_name, suite in {OFFICIAL: file, **file.suites}.items():
         if suite.drawn and near_of is None:
-            where = shown(folder / "params.py", root)
+            where = shown(folder / PARAMS, root)
             raise DecodeError(f"{suite_path(suite_name)}.drawn", f"needs near() in {where}, which is missing")
     _check_short(file.short, params_type)
-    official = _suite(OFFICIAL, file, file, params_type)
+    _check_shares(file.shares, name, root)
+    with own_code(folder / PARAMS, root, "Params of a case"):
+        official = _suite(OFFICIAL, file, file, params_type)
+        others = {suite_name: _suite(suite_name, suite, file, params_type) for suite_name, suite in file.suites.items()}
     limits = file.published_us or (None,) * len(official.benchmarks)
     benchmarks = zip(official.benchmarks, limits, strict=True)
     official = replace(official, benchmarks=tuple(replace(case, published_us=us) for case, us in benchmarks))
-    others = {suite_name: _suite(suite_name, suite, file, params_type) for suite_name, suite in file.suites.items()}
     return Problem(
         name=name,
         description=file.description,
@@ -232,6 +241,17 @@ def _check_short(short: dict[str, str], params_type: type[Any]) -> None:
             raise DecodeError(f"$.short.{name}", f"'{value}' already stands for another parameter; choose another")
 
 
+def _check_shares(shares: tuple[str, ...], name: str, root: Path) -> None:
+    known = sorted(path.parent.name for path in (root / "reference").glob(f"*/{FOLDER_FILES[0]}"))
+    for index, shared in enumerate(shares):
+        if shared not in known or shared == name:
+            others = [one for one in known if one != name]
+            raise DecodeError(
+                f"$.shares[{index}]",
+                f"no other problem '{shared}'{did_you_mean(shared, others)} (known: {', '.join(others)})",
+            )
+
+
 def _published(file: _ProblemFile) -> Published | None:
     if file.published_on is None or file.published_by is None:
         return None
@@ -257,8 +277,7 @@ def _suite(name: str, suite: _SuiteFile, file: _ProblemFile, params_type: type[A
 
 
 def _case(kind: Kind, case: Any, file: _ProblemFile, params_type: type[Any], path: str) -> Case:
-    given = {item.name: getattr(case, item.name) for item in dataclasses.fields(params_type)}
-    params: Params = {name: value for name, value in given.items() if value != ""}  # which stands for none
+    params = as_params(case, params_type)
     if case.world_size is None and file.multi_gpu:
         raise DecodeError(path, "the key 'world_size' is missing")
     world_size = 1 if case.world_size is None else case.world_size
@@ -299,7 +318,8 @@ def _load_params(
             f"{shown(path, root)}: cannot be imported: {type(error).__name__}: {error}; "
             f"`python {shown(path, root)}` says where"
         ) from error
-    wrong = _wrong_with(module)
+    with own_code(path, root, "Params"):
+        wrong = _wrong_with(module)
     if "torch" in sys.modules and not had_torch:
         wrong = "it imports torch, and the parent process must not; import it in reference.py"
     if wrong:

@@ -1,9 +1,12 @@
 """Problems and shape files: what is read, and what every kind of bad file is told."""
 
 import math
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from harness.kinds import registry
 from harness.kinds.kind import Setting
 from harness.machine.hardware import bound, peaks
 from harness.problems import problem, shape_file
+from harness.problems.drawn import drawn_cases
 from harness.problems.problem import Problem
 
 NAMES = ["a2a", "ag_gemm", "gemm_rs", "moe"]  # problems of ranks
@@ -312,6 +316,16 @@ CPU_THIRD = "- {world_size: 8, m: 256, n: 360, k: 360, has_bias: true, seed: 13}
         ("test_timeout: 640", "test_timeout: 1e3", "$.test_timeout: expected a number, found '1e3'"),
         ("problem: gemm_rs", "problem: a2a", "$.problem: expected 'gemm_rs' as the file's name says, found 'a2a'"),
         ("  cpu:\n", "  official:\n", "$.suites.official: the name belongs to the suite at the top"),
+        (
+            "ranking_by: geom",
+            "data: [/etc/*]\nranking_by: geom",
+            "$.data[0]: expected files of the problem's folder, fou",
+        ),
+        (
+            "ranking_by: geom",
+            "data: [a, ../b]\nranking_by: geom",
+            "$.data[1]: expected files of the problem's folder, f",
+        ),
         ("ranking_by: geom", "seed: 2024-13-45", "month must be in 1..12"),
     ],
 )
@@ -418,6 +432,77 @@ def test_a_broken_params_file_is_named(root: Path, old: str, new: str, message: 
     """And never with a traceback."""
     edit(root / "reference" / "gemm_rs" / "params.py", old, new)
     assert bad_file(root).startswith(f"reference/gemm_rs/params.py: {message}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("has_bias: bool", "has_bias: 'boole'", "Params: NameError: name 'boole' is not defined"),
+        (
+            "def __post_init__(self) -> None:",
+            "def __post_init__(self) -> None:\n        len(self.m)",
+            "Params of a case: T",
+        ),
+        ("def check_world_size(self, world_size: int)", "def check_world_size(self)", "Params of a case: TypeError: "),
+    ],
+)
+def test_a_params_file_that_fails_for_a_case_is_named_with_its_line(
+    root: Path, old: str, new: str, message: str
+) -> None:
+    """All of these ended with a traceback of the harness."""
+    edit(root / "reference" / "gemm_rs" / "params.py", old, new)
+    assert re.match(rf"reference/gemm_rs/params\.py(:\d+)?: {message}.*; correct it there$", bad_file(root))
+
+
+def test_functions_of_a_params_file_that_fail_are_named_with_their_line(root: Path) -> None:
+    """And what they return is looked at before it is computed with."""
+    path = root / "reference" / "gemm_rs" / "params.py"
+    text = path.read_text()
+    path.write_text(f"{text}\n\ndef cost(*arguments):\n    return 1 / 0\n\n\ndepends_on = near = cost\n")
+    line = len(text.splitlines()) + 4
+    found = find("gemm_rs", root)
+    suite = found.suite("cpu")
+    case = suite.benchmarks[0]
+    calls: dict[str, Callable[[], object]] = {
+        "cost()": lambda: found.cost(case),
+        "depends_on() of rank 1": lambda: found.depends_on(case, 1),
+        "near()": lambda: drawn_cases(found, replace(suite, drawn=1, benchmarks=(case,)), "secret"),
+    }
+    for what, call in calls.items():
+        with pytest.raises(BadFileError) as caught:
+            call()
+        said = (
+            f"reference/gemm_rs/params.py:{line}: {what} of {case.label}: ZeroDivisionError: division by zero; correct"
+        )
+        assert str(caught.value).startswith(said)
+    for result, says in (
+        ("None", "expected a Cost, found None; write"),
+        ("Cost(flops='4', hbm_bytes=1, link_bytes=1)", "expe"),
+    ):
+        path.write_text(f"{text}\n\ndef cost(params, world_size):\n    return {result}\n")
+        with pytest.raises(BadFileError, match=re.escape(f"params.py: cost() of {case.label}: {says}")):
+            find("gemm_rs", root).cost(case)
+
+
+def test_an_empty_text_is_left_out_of_a_case_only_where_it_is_the_default(root: Path) -> None:
+    """Without a default the case had lacked its argument, which ended with a traceback."""
+    path = root / "reference" / "gemm_rs" / "params.py"
+    edit(path, "    has_bias: bool\n", '    has_bias: bool\n    label: str\n    other: str = ""\n')
+    shapes = root / "shapes" / "gemm_rs.yaml"
+    shapes.write_text(shapes.read_text().replace("world_size: 8, m", 'label: "", world_size: 8, m'))
+    shapes.write_text(shapes.read_text().replace("world_size: 16, m", 'label: "", world_size: 16, m'))
+    found = find("gemm_rs", root)
+    case = found.suite("official").tests[0]
+    assert (case.params["label"], "other" in case.params) == ("", False)
+    assert found.cost(case).flops > 0
+
+
+@pytest.mark.parametrize("shared", ["lama_pretrain", "llama_lora", "../llama_pretrain"])
+def test_a_problem_that_shares_the_modules_of_none_is_named(root: Path, shared: str) -> None:
+    """Its ranks found out, by a module that is missing."""
+    edit(root / "shapes" / "llama_lora.yaml", "shares: [llama_pretrain]", f"shares: [{shared}]")
+    said = f"shapes/llama_lora.yaml: $.shares[0]: no other problem '{shared}'"
+    assert bad_file(root, "llama_lora").startswith(said)
 
 
 def test_a_params_file_that_imports_torch_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -593,6 +678,12 @@ def test_one_rank_alone_sends_nothing_over_links(root: Path, name: str) -> None:
             "checker: logits",
             "checker: exact",
             "$.checker: kind 'model' has no checker 'exact' (known: logits)",
+        ),
+        (
+            "gemm_rs",
+            "multi_gpu",
+            "takes_data: true\nmulti_gpu",
+            "$.takes_data: kind 'op' has no --data (kind train has)",
         ),
         ("llama_lora", "checker: quality\n", "", "$.checker: kind 'train' has no checker 'strict' (known: quality)"),
         (

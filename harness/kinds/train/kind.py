@@ -225,6 +225,7 @@ class TrainKind(OpKind):
 
     session_type = TrainSession
     checkers: tuple[str, ...] = ("quality",)
+    takes_data = True
     is_pooled = False
     takes_tools = False
 
