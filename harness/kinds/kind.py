@@ -6,7 +6,7 @@ and opens a session, which is all that touches processes. evaluation.evaluate ru
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
@@ -270,15 +270,17 @@ class SessionPool(Protocol):
 class Kind:
     """A kind of problem, by default one of shape files that name it. `checkers`: the rules that a shape file may name
     for it; a kind that no shape file may name has none. `takes_tools`: whether a vendor's profiler can be put around a
-    call of a submission. `takes_data`: whether its problems can take a user's own. `is_pooled`: whether op.pool keeps
-    zygotes between its evaluations, in which benchmarks take the time that they are given. `folder_file`: the file by
-    which a folder is known as one submission, if any."""
+    call of a submission. `takes_data`: whether its problems can take a user's own. `parameters`: that it reads itself,
+    so that Params has to have them. `is_pooled`: whether op.pool keeps zygotes between its evaluations, in which
+    benchmarks take the time that they are given. `folder_file`: the file by which a folder is known as one submission,
+    if any."""
 
     session_type: ClassVar[type[Session]]
     checkers: tuple[str, ...] = ()
     folder_file = ""
     takes_tools = False
     takes_data = False
+    parameters: ClassVar[Mapping[str, type]] = {}
     is_pooled = False
 
     def claims(self, place: Path) -> bool:

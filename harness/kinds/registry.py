@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Collection
 from pathlib import Path
+from typing import get_type_hints
 
 from harness.core.checkout import Checkout, shown
 from harness.core.decode import did_you_mean
@@ -28,7 +29,7 @@ from harness.kinds.trace.kind import TraceKind
 from harness.kinds.train.kind import TrainKind
 from harness.kinds.vendor_tool.kind import VendorKind
 from harness.machine import hardware
-from harness.problems.problem import Problem
+from harness.problems.problem import PARAMS, Problem
 from harness.problems.shape_file import find as find_named
 from harness.problems.shape_file import problem_names
 
@@ -134,6 +135,10 @@ def checked(problem: Problem) -> Problem:
             raise BadFileError(
                 f"{place}: $.{key}: {whose} {key} '{said}'{did_you_mean(said, known)} (known: {', '.join(known)})"
             )
+    for name, wanted in KINDS[problem.kind].parameters.items():
+        if get_type_hints(problem.params_type).get(name) is not wanted:
+            file = shown(problem.folder / PARAMS, problem.root)
+            raise BadFileError(f"{file}: Params.{name}: kind '{problem.kind}' needs it, as `{name}: {wanted.__name__}`")
     if problem.takes_data and not KINDS[problem.kind].takes_data:
         able = ", ".join(name for name, kind in KINDS.items() if kind.takes_data)
         raise BadFileError(

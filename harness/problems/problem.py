@@ -250,12 +250,12 @@ class Problem(Declared):
 
 
 @contextlib.contextmanager
-def own_code(path: Path, root: Path, what: str) -> Iterator[None]:
-    """A block that runs a problem's params.py, at `path`. What that raises becomes a BadFileError with its line; a
-    DecodeError, which is how it refuses a value, and the harness's own errors stay."""
+def own_code(path: Path, root: Path, what: str, refuses: type[ValueError] = DecodeError) -> Iterator[None]:
+    """A block that runs a problem's own file, at `path`. What that raises becomes a BadFileError with its line;
+    `refuses`, by which it refuses a value, the harness's own errors and a lack of memory stay."""
     try:
         yield
-    except (DecodeError, HarnessError):
+    except (refuses, HarnessError, MemoryError):
         raise
     except Exception as error:  # whatever a half-written file may do
         lines = [

@@ -103,6 +103,26 @@ def test_a_wrong_answer_names_what_is_wrong_and_where(task: TaskModule, line: st
     assert words in str(found.value)
 
 
+def test_a_task_file_that_fails_is_named_with_its_line_and_blames_no_submission(tmp_path: Path) -> None:
+    """An answer that its checker did not expect had ended the harness with a traceback."""
+    others = "".join(f"def {name}(*given): return None\n" for name in ("grace_s", "load", "best", "known"))
+    text = f"CORES = MEMORY_BYTES = 1\n{others}def find(name): return name\ndef content(path): return b''\n"
+    text += "def cost(instance, line):\n    if line == 'x': raise ValueError('no')\n    return [][3]\n"
+    (tmp_path / "task.py").write_text(text + "def bound(name, text): return 1 / 0\n")
+    task = load_task(dataclasses.replace(find("iopddl", CHECKOUT), folder=tmp_path, root=tmp_path))
+    with pytest.raises(BadFileError, match=r"^task.py:10: cost\(\): IndexError: list index out of range; correct it"):
+        task.cost(None, "[7]")
+    with pytest.raises(BadFileError, match=r"^task.py:11: bound\(\): ZeroDivisionError: division by zero"):
+        load_instance(task, "one")
+    with pytest.raises(ValueError, match=r"^no$"):
+        task.cost(None, "x")
+
+
+def test_a_limit_of_no_time_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(BadFileError, match=r"^shapes/iopddl.yaml: .*: limit_s is 0; expected seconds above 0$"):
+        evaluated(program(tmp_path, "print('[]')"), limit_s=0)
+
+
 def test_sums_beyond_64_bits_are_exact(task: TaskModule) -> None:
     """With floats, or int64, the last digits or the sign would be lost."""
     most = 2**63 - 1

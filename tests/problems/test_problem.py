@@ -708,6 +708,41 @@ def test_a_kind_a_checker_and_a_gpu_that_no_shape_file_may_name(
     assert f"bad      shapes/{name}.yaml: {says}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        (
+            "iopddl",
+            "    instance: str\n    limit: float\n",
+            "Params.limit_s: kind 'program' needs it, as `limit_s: float`",
+        ),
+        (
+            "iopddl",
+            "    instance: int\n    limit_s: float\n",
+            "Params.instance: kind 'program' needs it, as `instance: st",
+        ),
+        ("llama_lora", "    size: str\n    target: float\n", "Params.runs: kind 'train' needs it, as `runs: int`"),
+    ],
+)
+def test_what_a_kind_reads_of_a_case_has_to_be_among_its_parameters(
+    root: Path, name: str, text: str, says: str
+) -> None:
+    """It had been a KeyError in the middle of an evaluation."""
+    path = root / "reference" / name / "params.py"
+    head = "from dataclasses import dataclass\n@dataclass(frozen=True, kw_only=True)\nclass Params:\n"
+    path.write_text(f"{head}{text}    def check_world_size(self, world_size): ...\n")
+    some = {"str": "x", "int": "1", "float": "1.0"}
+    case = ", ".join(f"{field}: {some[kind]}" for field, kind in re.findall(r"(\w+): (\w+)", text))
+    shapes = root / "shapes" / f"{name}.yaml"
+    kept = re.search(r"(?m)^suites:", shapes.read_text())
+    assert kept is not None
+    lines = [line for line in shapes.read_text()[: kept.start()].splitlines() if not line.startswith("short:")]
+    lines = [f"  - {{{case}, world_size: 1, seed: 1}}" if line.startswith("  - ") else line for line in lines]
+    shapes.write_text("\n".join(lines))
+    with pytest.raises(BadFileError, match=re.escape(f"reference/{name}/params.py: {says}")):
+        registry.find(name, checkout.Checkout(root))
+
+
 def test_a_score_that_ignores_its_metrics_unit_is_refused(root: Path) -> None:
     """`ranking_by: geom` read tokens a second as microseconds: 1,306 of them were a score of 1.261 ms."""
     edit(root / "shapes" / "llama.yaml", "ranking_by: product", "ranking_by: geom")

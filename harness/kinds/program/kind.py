@@ -11,13 +11,14 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
-from harness.core.checkout import Checkout
+from harness.core.checkout import Checkout, shown
 from harness.core.curve import Curve
-from harness.core.errors import HarnessError, UsageError
+from harness.core.errors import BadFileError, HarnessError, UsageError
 from harness.core.files import remove
 from harness.core.metrics import COST, GAP
 from harness.core.records import Bound, Case, Crashed, Held, Measured, Series, Submission, TimedOut, Wrong
@@ -199,6 +200,7 @@ class ProgramKind(Kind):
     session_type = ProgramSession
     checkers: tuple[str, ...] = ("exact",)
     folder_file = BUILD
+    parameters: ClassVar[Mapping[str, type]] = {"instance": str, "limit_s": float}
 
     def submission(self, path: Path | None, problem: Problem, checkout: Checkout) -> Submission:
         """The program at that path, or the shipped one: a folder where it has a build."""
@@ -215,6 +217,9 @@ class ProgramKind(Kind):
             raise UsageError(f"{problem.name} has nothing to profile: its submissions are programs; leave --mode out")
         task = load_task(problem)
         cases = (*suite.tests, *suite.benchmarks)
+        if bad := next((case for case in cases if _limit_s(case) <= 0), None):
+            where = shown(problem.shapes_path, problem.root)
+            raise BadFileError(f"{where}: {bad.label}: limit_s is {_limit_s(bad):g}; expected seconds above 0")
         check_here(task, [str(case.params["instance"]) for case in cases])
         if any(one is not None and is_executed(one) for one in (order.submission, order.opponent)):
             host.check_executes()

@@ -5,14 +5,15 @@ Knows which functions such a file has, and turns what they raise into the harnes
 
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol, cast
 
 from harness.core.checkout import shown
 from harness.core.errors import BadFileError, HarnessError, UsageError
-from harness.problems.problem import Problem
+from harness.problems.problem import Problem, own_code
 
 FUNCTIONS = ("grace_s", "find", "content", "load", "cost", "bound", "best", "known")
 NUMBERS = ("CORES", "MEMORY_BYTES")
@@ -20,7 +21,8 @@ FILE = "task.py"
 
 
 class TaskModule(Protocol):
-    """The names that a task.py defines. What a file or an answer has wrong is a ValueError, which names the place."""
+    """The names that a task.py defines. What a file or an answer has wrong is a ValueError, which names the place; any
+    other error of its own is a BadFileError."""
 
     CORES: int
     MEMORY_BYTES: int
@@ -87,7 +89,16 @@ def load_task(problem: Problem) -> TaskModule:
     lacking = [name for name in (*NUMBERS, *FUNCTIONS) if not hasattr(module, name)]
     if lacking:
         raise BadFileError(f"{shown(path)}: {', '.join(lacking)} missing; docs/programs.md says what it defines")
-    return cast(TaskModule, module)
+    functions = {name: _watched(getattr(module, name), path, problem.root) for name in FUNCTIONS}
+    return cast(TaskModule, SimpleNamespace(**{name: getattr(module, name) for name in NUMBERS}, **functions))
+
+
+def _watched(function: Callable[..., Any], path: Path, root: Path) -> Callable[..., Any]:
+    def called(*arguments: Any) -> Any:
+        with own_code(path, root, f"{function.__name__}()", refuses=ValueError):
+            return function(*arguments)
+
+    return called
 
 
 def load_instance(task: TaskModule, name: str) -> Instance:

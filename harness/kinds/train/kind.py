@@ -6,7 +6,9 @@ next evaluation (kinds.train.rank_run). The reference runs on the same data and 
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar, get_type_hints
 
 from harness.core.errors import HarnessError, UsageError
 from harness.core.metrics import SAMPLES, TIME_TO_TARGET
@@ -21,6 +23,7 @@ from harness.kinds.train.rules import Hyperparameters, Rules
 from harness.kinds.train.run import Runs, Side, TrainingRun, idle_period, mllog_text
 from harness.problems.problem import ADAPTER
 from harness.problems.token_files import TokenFolder, read_folder
+from harness.problems.training import RunParams
 from harness.ranks import wire
 
 SIDES: tuple[Side, ...] = ("candidate", "baseline")
@@ -226,6 +229,7 @@ class TrainKind(OpKind):
     session_type = TrainSession
     checkers: tuple[str, ...] = ("quality",)
     takes_data = True
+    parameters: ClassVar[Mapping[str, type]] = get_type_hints(RunParams)
     is_pooled = False
     takes_tools = False
 
