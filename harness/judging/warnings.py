@@ -45,8 +45,8 @@ TEXTS = {
     "published": "{cases} passed the strict verdict and failed GPU MODE's published tolerance: {message}",
     "make": "in {cases} the result passes check_implementation but differs in kind from ref_kernel's: {message}",
     "weak": "{text}; the strict verdict, on other inputs too, is the verdict",
-    "split": "suite {suite} is for {meant} rank(s) and was split over {ranks}: its times do not compare with those on "
-    "{meant}",
+    "split": "suite {suite} is for a world size of {meant} and was split over {ranks}: its times do not compare with "
+    "those on {meant}",
     "nodes": "the ranks were spread over {nodes} nodes, whose clocks are not compared: the wall clock is the longest "
     "of the nodes' own times, without the difference between their starts (docs/cluster.md)",
     "throttled": "GPU {gpu} throttled while it was timed ({reasons}): SM clock {least} to {most} MHz, {celsius} C, "

@@ -37,10 +37,12 @@ from harness.kinds.settings import Asked, setting
 from harness.kinds.train import rank as quality_trusted
 from harness.kinds.train import rank_run as training
 from harness.kinds.train import rules as train_rules
+from harness.kinds.train.data import with_text
 from harness.kinds.train.kind import TrainPlan, TrainSession
 from harness.kinds.train.run import Evaluation, Runs, TrainingRun, idle_period, mllog_text
 from harness.problems.problem import Problem
 from harness.problems.shape_file import find
+from harness.problems.token_files import read_folder
 from harness.ranks import payload, wire
 from harness.ranks.group import CallOrder
 from harness.report import board_view, history, page_data
@@ -507,6 +509,7 @@ def test_hyperparameters_are_read_and_not_run() -> None:
         (f"{{'{'a' * 900_000}': 1}}", "aaa...' to choose (known"),
         ("{'warmup_samples': 64.5}", "warmup_samples is 64.5; it has to be a whole number from 1 to 4096"),
         ("{'batch_size': True}", "batch_size is True"),
+        ("{'batch_size': 64.0}", "batch_size is 64.0; it has to be one of 64, 128"),  # no range or split takes it
         ("{'batchsize': 64}", "there is no 'batchsize' to choose; did you mean 'batch_size'?"),
         ("dict(batch_size=64)", "expected a dict of names and plain numbers"),
     ],
@@ -539,6 +542,15 @@ def test_rules_that_do_not_fit_are_refused_with_the_place(tmp_path: Path, text: 
     with pytest.raises(BadFileError) as found:
         train_rules.read_rules(problem)
     assert words in str(found.value)
+
+
+def test_a_text_that_the_rules_do_not_cut_for_a_model_is_refused(tmp_path: Path) -> None:
+    """It had been a KeyError; `text` may be left out where a problem makes its own data."""
+    made = setting(Asked(problem="llama_pretrain", suite="quick"), CHECKOUT)
+    (tmp_path / "a.bin").write_bytes(b"12" * 9)
+    rules = dataclasses.replace(train_rules.read_rules(made.problem), text={})
+    with pytest.raises(BadFileError, match=r"^reference/llama_pretrain/rules.yaml: \$.text: lacks 'tiny', so"):
+        with_text(made, read_folder(tmp_path, None), None, rules)
 
 
 def test_no_case_is_evaluated_in_the_middle_of_a_batch() -> None:

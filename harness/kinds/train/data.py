@@ -7,9 +7,11 @@ import dataclasses
 import json
 from dataclasses import replace
 
+from harness.core.checkout import shown
+from harness.core.errors import BadFileError
 from harness.core.records import Case, Params, Warning
 from harness.kinds.kind import Setting
-from harness.kinds.train.rules import Rules
+from harness.kinds.train.rules import FILE, Rules
 from harness.problems.problem import Suite
 from harness.problems.token_files import TokenFolder
 
@@ -18,10 +20,18 @@ AIM = 4  # a target that is not declared is what the reference reaches in a four
 
 
 def with_text(setting: Setting, text: TokenFolder, target: float | None, rules: Rules) -> Setting:
-    """The setting whose cases train on that text to `target`, if there is one yet. UsageError for too little text."""
+    """The setting whose cases train on that text to `target`, if there is one yet. UsageError for too little text,
+    BadFileError where the rules do not say how it is cut."""
+    problem = setting.problem
 
     def moved(case: Case) -> Case:
-        form = rules.text[str(case.params["size"])]
+        size = str(case.params["size"])
+        if (form := rules.text.get(size)) is None:
+            where = shown(problem.folder / FILE, problem.root)
+            raise BadFileError(
+                f"{where}: $.text: lacks '{size}', so a text cannot be cut for it; write `{size}: {{sequence: ..., "
+                "held_out: ...}`"
+            )
         text.check_room(int(case.params["samples"]), form.held_out, form.sequence + 1)  # type: ignore[arg-type]
         own: Params = {"data": text.sha256[:16], "vocabulary": text.vocabulary}
         others = {name: value for name, value in case.params.items() if name != "target"}

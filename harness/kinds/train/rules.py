@@ -46,7 +46,7 @@ class Range:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         if self.values:
-            return value in self.values
+            return isinstance(value, int) and value in self.values  # which 64.0 is too
         return self.least <= value <= self.most and (isinstance(value, int) or not self.whole)
 
 
