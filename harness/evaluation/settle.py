@@ -37,7 +37,7 @@ from harness.core.decode import part
 from harness.core.errors import BadSubmissionError, HarnessError, UsageError
 from harness.core.records import Submission
 from harness.core.stats import CONFIDENCE, LaunchNoise, student_t, students_range, with_usual
-from harness.core.words import count_text, make_text
+from harness.core.words import make_text
 from harness.evaluation import verify
 from harness.evaluation.leader import class_here
 from harness.kinds.kind import Setting
@@ -314,9 +314,8 @@ def group_of(board: Board, problem: str, suite: str | None, ranks: int | None) -
 def check_class(one: Entry, gpus: tuple[str, ...] | None = None) -> None:
     """Raises UsageError if the entry is of other GPUs than this machine's, named `gpus` (None: ask the driver)."""
     if (here := class_here(one.device, one.world_size, gpus)) != one.machine_class:
-        ranks = count_text(one.world_size, "rank")
-        there = f"{one.run_id} was measured on {one.machine_class} (--device {one.device}, {ranks})"
-        raise UsageError(f"{there}; this machine is {here}, and figures of two machines do not compare: run it there")
+        why = f"this machine is {here}, and figures of two machines do not compare"
+        raise UsageError(f"{verify.measured_on(one)}; {why}: run it there")
 
 
 def contenders(

@@ -191,14 +191,18 @@ def _drift(claim: EntryClaim, score: Mean, excess: float) -> str:
 def check_machine(one: Judged) -> None:
     """Raises UsageError where this machine cannot run what the entry was measured on. Which model a GPU is, is known
     only in a launch: `launch` looks."""
-    gpus = host.gpus()
-    ranks = count_text(one.world_size, "rank")
-    there = f"{one.run_id} was measured on {one.machine_class} (--device {one.device}, {ranks})"
+    gpus, there = host.gpus(), measured_on(one)
     if one.device != "cpu" and (one.device != gpus.device or gpus.count < one.world_size):
         raise UsageError(f"{there}; this machine has {gpus.told}: run it there")
     here = host.environment("", one.world_size).machine_class
     if one.device == "cpu" and here != one.machine_class:
         raise UsageError(f"{there}; this one is {here}, and figures of two machines do not compare: run it there")
+
+
+def measured_on(one: Judged) -> str:
+    """Where the entry was measured, as the beginning of an error."""
+    ranks = count_text(one.world_size, "rank")
+    return f"{one.run_id} was measured on {one.machine_class} (--device {one.device}, {ranks})"
 
 
 def setting_for(one: Judged, problem: str | None, seconds: float | None, checkout: Checkout) -> Setting:

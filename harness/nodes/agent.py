@@ -10,14 +10,13 @@ import json
 import os
 import socket
 import tarfile
-import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError
-from harness.core.files import remove
+from harness.core.files import new_folder, remove
 from harness.nodes.frames import Frame, FrameKind, PeerGoneError
 from harness.nodes.relay import PACKET_BYTES, Relay, number_of
 from harness.process import sandbox
@@ -142,7 +141,7 @@ def can_link() -> bool:
 
 def serve(sock: socket.socket, node: int, master: str) -> None:
     """Takes part in one evaluation, to its end. Raises HarnessError where this node is what ended it."""
-    folder = Path(tempfile.mkdtemp(prefix="kernel-eval-"))
+    folder = new_folder("kernel-eval-")
     sandbox.hide(True)
     agent = Agent(sock, node, master, folder)
     try:

@@ -268,8 +268,8 @@ def own_code(path: Path, root: Path, what: str, refuses: type[ValueError] = Deco
 def as_params(record: Any, params_type: type[Any]) -> Params:
     """The arguments of a case, in order, of a record that has the fields of `params_type`. A text that is empty by
     default stands for none: the case does not have it."""
-    given: Params = {item.name: getattr(record, item.name) for item in fields(params_type)}
-    return {item.name: given[item.name] for item in fields(params_type) if (given[item.name], item.default) != ("", "")}
+    given = ((item, getattr(record, item.name)) for item in fields(params_type))
+    return {item.name: value for item, value in given if (value, item.default) != ("", "")}
 
 
 def check_ranks(params: Any, world_size: int, multi_gpu: bool, path: str) -> None:

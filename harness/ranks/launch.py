@@ -6,7 +6,6 @@ process below it. Never imports torch.
 """
 
 import contextlib
-import errno
 import math
 import os
 import secrets
@@ -31,7 +30,7 @@ from harness.ranks.zygotes import GROUPS, ROLES, Zygotes
 START_S = 120.0  # for ranks to start, from a cold disk, and for each further step before the first case
 NO_ANSWER = "the process that ranks are forked from did not answer"
 ENDED = "ended with the process that ranks are forked from"
-NO_TASKS = (
+MORE_TASKS = (
     "No more processes are permitted here: raise the limit (`ulimit -u`, or the container's), or ask for fewer ranks "
     "(--ranks, RANKS=)."
 )
@@ -254,8 +253,10 @@ class Ranks:
 
     def check_zygotes(self) -> None:
         """Raises HarnessError if a process that ranks are forked from was stopped or has ended: no rank is to blame."""
-        if self.is_lost or self.zygotes.is_stopped():
-            raise HarnessError(f"{f'ranks {ENDED}' if self.is_lost else NO_ANSWER}. {ASKS}")
+        if self.is_lost:
+            raise HarnessError(f"ranks {ENDED}. {ASKS}")
+        if self.zygotes.is_stopped():
+            raise HarnessError(f"{NO_ANSWER}. {ASKS}")
         self.questions.ask(self.zygotes, self.poll)
 
     def wait_frozen(self) -> None:
@@ -361,7 +362,7 @@ class Ranks:
 
 def advice_on(printed: str) -> str:
     """What to try where ranks could not be started and have printed that."""
-    return NO_TASKS if os.strerror(errno.EAGAIN) in printed else NOT_STARTED
+    return MORE_TASKS if wire.NO_TASKS in printed else NOT_STARTED
 
 
 def free_port() -> int:

@@ -38,9 +38,6 @@ MAX_MESSAGE_CHARS = 1000  # of an exception's last line, which a compiler may fi
 # As torch and CUDA say it, and problems that refuse what does not fit.
 MEMORY = re.compile("out of memory|cannot allocate|can't allocate|too large for this machine", re.IGNORECASE)
 
-# How fork says that there are too many processes, and torch, which then cannot start its threads.
-NO_TASKS = os.strerror(errno.EAGAIN)
-
 
 class Program:
     """The commands that every kind of rank obeys: one method a command, which returns the reply; None is Done."""
@@ -367,7 +364,7 @@ def reason_of(error: BaseException) -> wire.Reason:
         return "files"
     if isinstance(error, MemoryError) or MEMORY.search(said):
         return "memory"
-    if said.endswith(NO_TASKS):
+    if said.endswith(wire.NO_TASKS):
         return "tasks"
     if said.startswith(wire.WEAK):
         return "weak"

@@ -1,6 +1,8 @@
 """The messages between parent and ranks: typed records as JSON over a socket (ranks.channel), never pickles."""
 
+import errno
 import fcntl
+import os
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,6 +18,8 @@ GroupName = Literal["trusted", "first", "second"]
 # Out of memory of the device or host; a missing module; a problem that cannot be judged (its message begins with WEAK).
 Reason = Literal["", "device_memory", "files", "memory", "module", "tasks", "weak"]
 WEAK = "weak problem: "
+# How fork says that there are too many processes, and torch, which then cannot start its threads.
+NO_TASKS = os.strerror(errno.EAGAIN)
 # The programs of ranks, as module:class: of those that judge by the strict checker, and of untrusted ones.
 TRUSTED, UNTRUSTED = "harness.ranks.trusted:Trusted", "harness.ranks.roles:Untrusted"
 MAX_FILES = 64  # that go with one message
