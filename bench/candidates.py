@@ -27,7 +27,7 @@ WARPS_BLOCKS = {  # of these kernels, by how many rows there are at most: M, N, 
 }
 WIDE_BLOCKS = [(128, 192, 64, 4), (128, 192, 64, 3), (128, 96, 64, 6)]  # of ag_gemm's, for any number of rows
 WARPS_GROUPS = (8, 16, 4)
-WARPS_WINDOWS = (0, 8 << 10, 16 << 10, 64 << 10)  # bytes on their way, of gemm_rs; 0: owners fetch
+WARPS_WINDOWS = (0, 8 << 10, 16 << 10, 64 << 10)  # bytes on their way, of gemm_rs; 0: owners fetch, ahead or not
 WARPS_SENDERS = (48, 32, 64, 40, 96, 132)
 WARPS_AT_ONCE = (4, 2, 1, 8)  # chunks that share a fence
 WARPS_BARRIER_BYTES = 2 << 10
@@ -105,13 +105,13 @@ def of_gemm_rs(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
     """Rows of gemm_rs. `plain` are those that the table has of the plain kernel."""
     blocks, chance, sums_of = products(shape), random.Random(0), SUMS[:1] if shape[0] <= 64 else SUMS[1:]
     some = [
-        Row(chip, shape, *block[:3], split, group, *block[3:], *sums, False, 0, False, "plain", "")
+        Row(chip, shape, *block[:3], split, group, *block[3:], *sums, False, 0, False, False, "plain", "")
         for block, group, sums in itertools.product(blocks, GROUPS, sums_of)
         for split in splits_of(block, shape)
         if sums[1] <= block[1]
     ]
     by_engine = [
-        Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, 0, False, "engine", "")
+        Row(chip, shape, *block[:3], 1, group, *block[3:], 64, 128, False, 0, False, False, "engine", "")
         for block, group in itertools.product(beside_engine(blocks, shape), ENGINE_GROUPS)
     ]
     late = [
@@ -121,8 +121,10 @@ def of_gemm_rs(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
     ]
     groups, windows = (WARPS_GROUPS[:1], WARPS_WINDOWS[::2]) if shape[0] <= 512 else (WARPS_GROUPS, WARPS_WINDOWS)
     warps = [
-        Row(chip, shape, *block[:3], 1, group, 8, block[3], 1, 64, 64, False, window, False, "warps", "")
+        Row(chip, shape, *block[:3], 1, group, 8, block[3], 1, 64, 64, False, window, False, ahead, "warps", "")
         for block, group, window in likeliest(by_warps(shape, ranks), groups, windows)
+        for ahead in (True, False)
+        if not ahead or (window == 0 and fits(block, block[0] * block[1] * 2))
     ]
     return late + by_engine + chance.sample(some, min(at_most, len(some))) + warps[:at_most]
 

@@ -102,11 +102,21 @@ def before_each(text: str, instruction: str, *patterns: str) -> list[str]:
 
 
 def first_after_each(text: str, instruction: str, *patterns: str) -> list[str]:
-    """Which of these patterns is matched first behind each of the instructions."""
-    return [
-        min(patterns, key=lambda pattern: min((m.start() for m in re.finditer(pattern, behind)), default=len(text)))
-        for behind in (text[place.end() :] for place in re.finditer(re.escape(instruction), text))
-    ]
+    """Which of these patterns is matched first behind each of the instructions, as the assembly is executed: where it
+    goes on elsewhere in any case, it is looked for there."""
+    return [first_of(text, place.end(), patterns) for place in re.finditer(re.escape(instruction), text)]
+
+
+def first_of(text: str, start: int, patterns: Sequence[str]) -> str:
+    jumps = re.compile(r"^\s*bra(?:\.uni)?\s+(\$\w+);", re.MULTILINE)
+    seen = set[str]()
+    while True:
+        found = {one: match.start() for one in patterns if (match := re.compile(one).search(text, start))}
+        jump = jumps.search(text, start)
+        if jump is None or jump[1] in seen or any(place < jump.start() for place in found.values()):
+            return min(found, key=lambda one: found[one], default=patterns[0])
+        seen.add(jump[1])
+        start = text.index(f"\n{jump[1]}:")
 
 
 # ---- ranks -----------------------------------------------------------------------------------------------------------
