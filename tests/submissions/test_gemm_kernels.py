@@ -270,7 +270,7 @@ def test_between_ways_that_cost_hosts_differently_the_tuner_goes_by_the_hosts_cl
     beside, slower = kernel._replace(kernel="engine"), kernel._replace(group=1)
     walls = {kernel: 450.0, beside: 550.0}
     clock = SimpleNamespace(walls_us=lambda call: [walls[call]] * 3)
-    tried = [(350.0, beside, beside), (390.0, kernel, kernel), (400.0, slower, slower)]
+    tried = [(us, row, [row]) for us, row in ((350.0, beside), (390.0, kernel), (400.0, slower))]
     ordered, told = tune.by_way(tried, clock)
     assert [row for _, row, _ in ordered] == [kernel, slower, beside]
     assert dict(told) == walls
