@@ -31,6 +31,13 @@ ROOT = Path(__file__).resolve().parent.parent
 SOCKET = "TESTS_ZYGOTES"  # the variable that says where the server listens
 MESSAGE_BYTES = 1 << 18
 HUGE_PAGE_BYTES, MADV_COLLAPSE = 2 << 20, 25  # linux/mman.h; Linux 6.1
+# What most ranks import late: torch's parts, and those of the harness that references and judges are made of.
+IMPORTED_LATE = (
+    "torch.fx.experimental.symbolic_shapes",
+    "torch.utils._device",
+    "harness.problems.routing",
+    "harness.ranks.trusted",
+)
 MEMORY = re.compile(r"(\w+)-(\w+) rw-p 0+ 00:00 0 *(?:\[heap\])?\n")  # in /proc/self/maps: neither file nor stack
 
 
@@ -104,7 +111,7 @@ def serve(listening: socket.socket) -> None:
     gc.disable()  # of imports nothing is garbage; settle_memory() enables it
     from harness.ranks import zygote  # imports torch, which is what this process is for
 
-    for name in ("torch.fx.experimental.symbolic_shapes", "torch.utils._device"):  # what most ranks import late
+    for name in IMPORTED_LATE:
         importlib.import_module(name)
     settle_memory()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
