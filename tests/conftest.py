@@ -1,5 +1,6 @@
 """What several test files need: an evaluation in one call, and the certainty that it left nothing behind."""
 
+import compileall
 import contextlib
 import dataclasses
 import gc
@@ -84,6 +85,12 @@ def in_use(name: str) -> bool:
             if f"/dev/shm/{name}" in maps.read_text():
                 return True
     return False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Ranks may not write bytecode: what they alone import would be compiled in each of them, in a fresh clone."""
+    if not hasattr(config, "workerinput"):  # pytest-xdist's processes come later
+        compileall.compile_dir(ROOT / "harness", quiet=2)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -219,13 +226,18 @@ def copy_checkout(folder: Path) -> Path:
     for part in ("reference", "shapes", "submissions"):
         shutil.copytree(ROOT / part, folder / part)
     shutil.copytree(HARNESS_FILES, folder / "harness", copy_function=os.link)
+    copy_peaks(folder)
+    return folder
+
+
+def copy_peaks(folder: Path) -> None:
+    """What is kept of this machine, so that a copy of the checkout need not measure it again, which takes seconds."""
     if (ROOT / ".cache").is_dir():
         shutil.copytree(ROOT / ".cache", folder / ".cache", ignore=shutil.ignore_patterns("compiled"))
         today = time.strftime("%Y-%m-%d", time.gmtime())
-        for file in (folder / ".cache").glob("peaks-*.json"):  # not to be measured again, which takes seconds
+        for file in (folder / ".cache").glob("peaks-*.json"):
             quiet = {"load": 0.0, "last": today, "quiet": [today] * peaks_cache.QUIET_DAYS}
             file.write_text(json.dumps(json.loads(file.read_text()) | quiet))
-    return folder
 
 
 @pytest.fixture

@@ -522,8 +522,9 @@ def main(name: str, arguments: Sequence[str]) -> None:
     from harness.report.progress import ProgressLine
 
     fault = next(fault for fault in (*FAULTS, NOTHING, NOTHING_PLAYED) if fault.name == name)
-    # those are about how it starts
-    zygotes.subprocess = subprocess if fault.at in ("before", "spawn") else prefork.SUBPROCESS
+    # those are about how it starts, but for what is done to the checkout
+    is_real = fault.at in ("before", "spawn") and not fault.name.startswith("read-only checkout")
+    zygotes.subprocess = subprocess if is_real else prefork.SUBPROCESS
     phase, fired = "before", False
 
     def reached(moment: str, ranks: Any = None) -> None:

@@ -11,7 +11,9 @@ or `fence_async_shared`, which do nothing here.
 import __future__
 
 import ast
+import ctypes
 import itertools
+import os
 import random
 import sys
 import threading
@@ -30,6 +32,8 @@ PLAY_S, HANG_S = 200.0, 1.0  # a run that takes longer is taken to be a deadlock
 SEEDS = 16  # a fault has to show in one of so many runs
 LATE, LATE_S = 0.1, 0.004  # how many of a thread's arrivals and copies delay it, and for how long
 LATE_RANK_S = 0.05  # one rank begins so much later
+LOOK_S = 0.02  # how often who waits looks whether another thread has failed
+FLAG_S = 0.001  # between two looks at a flag
 
 
 def is_noticed(is_right: Callable[[int], bool]) -> bool:
@@ -212,11 +216,12 @@ class Store:
 
 
 class Barrier:
-    """One in shared memory. `late` are copies that it will be told of."""
+    """One in shared memory. `late` are copies that it will be told of; `changed` wakes who waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock: threading.RLock) -> None:
         self.count = self.left = self.bytes = self.phase = 0
         self.late: list[Callable[[], None]] = []
+        self.changed = threading.Condition(lock)
 
 
 class Machine:
@@ -238,6 +243,9 @@ class Machine:
         self.memory = Memory()
         self.blocks = [torch.zeros(BLOCK_BYTES, dtype=torch.uint8) for _ in range(world_size)]
         self.table = torch.stack([self.memory.add(block).places for block in self.blocks])
+        # All threads run on it: they hand each other Python's lock at every operation, which between cores costs more
+        # than what they compute.
+        self.core = ctypes.CDLL(None).sched_getcpu()
         self.names = self.named(problem, *edit)
 
     def paths(self, problem: str) -> list[str]:
@@ -282,6 +290,7 @@ class Machine:
 
     def thread(self, program: int, what: Callable[..., Any], arguments: Any, constants: Any) -> threading.Thread:
         def play() -> None:
+            os.sched_setaffinity(0, {self.core})
             self.here.program, self.here.stores, self.here.products = torch.tensor(program), [], []
             try:
                 what(*arguments, **constants)
@@ -295,21 +304,24 @@ class Machine:
 
     def join(self, threads: list[threading.Thread]) -> None:
         deadline = time.monotonic() + PLAY_S
-        while any(thread.is_alive() for thread in threads) and not self.failures:
-            if time.monotonic() > deadline:
-                raise TimeoutError("threads wait for each other forever")
-            time.sleep(0.002)
+        for thread in threads:
+            while thread.is_alive() and not self.failures:
+                if time.monotonic() > deadline:
+                    raise TimeoutError("threads wait for each other forever")
+                thread.join(LOOK_S)
         if self.failures:
             raise self.failures[0]
 
     def specialize(self, partitions: list[Any], *_: Any) -> None:
         self.join([self.thread(int(self.here.program), what, arguments, {}) for what, arguments in partitions])
 
-    def until(self, holds: Callable[[], bool]) -> None:
-        while not holds():
-            if self.failures:
-                raise RuntimeError("another thread has failed")
-            time.sleep(0.0002)
+    def until(self, holds: Callable[[], bool], changed: threading.Condition) -> None:
+        """Waits for what only such a change makes so."""
+        with changed:
+            while not holds():
+                if self.failures:
+                    raise RuntimeError("another thread has failed")
+                changed.wait(LOOK_S)
 
     # ---- barriers and copies -----------------------------------------------------------------------------------------
 
@@ -328,6 +340,7 @@ class Machine:
     def turn(self, barrier: Barrier) -> None:
         if barrier.left == 0 and barrier.bytes == 0:
             barrier.phase, barrier.left = barrier.phase + 1, barrier.count
+            barrier.changed.notify_all()
 
     def expect(self, barrier: Barrier, count: int) -> None:
         with self.lock:
@@ -338,12 +351,11 @@ class Machine:
 
     def wait(self, barrier: Barrier, phase: Any) -> None:
         def over() -> bool:
-            with self.lock:
-                while barrier.late:
-                    barrier.late.pop(0)()
-                return (barrier.phase - 1) % 2 == int(phase)
+            while barrier.late:
+                barrier.late.pop(0)()
+            return (barrier.phase - 1) % 2 == int(phase)
 
-        self.until(over)
+        self.until(over, barrier.changed)
 
     def initialize(self, barrier: Barrier, count: int) -> None:
         barrier.count = barrier.left = count
@@ -361,6 +373,7 @@ class Machine:
                 copy()
             else:
                 barrier.late.append(copy)
+                barrier.changed.notify_all()
 
     def store(self, desc: Descriptor, coordinates: list[Any], shared: Blocks, add: bool = False) -> None:
         assert shared.memory.numel() == desc.block[0] * desc.block[1]
@@ -415,7 +428,7 @@ class Machine:
                 return Rows(torch.full(shape, float("nan"), dtype=dtype))
             if layout != "barriers":
                 return Blocks.made(shape, dtype)
-            barriers = [Barrier() for _ in range(shape[0])]
+            barriers = [Barrier(self.lock) for _ in range(shape[0])]
             return barriers[0] if len(shape) == 1 else SimpleNamespace(index=lambda place: barriers[int(place)])
 
         def shared_layout(rank: int, **_: Any) -> str:
@@ -497,7 +510,7 @@ class Machine:
                 self.fall_behind()
 
         def read_flag(address: Address) -> torch.Tensor:
-            time.sleep(0.0002)
+            time.sleep(FLAG_S)
             if self.failures:
                 raise RuntimeError("another thread has failed")
             found = [self.memory.at(int(place), torch.int32)[0] for place in address.places.reshape(-1)]

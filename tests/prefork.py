@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import re
+import resource
 import runpy
 import select
 import signal
@@ -31,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOCKET = "TESTS_ZYGOTES"  # the variable that says where the server listens
 MESSAGE_BYTES = 1 << 18
 HUGE_PAGE_BYTES, MADV_COLLAPSE = 2 << 20, 25  # linux/mman.h; Linux 6.1
+LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)  # those of who starts a zygote, which it would inherit
 # What most ranks import late: torch's parts, and those of the harness that references and judges are made of.
 IMPORTED_LATE = (
     "torch.fx.experimental.symbolic_shapes",
@@ -72,7 +74,7 @@ def popen(
     """Stands in for subprocess.Popen where the harness starts a zygote."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.connect(os.environ[SOCKET])
-        order = {"environment": dict(env), "folder": command[-1]}
+        order = {"environment": dict(env), "folder": command[-1], "limits": list(map(resource.getrlimit, LIMITS))}
         socket.send_fds(server, [json.dumps(order).encode()], [*pass_fds, stdout])
         return Forked(int(server.recv(MESSAGE_BYTES)))
 
@@ -131,6 +133,8 @@ def serve(listening: socket.socket) -> None:
                 asking.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 os.setsid()
+                for limit, most in zip(LIMITS, order["limits"], strict=True):
+                    resource.setrlimit(limit, most)
                 for standard, fd in enumerate((os.open(os.devnull, os.O_RDONLY), fds[1], fds[1])):
                     os.dup2(fd, standard)
                 os.close(fds[1])

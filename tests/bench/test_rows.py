@@ -9,8 +9,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import preloaded
 import pytest
 import yaml
+from conftest import copy_peaks
 from kernel_ranks import imported
 
 from harness.core.checkout import ROOT, Checkout
@@ -66,8 +68,18 @@ def test_the_copy_has_these_benchmarks_alone_and_goes_by_these_rows(
         assert row._asdict() | changes == row._asdict()
 
 
-def test_an_evaluation_of_a_copy_says_what_it_finds(rows: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_of_a_copy_says_what_it_finds(
+    rows: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On CPU ranks, where no row counts, at a size that takes no time."""
+    make_copy = rows.make_copy
+
+    def make_copy_with_peaks(root: Path, *more: Any) -> None:
+        make_copy(root, *more)
+        copy_peaks(root)
+
+    monkeypatch.setattr(rows, "make_copy", make_copy_with_peaks)
+    monkeypatch.setattr(sys, "executable", preloaded.interpreter(f"{tmp_path}/python"))
     small = {"world_size": 8, "m": 16, "n": 288, "k": 112, "has_bias": False, "seed": 31}
     monkeypatch.setattr(
         rows, "official", lambda text: {**yaml.safe_load(text), "tests": [small], "benchmarks": [small] * 6}

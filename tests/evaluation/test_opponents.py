@@ -6,6 +6,7 @@ is given one, the name of the folder of the second group, which the baseline is 
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -57,6 +58,9 @@ WITH_FEW_FILES = f"""
 import resource, sys
 from pathlib import Path
 
+import prefork
+
+prefork.hasten(setattr)
 resource.setrlimit(resource.RLIMIT_NOFILE, ({FEW_FILES}, {FEW_FILES}))
 from harness.cli import main
 from harness.core.checkout import Checkout
@@ -126,7 +130,11 @@ def test_an_honest_file_is_not_blamed_for_what_the_other_takes(is_first: bool, c
         Path(name).write_text(source)
     words = ("compare", *names[:: 1 if is_first else -1], "--problem", "a2a", *SHORT, *RANKS["a2a"], "-q")
     done = subprocess.run(
-        [sys.executable, "-c", WITH_FEW_FILES, str(checkout), *words], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", WITH_FEW_FILES, str(checkout), *words],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
+        capture_output=True,
+        text=True,
     )
     assert re.search(r"^[\w.]*(HarnessError: |: [AB] \()", done.stderr, re.MULTILINE), done.stderr
     assert not re.search(r"[AB] \(.*honest.py\) fails", done.stderr), done.stderr
