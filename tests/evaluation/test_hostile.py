@@ -53,6 +53,9 @@ from harness.report.summary import drawn_text
 CHECKOUT = Checkout(ROOT)
 SOLVERS_BYTES = 512 << 20
 OF_KINDS = {"iopddl": None, "llama_pretrain": 2}  # ranks of each
+# Solvers that a cgroup has a part in holding, where there is one, and an honest one.
+OF_CGROUPS = ("honest_solver", "solver_all_cores", "solver_ends_its_launcher", "solver_files_of_memory",
+              "solver_many_processes")  # fmt: skip
 NEEDS_ABI = {"edit": 1, "secret": 1, "kill": 6, "stop": 6}  # of Landlock; where it has less, they would do it
 NEED_NAMESPACES = ("phone_home", "talk_to_the_host", "fill_dev_shm", "copy", "count")
 SLOWER_DRAWN = 2.0  # times, at least, of one that waits there
@@ -124,7 +127,12 @@ def test_so_it_ends_on_gpus(hostile: Hostile, ends: Callable[[Hostile, str], Non
 
 
 @pytest.mark.parametrize(
-    "hostile", [each for each in CORPUS if each.problem == "iopddl"], ids=lambda hostile: hostile.name
+    "hostile",
+    [
+        pytest.param(each, id=each.name, marks=[] if each.name in OF_CGROUPS else pytest.mark.slow)
+        for each in CORPUS
+        if each.problem == "iopddl"
+    ],
 )
 def test_so_solvers_end_where_no_cgroup_can_be_made(
     hostile: Hostile, ends: Callable[[Hostile, str], None], monkeypatch: pytest.MonkeyPatch
