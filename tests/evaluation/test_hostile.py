@@ -56,6 +56,20 @@ OF_KINDS = {"iopddl": None, "llama_pretrain": 2}  # ranks of each
 # Solvers that a cgroup has a part in holding, where there is one, and an honest one.
 OF_CGROUPS = ("honest_solver", "solver_all_cores", "solver_ends_its_launcher", "solver_files_of_memory",
               "solver_many_processes")  # fmt: skip
+# What they try others try too, at the same wall or, like two of them, of what nothing on CPU cores can tell.
+LIKE_OTHERS = (
+    "break_its_judge_when_run_again",  # tests/evaluation/test_verify.py has it, with the launches that it is about
+    "clock_four_fifths",  # may be ranked; clock_a_quarter.py
+    "copy_from_the_history",  # copy_an_entry.py
+    "copy_the_shipped_submission",
+    "edit_the_home",  # edit_shared_temporary_files.py
+    "edit_the_peaks",  # edit_the_leaderboard.py
+    "edit_the_runs",
+    "kill_the_zygote",  # kill_the_parent.py
+    "secret_in_a_trusted_ranks_maps",  # secret_in_a_trusted_ranks_files.py
+    "silent_behind_a_flag",
+    "silent_but_in_delayed_calls",
+)
 NEEDS_ABI = {"edit": 1, "secret": 1, "kill": 6, "stop": 6}  # of Landlock; where it has less, they would do it
 NEED_NAMESPACES = ("phone_home", "talk_to_the_host", "fill_dev_shm", "copy", "count")
 SLOWER_DRAWN = 2.0  # times, at least, of one that waits there
@@ -103,16 +117,16 @@ def tried_on(device: str) -> list[Hostile]:
     return [hostile for hostile in CORPUS if hostile.devices in ("", device)]
 
 
-def seconds_long(hostile: Hostile) -> list[pytest.MarkDecorator]:
+def left_out(hostile: Hostile) -> list[pytest.MarkDecorator]:
     """Training to a target takes more than ten seconds, and so do files that burn all cores, but for one of them, and
     launches of the reference alone that are made again."""
     burns = hostile.name.startswith("burn") and hostile.name != "burn_beside_the_reference"
     is_long = burns or hostile.problem == "llama_pretrain" or hostile.name == "timers_in_its_first_launch"
-    return [pytest.mark.slow] if is_long else []
+    return [pytest.mark.slow] if is_long or hostile.name in LIKE_OTHERS else []
 
 
 @pytest.mark.parametrize(
-    "hostile", [pytest.param(each, id=each.name, marks=seconds_long(each)) for each in tried_on("cpu")]
+    "hostile", [pytest.param(each, id=each.name, marks=left_out(each)) for each in tried_on("cpu")]
 )
 def test_a_submission_ends_as_its_docstring_says(hostile: Hostile, ends: Callable[[Hostile, str], None]) -> None:
     ends(hostile, "cpu")
@@ -276,6 +290,7 @@ def test_a_reference_beyond_the_limit_has_the_peaks_measured_again(
 
 
 def test_the_corpus_is_large_enough_and_has_its_controls() -> None:
+    assert {*LIKE_OTHERS, *OF_CGROUPS} <= {hostile.name for hostile in CORPUS}
     kinds = [hostile.name.partition("_")[0] for hostile in CORPUS]
     assert len(kinds) - kinds.count("honest") - kinds.count("wrong") >= 40
     assert kinds.count("honest") >= 8

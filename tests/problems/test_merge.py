@@ -469,7 +469,21 @@ KERNELS = [
 ]
 
 
+EVALUATED = ("a2a", "ag_gemm", "attention")  # always: the longest and most modules, of several ranks and of one
+
+
 @pytest.mark.parametrize("problem", KERNELS)
+def test_the_merged_file_of_a_shipped_submission_imports_none_of_its_modules(problem: str) -> None:
+    found = read_submission(ROOT / "submissions" / problem / "submission.py", ROOT)
+    tree = ast.parse(merged(found))
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert found.modules
+    assert not imported & {module.name for module in found.modules}
+
+
+@pytest.mark.parametrize(
+    "problem", [pytest.param(one, marks=[] if one in EVALUATED else pytest.mark.slow) for one in KERNELS]
+)
 def test_the_merged_file_of_a_shipped_submission_passes_on_its_own(
     problem: str, harness: Harness, tmp_path: Path
 ) -> None:
