@@ -26,7 +26,7 @@
 #   make test                                    lint, tests and their coverage, as CI runs them
 #   make coverage                                what the tests execute of harness/: build/coverage/index.html
 #   make test-agents                             the tests that need mcp, readers of Harbor tasks, or minutes
-#   make test-slow                               the tests that take many seconds each
+#   make test-slow                               the tests that take many seconds each, and more cases of others
 #   make test-slurm                              the tests that start a Slurm cluster on this machine
 #   make prune [APPLY=1]                         what in runs/ and the compile caches nothing needs; APPLY=1 deletes it
 #   make doctor                                  what on this machine changes results
