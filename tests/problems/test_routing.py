@@ -76,6 +76,7 @@ def test_a_hardened_input_depends_on_the_ranks_that_params_name(name: str, which
 
 @pytest.mark.parametrize("which", ["", *ROUTINGS])
 @pytest.mark.parametrize(("world_size", "shape"), [(4, (16, 3, 6)), (8, (64, 6, 12)), (2, (8, 2, 16))])
+@pytest.mark.untraced
 def test_the_bound_is_below_a_simulation_and_near_it(which: str, world_size: int, shape: tuple[int, int, int]) -> None:
     """Rows that leave the busiest rank, and a rank on average, over seeds."""
     experts, chosen, most = shape

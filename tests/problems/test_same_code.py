@@ -221,6 +221,7 @@ def test_many_calls_of_a_function_of_many_parameters_take_seconds() -> None:
     assert time.process_time() - began_s < 30
 
 
+@pytest.mark.untraced
 def test_no_two_submissions_of_the_checkout_are_copies() -> None:
     files = [file for file in sorted((ROOT / "submissions").glob("*/*.py")) if file.name != "__init__.py"]
     found: dict[str, list[Path]] = {}

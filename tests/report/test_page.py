@@ -343,6 +343,7 @@ def test_boards_whose_names_look_alike_have_addresses_of_their_own(tmp_path: Pat
 
 
 @given(st.recursive(st.text() | st.sampled_from(["</script>", "<!--", "]]>"]), st.lists))
+@pytest.mark.untraced
 def test_no_text_ends_the_script_that_it_stands_in(value: Any) -> None:
     text = page.script_json(value)
     assert not re.search(r"[<>&\u2028\u2029]", text)
