@@ -60,12 +60,8 @@ OF_CGROUPS = ("honest_solver", "solver_all_cores", "solver_ends_its_launcher", "
 LIKE_OTHERS = (
     "break_its_judge_when_run_again",  # tests/evaluation/test_verify.py has it, with the launches that it is about
     "clock_four_fifths",  # may be ranked; clock_a_quarter.py
-    "copy_from_the_history",  # copy_an_entry.py
-    "copy_the_shipped_submission",
     "edit_the_home",  # edit_shared_temporary_files.py
-    "edit_the_peaks",  # edit_the_leaderboard.py
-    "edit_the_runs",
-    "kill_the_zygote",  # kill_the_parent.py
+    "edit_the_runs",  # edit_the_leaderboard.py
     "secret_in_a_trusted_ranks_maps",  # secret_in_a_trusted_ranks_files.py
     "silent_behind_a_flag",
     "silent_but_in_delayed_calls",
