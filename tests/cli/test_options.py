@@ -164,6 +164,7 @@ def plain(namespace: argparse.Namespace) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("command", main.VERBS)
+@pytest.mark.untraced
 def test_options_may_stand_before_between_and_behind_other_arguments(command: str) -> None:
     """Every verb, with every option that takes a value in every place."""
     mine = [(words, leaf) for words, leaf in leaves(main.parser(command)) if words[0] == command]
