@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import functools
 import re
 import runpy
 from collections.abc import Iterator
@@ -29,6 +30,15 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module.partition(".")[0])
     return found
+
+
+PARSER = functools.cache(main.parser)
+
+
+@pytest.fixture(autouse=True)
+def each_parser_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making one takes longer than all that is done with it here."""
+    monkeypatch.setattr(main, "parser", PARSER)
 
 
 def test_argparse_is_imported_by_the_command_line_alone() -> None:
@@ -164,7 +174,6 @@ def plain(namespace: argparse.Namespace) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("command", main.VERBS)
-@pytest.mark.untraced
 def test_options_may_stand_before_between_and_behind_other_arguments(command: str) -> None:
     """Every verb, with every option that takes a value in every place."""
     mine = [(words, leaf) for words, leaf in leaves(main.parser(command)) if words[0] == command]
