@@ -1,7 +1,9 @@
 """Write the files of a new problem: complete, commented, and evaluated at once. They are those of the
 example in docs/problems.md, which says what to change."""
 
+import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness.cli.declare import argument
 from harness.core.checkout import Checkout
@@ -25,8 +27,11 @@ def run(order: NewOrder, checkout: Checkout) -> Exit:
         raise UsageError(f"{there[0]} is there already; choose another name, or delete it")
     if (called := _called(order.name, checkout)) is not None:
         raise UsageError(f"{order.name} is the leaderboard's name of problem {called.name}; choose another name")
-    for path, text in files.items():
-        write(checkout, path, text)
+    with contextlib.ExitStack() as half:  # on a full disk, say, nothing of a problem stays
+        for path, text in files.items():
+            half.callback(_unwrite, checkout.root / path)
+            write(checkout, path, text)
+        half.pop_all()
     print(f"Next: `python -m harness eval {order.name} --suite quick`, then change the files as docs/problems.md says")
     return Exit.OK
 
@@ -36,6 +41,13 @@ def _called(name: str, checkout: Checkout) -> Problem | None:
         return find(name, checkout)
     except UsageError:
         return None
+
+
+def _unwrite(path: Path) -> None:
+    """Deletes a file that was just written, and its folder if that is empty."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+        path.parent.rmdir()
 
 
 def write(checkout: Checkout, path: str, text: str) -> None:

@@ -3,8 +3,10 @@
 import ast
 import csv
 import dataclasses
+import errno
 import filecmp
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,9 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.cli import new
 from harness.core.checkout import ROOT, Checkout
-from harness.core.errors import BadFileError
-from harness.core.files import write_files
+from harness.core.errors import BadFileError, UsageError
+from harness.core.files import replace_file, write_files
 from harness.kinds.program.task import FUNCTIONS
 from harness.kinds.registry import read_submission
 from harness.problems.shape_file import find, problem_names
@@ -225,6 +228,21 @@ def test_a_new_problem_evaluates_at_once_and_nothing_is_written_over(checkout: P
     assert "choose another name" in harness("new", "common").stderr, "its files would be every problem's"
     assert "choose another name" in harness("new", "amd_all2all").stderr, "that is a2a, whose submissions it would take"
     assert not [path for path in checkout.rglob("*") if path.name in ("common.yaml", "amd_all2all.yaml")]
+
+
+def test_where_the_disk_is_full_nothing_of_a_new_problem_stays(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(path: Path, content: bytes) -> None:
+        if path.name == "my_norm.yaml":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace_file(path, content)
+
+    (checkout / "docs").mkdir(exist_ok=True)
+    (checkout / "docs" / "problems.md").write_text(PAGE)
+    monkeypatch.setattr(new, "replace_file", fails)
+    before = sorted(checkout.rglob("*"))
+    with pytest.raises(UsageError, match="cannot be written: No space left on device"):
+        new.run(new.NewOrder(name="my_norm"), Checkout(checkout))
+    assert sorted(checkout.rglob("*")) == before
 
 
 IMPORTED = """
