@@ -68,9 +68,12 @@ def find(name: str, checkout: Checkout) -> Problem:
             problems.append(read_problem(known, checkout.root))
         except BadFileError as error:
             unreadable = f"; not readable: {error}"
-    for problem in problems:
-        if problem.is_named(name):
-            return problem
+    named = [problem for problem in problems if problem.is_named(name)]
+    if len(named) > 1:  # a submission would go to whichever is read first
+        both = " and ".join(f"shapes/{problem.name}.yaml" for problem in named)
+        raise BadFileError(f"{both}: both have the leaderboard {named[0].leaderboard}; give one of them another name")
+    if named:
+        return named[0]
     hint = did_you_mean(name.lower(), [*names, *(problem.leaderboard for problem in problems)])
     raise UsageError(f"no problem '{name}'{hint} (known: {', '.join(names) or f'none in {checkout.root}'}){unreadable}")
 

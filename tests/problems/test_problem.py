@@ -150,6 +150,14 @@ def test_a_problem_answers_to_its_name_and_to_its_leaderboard(root: Path, alias:
     assert find(alias, root).name == "gemm_rs"
 
 
+def test_a_leaderboard_of_two_problems_is_neithers(root: Path) -> None:
+    edit(root / "shapes" / "gemm_rs.yaml", "leaderboard: amd-gemm-rs", "leaderboard: amd_ag_gemm")
+    both = "shapes/ag_gemm.yaml and shapes/gemm_rs.yaml: both have the leaderboard"
+    with pytest.raises(BadFileError, match=both):
+        find("amd-ag-gemm", root)
+    assert find("gemm_rs", root).name == "gemm_rs"
+
+
 def test_a_new_problem_needs_no_harness_code(root: Path) -> None:
     """A folder and a shape file are enough, with other arguments than ours, and no published limits or suites."""
     folder = root / "reference" / "ring"
