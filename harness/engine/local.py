@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core import files
@@ -28,7 +28,7 @@ END_S = 10.0  # from asking a job to end until it is killed
 POLL_S = 0.05
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Child:
     """A job that this engine started; `end` once it is known."""
 
@@ -64,10 +64,10 @@ class LocalEngine(JobFolders):
         if child is None:
             return self._from_before(ticket)
         if child.end is None and has_ended(child.process.pid):
-            child = self._ended(ticket, base.Exited(code=_reaped(child.process)))
+            child.end = base.Exited(code=_reaped(child.process))
         elif child.end is None and time.monotonic() > child.deadline_s:
             _end(child.process)
-            child = self._ended(ticket, base.Overdue())
+            child.end = base.Overdue()
         if child.end is None:
             return base.Running(events=self._events(ticket))
         return JobDone(end=child.end, has_result=self._has_result(ticket))
@@ -80,7 +80,7 @@ class LocalEngine(JobFolders):
                 time.sleep(POLL_S)
         elif child.end is None:
             _end(child.process)
-            self._ended(ticket, base.Cancelled())
+            child.end = base.Cancelled()
 
     def discard(self, ticket: Ticket) -> None:
         self.cancel(ticket)
@@ -100,11 +100,6 @@ class LocalEngine(JobFolders):
                 stderr=err,
                 start_new_session=True,
             )
-
-    def _ended(self, ticket: Ticket, end: End) -> _Child:
-        child = replace(self._children[ticket.id], end=end)
-        self._children[ticket.id] = child
-        return child
 
     def _from_before(self, ticket: Ticket) -> State:
         """The state of a job that an earlier engine over the same folder started."""
