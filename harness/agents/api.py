@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypedDict, Unpack, get_args
 
 from harness.agents import candidates as reading
@@ -122,7 +121,7 @@ class Pool:
     def __enter__(self) -> "Pool":
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._is_over = True
         self._judge.close()
 

@@ -71,7 +71,7 @@ def _after(failed: CaseResult, result: Result, report: EvalReport) -> str:
     return hints[outcome.type] + (f"; {LEFT[outcome.type]} in evidence.detail" if is_shown else "")
 
 
-def _faster(cases: "tuple[CaseFigure, ...]", report: EvalReport) -> str:
+def _faster(cases: tuple[CaseFigure, ...], report: EvalReport) -> str:
     """The shape that has most to gain: the farthest from its limit, or else the smallest speedup."""
     known = [(one.limit / (one.limited_value or one.value), one) for one in cases if one.limit is not None]
     if known:

@@ -7,7 +7,6 @@ A candidate's stages: `check`, on CPU ranks before any GPU; `test`, the suite's 
 
 import contextlib
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Literal
 
 from harness.agents.made import refused, result_of
@@ -77,7 +76,7 @@ class Judge:
     def __enter__(self) -> "Judge":
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

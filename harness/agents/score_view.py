@@ -1,5 +1,7 @@
 """A population's score as a document."""
 
+from collections import Counter
+
 from harness.agents.result import Interval
 from harness.agents.score import FEWEST, OfProblem, PopulationScore
 from harness.core.words import count_text, percent_text, speedup_text
@@ -54,10 +56,9 @@ def notes(score: PopulationScore) -> list[str]:
         )
     if score.sol is None and score.best_of_n is not None:
         found.append("There is no SOL score, because no problem has a known limit.")
-    words: dict[str, int] = {}
+    words: Counter[str] = Counter()
     for one in score.problems:
-        for word, count in one.verdicts.items():
-            words[word] = words.get(word, 0) + count
+        words.update(one.verdicts)
     found.append("Verdicts: " + ", ".join(f"{count} {word}" for word, count in sorted(words.items())) + ".")
     return found
 

@@ -11,7 +11,6 @@ from harness.agents.reward import NAMES, Function
 from harness.agents.tasks import EVENTS, Tasks, ToolTask
 from harness.agents.workspace import Workspace
 from harness.board import leaderboard
-from harness.board.entries import Group
 from harness.board.places import groups, ranking
 from harness.core.checkout import Checkout
 from harness.core.errors import UsageError
@@ -101,7 +100,6 @@ class Tools:
     def board(self, problem: str) -> list[dict[str, Any]]:
         """The local leaderboard of the problem: the first entries of each suite, machine class and rank count."""
         name, board = self._problem(problem).name, leaderboard.load(self.checkout.leaderboard)
-        mine: Sequence[Group] = [group for group in groups(board) if group[0] == name]
         return [
             {
                 "suite": group[1],
@@ -119,7 +117,8 @@ class Tools:
                     for row in ranking(board, group)[:TOP]
                 ],
             }
-            for group in mine
+            for group in groups(board)
+            if group[0] == name
         ]
 
     def task(self, task: str, wait_s: float = WAIT_S) -> dict[str, Any]:

@@ -57,6 +57,11 @@ class Worker:
         assert self.process.stdout is not None
         return self.process.stdin, self.process.stdout
 
+    def tell(self, value: object) -> None:
+        with contextlib.suppress(BrokenPipeError):  # which reading will find
+            self.ends[0].write(line_of(value).encode())
+            self.ends[0].flush()
+
 
 class Workers:
     """Several processes, a context: leaving it ends them. `environs` has what each one's environment has more."""
@@ -121,9 +126,7 @@ class Workers:
 
     def _tell(self, worker: Worker) -> None:
         worker.tries += 1
-        with contextlib.suppress(BrokenPipeError):  # which reading will find
-            worker.ends[0].write(line_of(worker.task).encode())
-            worker.ends[0].flush()
+        worker.tell(worker.task)
 
     def _started(self, environ: Mapping[str, str]) -> Worker:
         process = subprocess.Popen(
@@ -134,9 +137,7 @@ class Workers:
             start_new_session=True,  # Ctrl-C is this process's to handle
         )
         worker = Worker(process, environ)
-        with contextlib.suppress(BrokenPipeError):
-            worker.ends[0].write(line_of({"root": str(self._checkout.root), "terms": self._terms}).encode())
-            worker.ends[0].flush()
+        worker.tell({"root": str(self._checkout.root), "terms": self._terms})
         return worker
 
 
