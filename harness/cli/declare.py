@@ -41,8 +41,7 @@ class Option:
 
 def option(default: Any, help: str, *flags: str, group: str = "", **words: Any) -> Any:
     """A field that is an option of the command line."""
-    one = Option(help=help, flags=flags, group=group, words=words)
-    return field(default=default, metadata={Option: one})
+    return field(default=default, metadata={Option: Option(help=help, flags=flags, group=group, words=words)})
 
 
 def argument(help: str, *flags: str, default: Any = REQUIRED, missing: str = "", **words: Any) -> Any:

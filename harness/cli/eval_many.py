@@ -11,7 +11,9 @@ problem, and the score over all of them is shown at the end."""
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -147,7 +149,7 @@ class Tally:
     def __init__(self, ids: Collection[str], out: Path) -> None:
         """Raises BadFileError where there is no result in a line that is there."""
         self.total, self.out, self.judged = len(ids), out, 0
-        self.verdicts: dict[str, int] = {}
+        self.verdicts: Counter[str] = Counter()
         self.ranked = 0
         self.best: tuple[float, str] = (0.0, "")
         known = set(ids)
@@ -159,7 +161,7 @@ class Tally:
 
     def add(self, result: Result) -> None:
         self.judged += 1
-        self.verdicts[result.verdict] = self.verdicts.get(result.verdict, 0) + 1
+        self.verdicts[result.verdict] += 1
         self.ranked += result.ranked
         self._compare(result)
 
@@ -201,16 +203,11 @@ def _shown(results: Iterator[Result], tally: Tally, console: Console, quiet: boo
     if quiet:
         yield from results
         return
-    live = Live(tally, console=console, transient=True, refresh_per_second=4) if console.is_terminal else None
-    if live:
-        live.start()
-    try:
+    live = Live(tally, console=console, transient=True, refresh_per_second=4)
+    with live if console.is_terminal else nullcontext():
         for result in results:
             yield result
             console.print(Text(line_of(result, tally)), soft_wrap=True)
-    finally:
-        if live:
-            live.stop()
 
 
 def line_of(result: Result, tally: Tally) -> str:

@@ -8,7 +8,6 @@ from urllib.parse import quote
 from harness.board import leaderboard, reports
 from harness.cli import options
 from harness.contest import acts
-from harness.contest.acts import FOLDER
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.core.words import count_text
@@ -29,7 +28,7 @@ def run(order: PageOrder, checkout: Checkout) -> Exit:
     found = leaderboard.load(checkout.leaderboard)
     page = page_of(found, recorded, unreadable, checkout.root, out.resolve().parent, now)
     is_alone = out == options.STDOUT  # without the contests' pages beside it
-    contests = [] if is_alone else [acts.opened(file) for file in sorted((checkout.root / FOLDER).glob("*.yaml"))]
+    contests = [] if is_alone else [acts.opened(file) for file in sorted((checkout.root / acts.FOLDER).glob("*.yaml"))]
     links = [(f"contest-{quote(one.key)}.html", one.rules.name) for one in contests]
     words = options.write_out(out, html(page, contests=links).encode(), make_folder=True)
     for contest in contests:

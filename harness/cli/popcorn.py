@@ -16,7 +16,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, get_type_hints
@@ -120,9 +120,8 @@ def recognise(lines: Sequence[CaseLine], reference: str, checkout: Checkout) -> 
         tree = ast.parse(reference)
     except UNREADABLE as error:
         raise BadFileError(f"reference.py: Python cannot read it: {error}") from None
-    names = {
-        getattr(node, field) for node in ast.walk(tree) for field in ("id", "attr", "name") if hasattr(node, field)
-    }
+    found = (getattr(node, field, None) for node in ast.walk(tree) for field in ("id", "attr", "name"))
+    names = {name for name in found if isinstance(name, str)}
     arguments = _arguments(tree, "generate_input")
     known = [find(name, checkout) for name in problem_names(checkout)]
     fitting = [one for one in known if all(_has(one, line.values.keys()) for line in lines)]
@@ -132,9 +131,8 @@ def recognise(lines: Sequence[CaseLine], reference: str, checkout: Checkout) -> 
     ours = [one for one in fitting if reference == (one.folder / "reference.py").read_text(encoding="utf-8")]
     has_rank = "rank" in arguments
     marked = [one for one in fitting if has_rank and _has(one, arguments - {"rank"}) and _marked(one.marks, names)]
-    found = ours or marked
-    if len(found) == 1:
-        return found[0]
+    if len(recognised := ours or marked) == 1:
+        return recognised[0]
     why = f"no problem here has cases of {', '.join(sorted(keys))}"
     if fitting:
         alike = " or ".join(problem.name for problem in fitting)
@@ -161,11 +159,8 @@ def _has(problem: Problem, keys: Set[str]) -> bool:
     return least | more <= keys <= {field.name for field in fields} | more
 
 
-def _marked(marks: Marks | None, names: Iterable[object]) -> bool:
-    if marks is None:
-        return False
-    texts = [text for text in names if isinstance(text, str)]
-    return any(text.startswith(marks.has) for text in texts) and marks.lacks not in texts
+def _marked(marks: Marks | None, names: Set[str]) -> bool:
+    return marks is not None and marks.lacks not in names and any(name.startswith(marks.has) for name in names)
 
 
 def _arguments(tree: ast.Module, function: str) -> set[str]:
