@@ -5,7 +5,7 @@ A metric is an entry here. A unit of its own is an entry of UNITS; a unit that i
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from harness.core.words import size_text, us_text
 
@@ -185,11 +185,7 @@ def label_of(name: str) -> str:
     return LABELS.get(name, (name, ""))[0]
 
 
-CLOCKS: dict[Clock, Metric] = {
-    "wall": Metric(name="wall", unit="us"),
-    "device": Metric(name="device", unit="us"),
-    "gpumode": Metric(name="gpumode", unit="us"),
-}
+CLOCKS: dict[Clock, Metric] = {name: Metric(name=name, unit="us") for name in get_args(Clock)}
 HOST = Metric(name="host", unit="us")  # what the hosts of GPUs need to queue a call
 RANKED: dict[str, Clock] = {"cpu": "wall", "cuda": "device", "rocm": "wall"}  # the clock that ranks, by device
 THEIRS = Metric(name="theirs", unit="us")  # whatever a folder's own eval.py times

@@ -273,8 +273,8 @@ class OverLaunches:
     error: float
     freedom: int
 
-    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        half = student_t((1 + confidence) / 2, self.freedom) * self.error
+    def interval(self) -> tuple[float, float]:
+        half = student_t((1 + CONFIDENCE) / 2, self.freedom) * self.error
         return math.exp(self.log - half), math.exp(self.log + half)
 
 

@@ -39,7 +39,7 @@ def clean_line(text: str) -> str:
 
 def excerpt(text: str, head: int = 0) -> list[str]:
     """The first `head` and the last lines of a text, EXCERPT_LINES in all, none longer than LINE_CHARS."""
-    lines = [line if len(line) <= LINE_CHARS else line[: LINE_CHARS - 3] + "..." for line in clean(text).splitlines()]
+    lines = [cut_line(line, LINE_CHARS) for line in clean(text).splitlines()]
     if len(lines) <= EXCERPT_LINES:
         return lines
     left_out = f"({len(lines) - EXCERPT_LINES} lines left out; --json FILE keeps them)"
@@ -153,6 +153,5 @@ def both_ends(text: str, chars: int) -> str:
 
 def cut(text: str) -> str:
     """The text, cut to what KernelBot keeps."""
-    return (
-        text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}\n[...] {len(text) - SHOWN_CHARS} more characters"
-    )
+    more = len(text) - SHOWN_CHARS
+    return text if more <= 0 else f"{text[:SHOWN_CHARS]}\n[...] {more} more characters"
