@@ -167,23 +167,20 @@ def _let_its_folders_group(path: Path) -> None:
     folder = path.parent.stat()
     if not folder.st_mode & stat.S_IWGRP:
         return
-    with contextlib.suppress(OSError):  # a link, or another's, whose owner's next command does it
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            own = os.fstat(fd)
-            is_lock = stat.S_ISREG(own.st_mode) and own.st_nlink == 1 and own.st_size == 0
-            if is_lock and not own.st_mode & stat.S_IWGRP:
-                os.fchown(fd, -1, folder.st_gid)
-                os.fchmod(fd, stat.S_IMODE(own.st_mode) | stat.S_IRGRP | stat.S_IWGRP)
-        finally:
-            os.close(fd)
+    # An error is of a link, or another's lock, whose owner's next command does it.
+    with contextlib.suppress(OSError), _descriptor(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as fd:
+        own = os.fstat(fd)
+        is_lock = stat.S_ISREG(own.st_mode) and own.st_nlink == 1 and own.st_size == 0
+        if is_lock and not own.st_mode & stat.S_IWGRP:
+            os.fchown(fd, -1, folder.st_gid)
+            os.fchmod(fd, stat.S_IMODE(own.st_mode) | stat.S_IRGRP | stat.S_IWGRP)
 
 
 @contextlib.contextmanager
 def locked_by_several(path: Path, first: Callable[[], object]) -> Iterator[None]:
     """Holds the lock file's lock together with others that call this. `first` is called where nobody else holds it;
     until it returns, nobody else gets it."""
-    with _lock_file(path) as fd:
+    with _descriptor(path, os.O_RDWR | os.O_CREAT) as fd:
         os.utime(fd)  # it is in use
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -195,14 +192,15 @@ def locked_by_several(path: Path, first: Callable[[], object]) -> Iterator[None]
 @contextlib.contextmanager
 def locked_alone(path: Path) -> Iterator[int]:
     """Holds the lock file's lock alone; yields its descriptor. Raises BlockingIOError where anybody holds it now."""
-    with _lock_file(path) as fd:
+    with _descriptor(path, os.O_RDWR | os.O_CREAT) as fd:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield fd
 
 
 @contextlib.contextmanager
-def _lock_file(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _descriptor(path: Path, flags: int) -> Iterator[int]:
+    """The file or folder, open while the context lasts; a new file is this user's alone."""
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
         yield fd
     finally:
@@ -294,8 +292,5 @@ def append(fd: int, data: bytes) -> None:
 
 
 def sync_names(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with _descriptor(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
         os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -31,7 +31,6 @@ def main(arguments: list[str]) -> None:
         if pid == 0:
             signal.alarm(int(float(deadline_s)) + 5)
             run_rank(device, rank, int(world_size), int(nbytes), meeting)
-            os._exit(0)
         ranks.add(pid)
     while ranks:
         pid, status = os.wait()
@@ -41,18 +40,16 @@ def main(arguments: list[str]) -> None:
                 os.kill(other, signal.SIGTERM)
 
 
-def run_rank(device: str, rank: int, world_size: int, nbytes: int, meeting: str) -> None:
+def run_rank(device: str, rank: int, world_size: int, nbytes: int, meeting: str) -> NoReturn:
+    reduce_s, gather_s, failed = 0.0, 0.0, ""
     try:
         reduce_s, gather_s = measure(device, rank, world_size, nbytes, meeting)
-        line = {"rank": rank, "error": "", "all_reduce_s": reduce_s, "all_gather_s": gather_s}
-        code = 0
     except Exception as error:
         traceback.print_exc()
-        text = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
-        line = {"rank": rank, "error": text, "all_reduce_s": 0.0, "all_gather_s": 0.0}
-        code = 1
+        failed = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
+    line = {"rank": rank, "error": failed, "all_reduce_s": reduce_s, "all_gather_s": gather_s}
     os.write(1, (json.dumps(line) + "\n").encode())
-    os._exit(code)
+    os._exit(1 if failed else 0)
 
 
 def measure(device: str, rank: int, world_size: int, nbytes: int, meeting: str) -> tuple[float, float]:
