@@ -92,7 +92,7 @@ def times_text(value: float) -> str:
 def rate_text(value: float) -> str:
     """A rate to three digits with its prefix, for a unit to follow: `1.31 T`, `448 G`."""
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= scale:
+        if value >= 0.9995 * scale:  # which is 1000 of the next smaller unit, to three digits
             return f"{value / scale:.3g} {unit}"
     return f"{value:.3g} "
 

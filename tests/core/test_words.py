@@ -3,7 +3,7 @@
 import pytest
 
 from harness.core.records import Score
-from harness.core.words import clean
+from harness.core.words import clean, rate_text
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,11 @@ def test_no_part_of_an_escape_sequence_is_shown(sequence: str) -> None:
 def test_a_score_of_one_has_its_unit_in_the_singular() -> None:
     scores = [Score(value=value, unit="points", better="more").text for value in (1.0, 1.5, 0.9999999)]
     assert scores == ["1 point", "1.5 points", "1 point"]
+
+
+def test_a_rate_just_below_a_prefix_has_that_prefix() -> None:
+    rates = (999.4e9, 999.5e9, 999.7e9, 1e12, 999.7, 448e9)
+    assert list(map(rate_text, rates)) == ["999 G", "1 T", "1 T", "1 T", "1 k", "448 G"]
 
 
 def test_what_looks_like_a_sequence_without_its_beginning_stays() -> None:
