@@ -4,6 +4,7 @@ The job runs `python -m harness` with the same arguments in the same folder, whi
 records what it finds itself, so that the board has the machine class and the load of the machine that measured.
 """
 
+import codecs
 import os
 import secrets
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TextIO
 
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError
@@ -51,13 +53,14 @@ def _followed(engine: Engine, command: tuple[str, ...], limit_s: float) -> JobDo
     """How a new job ended; what it printed is printed by then, and the engine keeps nothing of it."""
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
     ticket = engine.submit(Job(id=name, command=command, deadline_s=limit_s))
-    shown = {base.OUT: 0, base.ERR: 0}
+    printed = (_Printed(base.ERR, sys.stderr), _Printed(base.OUT, sys.stdout))
     is_told = False
     try:
         while True:
             state = engine.poll(ticket)
             if not isinstance(state, base.Waiting):
-                _show(engine, ticket, shown)
+                for each in printed:
+                    each.show(engine, ticket, is_last=isinstance(state, JobDone | Lost))
             elif not is_told:
                 print("waiting in the cluster's queue", file=sys.stderr)
                 is_told = True
@@ -68,12 +71,18 @@ def _followed(engine: Engine, command: tuple[str, ...], limit_s: float) -> JobDo
         engine.discard(ticket)
 
 
-def _show(engine: Engine, ticket: Ticket, shown: dict[str, int]) -> None:
-    for name, stream in ((base.ERR, sys.stderr), (base.OUT, sys.stdout)):
-        new = engine.printed(ticket, name, shown[name])
-        shown[name] += len(new)
-        stream.write(new.decode(errors="replace"))
-        stream.flush()
+class _Printed:
+    """What the job prints in one of its files, shown as it comes; a character of which a part has come is not yet."""
+
+    def __init__(self, name: str, stream: TextIO) -> None:
+        self.name, self.stream, self.nbytes = name, stream, 0
+        self.decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def show(self, engine: Engine, ticket: Ticket, is_last: bool) -> None:
+        new = engine.printed(ticket, self.name, self.nbytes)
+        self.nbytes += len(new)
+        self.stream.write(self.decoder.decode(new, is_last))
+        self.stream.flush()
 
 
 def _code(state: JobDone, limit_s: float) -> int:

@@ -12,8 +12,10 @@ import pytest
 from fake_engine import FakeEngine, Play
 from waiting import is_gone, until
 
-from harness.core.checkout import ROOT
+from harness.cli import elsewhere
+from harness.core.checkout import ROOT, Checkout
 from harness.core.processes import descendants
+from harness.engine import registry
 from harness.engine.base import (
     ERR,
     FOLDER,
@@ -238,3 +240,21 @@ def test_a_job_that_outlives_its_engine_is_recognised_and_can_be_ended(
     later.cancel(ticket)
     assert isinstance(later.poll(ticket), Lost)
     until(lambda: is_gone(number))
+
+
+def test_a_character_whose_bytes_come_one_after_the_other_is_shown_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pieces = [b"caf\xc3", b"\xa9 \xff \xc3"]
+
+    class Slow(FakeEngine):
+        def poll(self, ticket: Ticket) -> State:
+            with (self._of(ticket) / OUT).open("ab") as out:
+                out.write(pieces.pop(0))
+            return super().poll(ticket)
+
+    states = (Running(), JobDone(end=Exited(code=0), has_result=False))
+    engine = Slow(tmp_path / "jobs", lambda job: Play(states=states))
+    monkeypatch.setattr(registry, "make", lambda *arguments: engine)
+    assert elsewhere.run("slurm", ["check"], Checkout(tmp_path)) == 0
+    assert capsys.readouterr().out == "caf\u00e9 \ufffd \ufffd"
