@@ -78,7 +78,7 @@ def run(order: EvalManyOrder, checkout: Checkout) -> Exit:
 
 def _run_set(members: Sequence[Path], order: EvalManyOrder, checkout: Checkout) -> Exit:
     """Judges each problem's candidates, and shows the score over all. What cannot be judged here is said and left."""
-    out = order.out if order.out.is_dir() else order.out.with_suffix("")
+    out = order.out.with_suffix("") if order.out.suffix in JSONL and not order.out.is_dir() else order.out
     if order.out == options.STDOUT:
         raise UsageError(f"--out {out}: a set's results are files, gone on with after a kill; name a folder")
     with os_error_as(UsageError, f"--out {out}: no folder, and none can be made", "name another"):

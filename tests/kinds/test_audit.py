@@ -109,6 +109,17 @@ def test_a_set_says_which_files_it_leaves_out(tmp_path: Path, capsys: pytest.Cap
     assert [Path(one.id).name for one in read_results([out / "1_a.jsonl"])] == ["1_a.py"]
 
 
+@pytest.mark.parametrize(("named", "folder"), [("exp-0.5", "exp-0.5"), ("results.jsonl", "results")])
+def test_a_sets_results_are_in_the_folder_that_was_named(named: str, folder: str, tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "1_a.py").write_text("import no_such_package\n" + HEAD + RELU)  # so that nothing is started
+    (tmp_path / "1_a.py").write_text(HEAD + own(RELU))
+    places, out = (tmp_path / "1_a.py",), tmp_path / named
+    order = eval_many.EvalManyOrder(problem=str(tmp_path / "set"), places=places, out=out, device="cpu", quiet=True)
+    eval_many.run(order, Checkout.here())
+    assert [path.name for path in (tmp_path / folder).iterdir()] == ["1_a.jsonl"]
+
+
 @pytest.mark.parametrize("out", ["-", "/proc/nowhere/out", "file"])
 def test_a_set_needs_a_folder_for_its_results(out: str, tmp_path: Path) -> None:
     (tmp_path / "1_a.py").write_text(HEAD + RELU)
