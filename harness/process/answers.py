@@ -92,18 +92,15 @@ def run(command: Command, limits: ProcessLimits) -> Finished:
     group = cgroup.make(
         cgroup.Most(cores=limits.cores, memory_bytes=limits.memory_bytes, tasks=limits.tasks + OVERHEAD_TASKS)
     )
-    order = ConfinedOrder(
+    order = part(
+        command,
+        ConfinedOrder,
         command=command.arguments,
-        folder=str(command.folder),
-        cache=str(command.cache),
-        hidden=tuple(map(str, command.hidden)),
-        shown=tuple(map(str, command.shown)),
         cores=limits.cores,
         memory_bytes=limits.memory_bytes,
         status_fd=their_fd,
         groups=group.places,
         kept=group.kept,
-        confined=command.confined,
     )
     child = subprocess.Popen(
         [sys.executable, "-m", "harness.process.confined", line_of(order)],

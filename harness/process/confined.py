@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.core.decode import part
 from harness.core.json_file import record_of
 from harness.core.processes import PR_SET_PDEATHSIG
 from harness.process import cgroup, seccomp
@@ -26,10 +27,10 @@ class ConfinedOrder:
     started."""
 
     command: tuple[str, ...]
-    folder: str
-    cache: str
-    hidden: tuple[str, ...]
-    shown: tuple[str, ...]
+    folder: Path
+    cache: Path
+    hidden: tuple[Path, ...]
+    shown: tuple[Path, ...]
     cores: tuple[int, ...]
     memory_bytes: int
     status_fd: int
@@ -53,15 +54,7 @@ def main() -> None:
     die_first()
     refused: tuple[seccomp.Syscall, ...] = () if cgroup.CORES in order.kept else seccomp.OF_CORES
     refused += () if cgroup.MEMORY in order.kept else seccomp.OF_SEGMENTS
-    sandbox = Sandbox(
-        folder=Path(order.folder),
-        cache=Path(order.cache),
-        device="cpu",
-        hidden=tuple(map(Path, order.hidden)),
-        shown=tuple(map(Path, order.shown)),
-        refused=refused,
-    )
-    lacking = sandbox.enter(order.confined)
+    lacking = part(order, Sandbox, device="cpu", refused=refused).enter(order.confined)
     lacking += requests(
         order.kept, is_filtered=order.confined and not any(one.startswith("seccomp") for one in lacking)
     )
@@ -69,7 +62,7 @@ def main() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     least = order.memory_bytes if hard == resource.RLIM_INFINITY else min(order.memory_bytes, hard)
     resource.setrlimit(resource.RLIMIT_AS, (least, least))
-    os.chdir(Path(order.folder) / "work")
+    os.chdir(order.folder / "work")
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     os.write(order.status_fd, "\n".join(lacking).encode() + STARTED)
     os.write(order.status_fd, _waited(_started(order)).encode())
