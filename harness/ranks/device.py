@@ -315,9 +315,7 @@ class GpuDevice(Device):
 
     def device_barrier(self, epoch: int) -> None:
         """Submits the kernel that holds the device until the barrier opens, and returns once it does."""
-        from harness.ranks.device_barrier import (
-            device_barrier,  # here, since a machine without GPUs may be without Triton
-        )
+        from harness.ranks.device_barrier import device_barrier  # a machine without GPUs may be without Triton
 
         offset, stride = self.barrier.device_marks()
         marks = self.barrier_pointer + offset

@@ -51,9 +51,7 @@ SETTINGS: dict[str, TorchSetting] = {
     ),
     "deterministic": TorchSetting(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
     **{f"matmul.{name}": _attribute(torch.backends.cuda.matmul, name) for name in MATMUL},
-    **{
-        f"cudnn.{name}": _attribute(torch.backends.cudnn, name) for name in ("allow_tf32", "benchmark", "deterministic")
-    },
+    **{f"cudnn.{name}": _attribute(torch.backends.cudnn, name) for name in CUDNN},
 }
 
 
