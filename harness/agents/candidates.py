@@ -3,14 +3,15 @@
 Python is parsed and nothing of it runs. Candidates that do the same have the same `code` (problems.same_code).
 """
 
-import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError, os_error_as
+from harness.core.json_file import record_if_any
 from harness.core.records import Submission
 from harness.kinds.registry import read_submission, submissions_below
 from harness.problems.problem import Problem
@@ -110,11 +111,8 @@ def lines_of(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _line(line: str, number: int, path: Path) -> tuple[str, str]:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
+    value = record_if_any(dict[str, Any], line)
+    if value is None:
         raise BadFileError(f'{path}:{number}: expected {{"id": "...", "source": "..."}}')
     name, text = value.get("id", number), value.get("source", value.get("code"))
     name = str(name) if isinstance(name, int) and not isinstance(name, bool) else name

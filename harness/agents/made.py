@@ -21,17 +21,7 @@ from harness.board.entries import Board
 from harness.board.places import noise_of, one_launch
 from harness.core.decode import part
 from harness.core.errors import BadSubmissionError, HarnessError
-from harness.core.records import (
-    CaseResult,
-    Crashed,
-    Estimate,
-    EvalReport,
-    Held,
-    Measured,
-    Raised,
-    Submission,
-    TimedOut,
-)
+from harness.core.records import CaseResult, Crashed, Estimate, EvalReport, Held, Measured, Raised, Submission, TimedOut
 from harness.core.stats import median
 from harness.core.words import both_ends, clean, clean_line
 from harness.judging import verdict

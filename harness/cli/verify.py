@@ -17,15 +17,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit, UsageError
 from harness.core.records import EvalReport
 from harness.core.words import clean_line
-from harness.evaluation.verify import (
-    EXITS,
-    LAUNCHES,
-    LEAST_LAUNCHES,
-    applied,
-    decision_of,
-    launches,
-    prepared,
-)
+from harness.evaluation.verify import EXITS, LAUNCHES, LEAST_LAUNCHES, applied, decision_of, launches, prepared
 from harness.kinds import settings
 from harness.kinds.kind import Progress
 from harness.kinds.registry import find
