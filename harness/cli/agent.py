@@ -52,6 +52,6 @@ def _number(given: int | None, option: str, names: tuple[str, ...], environ: Map
     if given is not None:
         return given
     text = next((environ[name] for name in names if name in environ), "")
-    if not text.isdigit():
+    if not text.isdecimal():
         raise UsageError(f"{option} is needed (or {' or '.join(names)}, a number)")
     return int(text)

@@ -5,6 +5,7 @@ contests/ names stays, histories and settlements included, and so does everythin
 
 import functools
 import math
+import sys
 import time
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ def limits_of(days: float, runs: int, gib: float) -> Limits:
     for name, value in (("--older-than", days), ("--keep", runs), ("--max-size", gib)):
         if not 0 <= value < math.inf:
             raise UsageError(f"{name} {value}: a number from 0 is needed")
-    return Limits(age_s=days * DAY_S, runs=runs, nbytes=int(gib * GIB))
+    return Limits(age_s=days * DAY_S, runs=runs, nbytes=int(min(gib * GIB, sys.maxsize)))
 
 
 def run(order: PruneOrder, checkout: Checkout) -> Exit:

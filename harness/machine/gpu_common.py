@@ -17,9 +17,9 @@ def visible(uuids: Sequence[str], text: str | None) -> tuple[int, ...]:
         return tuple(range(len(uuids)))
     found: list[int] = []
     for word in (word.strip() for word in text.split(",")):
-        if word.isdigit() and int(word) < len(uuids):
+        if word.isdecimal() and int(word) < len(uuids):
             found.append(int(word))
-        elif word and not word.isdigit() and sum(uuid.startswith(word) for uuid in uuids) == 1:
+        elif word and not word.isdecimal() and sum(uuid.startswith(word) for uuid in uuids) == 1:
             found.append(next(index for index, uuid in enumerate(uuids) if uuid.startswith(word)))
         else:
             break

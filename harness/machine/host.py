@@ -225,7 +225,7 @@ def _visible(count: int, text: str) -> int:
     (-1 hides all). A name that is no number is believed."""
     words = [word.strip() for word in text.split(",")]
     named = itertools.takewhile(
-        lambda word: word and (int(word) < count if word.isdigit() else word[0].isalpha()), words
+        lambda word: word and (int(word) < count if word.isdecimal() else word[0].isalpha()), words
     )
     return min(count, len(list(named)))
 

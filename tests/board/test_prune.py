@@ -342,6 +342,12 @@ def test_a_limit_below_zero_is_refused(bad: tuple[str, str], tmp_path: Path) -> 
         run_prune(tmp_path, *bad)
 
 
+def test_limits_may_be_larger_than_any_disk(tmp_path: Path) -> None:
+    old = a_run(tmp_path, 400)
+    run_prune(tmp_path, "--apply", "--older-than", "1e308", "--max-size", "1e308")
+    assert old.exists()
+
+
 def test_doctor_reads_what_a_checkout_keeps(tmp_path: Path, queue: Path) -> None:
     a_run(tmp_path, 1, kib=256)
     a_cache(tmp_path, "one", 1)

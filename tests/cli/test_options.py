@@ -18,6 +18,7 @@ from harness.cli.result_files import ResultFile
 from harness.core.checkout import ROOT, Checkout
 from harness.core.errors import Exit, UsageError
 from harness.kinds.settings import Asked
+from harness.nodes.meeting import TOKEN
 from harness.problems.shape_file import problem_names
 
 
@@ -395,3 +396,10 @@ def test_an_agents_file_of_another_problem_is_named(tmp_path: Path, capsys: pyte
         order = main.parse(["new-submission", problem, str(tmp_path / f"{number}.py")])
         assert order.carry_out(Checkout(ROOT)) == Exit.OK
         assert ("not of this problem" in capsys.readouterr().out) == (problem == "gemm")
+
+
+def test_an_agents_variable_that_is_no_number_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN, "secret")
+    monkeypatch.setenv("MASTER_PORT", "\u00b2")
+    with pytest.raises(UsageError, match=r"--master-port is needed \(or MASTER_PORT, a number\)"):
+        main.parse(["agent", "--master-addr", "here"]).carry_out(Checkout(tmp_path))

@@ -352,6 +352,7 @@ def test_gpus_of_different_models_and_hidden_gpus_are_seen() -> None:
         ("1,-1,2", (1,)),
         ("7", ()),
         ("GPU-", ()),
+        ("0,\u00b2", (0,)),
     ],
 )
 def test_visible_devices_are_read_as_cuda_reads_them(text: str | None, expected: tuple[int, ...]) -> None:

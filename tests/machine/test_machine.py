@@ -10,7 +10,17 @@ from harness.machine import host
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("0,1", 2), ("-1", 0), ("", 0), ("1,-1,0", 1), ("7", 0), (" 3 ", 1), ("GPU-8f2e,GPU-71aa", 2), ("0,0,0,0,0", 4)],
+    [
+        ("0,1", 2),
+        ("-1", 0),
+        ("", 0),
+        ("1,-1,0", 1),
+        ("7", 0),
+        (" 3 ", 1),
+        ("GPU-8f2e,GPU-71aa", 2),
+        ("0,0,0,0,0", 4),
+        ("0,\u00b2", 1),
+    ],
 )
 def test_hidden_gpus_are_not_counted(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "listdir", lambda path: ["null", "nvidiactl", *(f"nvidia{number}" for number in range(4))])
