@@ -177,11 +177,9 @@ def _namespaces(sandbox: Sandbox) -> str:
             "user's processes and read the checkout and the logs of contests"
         )
     _enter_namespaces(sandbox, own_pids=False)
-    return (
-        ""
-        if sandbox.has_devices
-        else "namespaces: no PID namespace is permitted here, so a submission can name the user's processes"
-    )
+    if sandbox.has_devices:
+        return ""
+    return "namespaces: no PID namespace is permitted here, so a submission can name the user's processes"
 
 
 def _enter_namespaces(sandbox: Sandbox, own_pids: bool) -> None:
