@@ -1,6 +1,5 @@
-"""Evaluate a submission. Tests it on every test shape, times it on every benchmark shape in turn with
-the reference, and records the result. Stops at the first phase that fails; a failed run is kept in
-runs/ and never ranked."""
+"""Evaluate a submission. Tests it on every test shape, times it on every benchmark shape in turn with the reference,
+and records the result. Stops at the first phase that fails; a failed run is kept in runs/ and never ranked."""
 
 import contextlib
 import os

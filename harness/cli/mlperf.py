@@ -1,7 +1,6 @@
-"""Score results of MLPerf Training from their logs, by MLPerf's rules: the time of each run from
-run_start to run_stop, the Olympic mean over runs, times the scaling factor. Exits with 112 where the rules refuse a
-result: two runs that did not converge, too few or too many runs, a seed used twice, convergence faster than chance
-explains."""
+"""Score results of MLPerf Training from their logs, by MLPerf's rules: the time of each run from run_start to run_stop,
+the Olympic mean over runs, times the scaling factor. Exits with 112 where the rules refuse a result: two runs that did
+not converge, too few or too many runs, a seed used twice, convergence faster than chance explains."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""The ranks of the smoke test:
-`python smoke_ranks.py DEVICE WORLD_SIZE NBYTES DEADLINE_S MEETING_FILE`.
+"""The ranks of the smoke test: `python smoke_ranks.py DEVICE WORLD_SIZE NBYTES DEADLINE_S MEETING_FILE`.
 
 torch is imported once and the ranks are forked, as the zygote does it; they meet in a file, so no port is needed.
 Each prints one JSON line (smoke.Moved). Should the parent be gone, an alarm ends every process here.

@@ -71,9 +71,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Sandbox:
     """Confined processes may write to `folder` and to `cache`, the compile caches. `device` is a --device name. Of the
     folders in `hidden` they see no more than these two, the folders in `shown`, and what Python imports from there; the
-    files in `hidden` are empty for them.
-    With `link`, an address, their network has an interface beside its loopback, whose descriptor is then in
-    `link_fds`. `refused` are system calls that are refused beside the usual ones."""
+    files in `hidden` are empty for them. With `link`, an address, their network has an interface beside its loopback,
+    whose descriptor is then in `link_fds`. `refused` are system calls that are refused beside the usual ones."""
 
     folder: Path
     cache: Path

@@ -33,8 +33,7 @@ def measure(rank: int, world_size: int, local_size: int, device: torch.device, f
 
     One rank has no links: their rate is 0. On CPUs each rank has a file in `folder` that its neighbour maps and reads,
     which is the cheapest way to move bytes on one host; the neighbour is one of the `local_size` ranks of the same host
-    where there are others. On GPUs each rank sends to all others at once through the
-    process group.
+    where there are others. On GPUs each rank sends to all others at once through the process group.
     """
     kind, nbytes = device.type, COPY_BYTES[device.type]
     flops_per_s = 0.0
