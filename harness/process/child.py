@@ -82,10 +82,9 @@ def run_child(command: Sequence[str], folder: Path, environ: Mapping[str, str], 
                 end_tree(child.pid)
                 code = child.wait()
             _read_until(selector, time.monotonic() + DRAIN_S, None)
-    texts = [cut(kept.data.decode(errors="replace")) for kept in list(keeps.values())[1:]]
-    result = next(iter(keeps.values()))
-    found = code if in_time else None
-    return Ended(folder=folder, code=found, result=bytes(result.data), stdout=texts[0], stderr=texts[1])
+    result, *printed = (kept.data for kept in keeps.values())
+    out, err = (cut(data.decode(errors="replace")) for data in printed)
+    return Ended(folder=folder, code=code if in_time else None, result=bytes(result), stdout=out, stderr=err)
 
 
 class _Kept:
