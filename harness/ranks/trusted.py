@@ -132,10 +132,10 @@ class Trusted(Program):
             if self.expected_nbytes > MOST_KEPT_EXPECTED:
                 self.known = None  # as after a verdict
             self.first_nbytes = max(1, offsets[1])
-        grown = max(1.0, max(end - start for start, end in itertools.pairwise(offsets)) / self.first_nbytes)
+        largest = max(end - start for start, end in itertools.pairwise(offsets))
+        grown = max(1.0, largest / self.first_nbytes)
         limit = output_limit(math.ceil(self.expected_nbytes * grown))
         if command.stepped:  # one after the other, in the same place
-            largest = max(end - start for start, end in itertools.pairwise(offsets))
             self.exchange.make_room(largest, limit)
             nbytes = min(limit, self.expected_nbytes + OUTPUT_PARTS * payload.ALIGN_BYTES)
             self.rooms = [
