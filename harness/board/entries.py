@@ -290,8 +290,7 @@ class Board:
             for index, one in enumerate(records):
                 if (same := first.setdefault(one.identity, index)) != index:
                     raise DecodeError(
-                        f".{name}[{index}]",
-                        f"the same author, file and group as $.{name}[{same}]; delete one of them",
+                        f".{name}[{index}]", f"the same author, file and group as $.{name}[{same}]; delete one of them"
                     )
 
     @property

@@ -20,18 +20,7 @@ from harness.core.decode import encode
 from harness.core.metrics import CLOCKS, label_of, ratio_name, unit_of
 from harness.core.stats import geomean
 from harness.core.words import count_text, interval_text, make_text, or_dash, percent_text, speedup_text
-from harness.report.document import (
-    Block,
-    Document,
-    Facts,
-    Heading,
-    Styled,
-    Table,
-    UntrustedText,
-    Words,
-    column,
-    prose,
-)
+from harness.report.document import Block, Document, Facts, Heading, Styled, Table, UntrustedText, Words, column, prose
 
 Standings = Mapping[str, Standing]
 Communication = Mapping[str, str]  # how it is shown, by problem

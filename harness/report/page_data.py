@@ -310,10 +310,7 @@ def _problem(name: str, root: Path) -> Problem | None:
 
 def _run(report: EvalReport, root: Path, folder: Path) -> RunOnPage:
     machine = (f"{one.status}: {one.check}: {one.found}" for one in report.machine_state)
-    return RunOnPage(
-        notes=(*map(text_of, report.warnings), *machine),
-        links=_links(report, root, folder),
-    )
+    return RunOnPage(notes=(*map(text_of, report.warnings), *machine), links=_links(report, root, folder))
 
 
 def _links(report: EvalReport, root: Path, folder: Path) -> Links:

@@ -57,13 +57,7 @@ class Contests:
         return self._by_key.get(key)
 
     def enter(
-        self,
-        secret: str,
-        leaderboard: str,
-        mode: Mode,
-        file_name: str,
-        code: str,
-        add: Callable[[Placement], Row],
+        self, secret: str, leaderboard: str, mode: Mode, file_name: str, code: str, add: Callable[[Placement], Row]
     ) -> Row:
         """Queues a submission by `add`; in a contest as the member's whose id it is, and in leaderboard mode as an
         entry. Raises UsageError where a rule forbids it, UnknownUserError for an id with a member's name that is not

@@ -10,18 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from harness.core.words import clean_line, literal
-from harness.report.document import (
-    Document,
-    EvidenceBlock,
-    Facts,
-    Figure,
-    Heading,
-    Prose,
-    Table,
-    Words,
-    plain,
-    spans,
-)
+from harness.report.document import Document, EvidenceBlock, Facts, Figure, Heading, Prose, Table, Words, plain, spans
 
 TYPED = re.compile(r"(`[^`]*`)")  # in a text of ours
 
