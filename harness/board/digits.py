@@ -1,22 +1,15 @@
 """How many digits of a record leaderboard.yaml keeps, and whether two records agree to these."""
 
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar, cast
+from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import TypeVar, cast
 
-from harness.board.entries import Entry
+from harness.board.entries import Entry, EntryCase
 
 T = TypeVar("T")
 DIGITS = 6  # significant digits that are kept; timing repeats to two or three
 EXACT = ("params", "peaks", "history", "holds")  # fields that are no measurements, or were rounded when they were new
-DETAILS: dict[str, Any] = {
-    "samples": None,
-    "bounded": "",
-    "bound": None,
-    "series": (),
-    "rank_ends_us": (),
-    "best": None,
-    "own_kernels": None,
-}
+# What an older harness did not record of a case.
+DETAILS = {field.name: field.default for field in fields(EntryCase) if field.default is not MISSING}
 
 
 def rounded(value: float, digits: int) -> float:

@@ -48,11 +48,7 @@ def problem_version(problem: Problem, suite: Suite, device: str) -> str:
     them, the cases that run, how they are ranked, the clock that ranks on that device, and this harness's JUDGES.
     Raises BadFileError where a file cannot be read. Fixed bounds and peaks in hardware.yaml are not part of it: results
     are judged by them again from the report (`rejudge`)."""
-    cases = [
-        [case.kind, case.params, case.seed, case.world_size]
-        for cases in (suite.tests, suite.benchmarks)
-        for case in cases
-    ]
+    cases = [[one.kind, one.params, one.seed, one.world_size] for one in (*suite.tests, *suite.benchmarks)]
     rules: dict[str, object] = {
         "judges": JUDGES,
         "gate": problem.checker,
@@ -153,36 +149,32 @@ def code_of(submission: Submission) -> str | None:
 
 
 def entry_cases(report: EvalReport) -> tuple[EntryCase, ...]:
-    return tuple(
-        EntryCase(
-            label=printable(one.case.title),
-            params=one.case.params,
-            metric=one.figures.metric.name,
-            unit=one.figures.metric.unit,
-            value=one.figures.value,
-            baseline=one.figures.baseline,
-            **_pair("ratio", one.figures.ratio),
-            **_pair("fraction", one.figures.fraction),
-            **_details(one, report.empty_call_samples_us),
-        )
-        for one in report.results
-        if one.figures is not None and one.case.kind != "drawn"
-    )
+    measured = [one for one in report.results if one.figures is not None and one.case.kind != "drawn"]
+    return tuple(_entry_case(one, report.empty_call_samples_us) for one in measured)
 
 
-def _details(result: CaseResult, empty: dict[str, tuple[float, ...]]) -> dict[str, Any]:
-    found = result.outcome
+def _entry_case(result: CaseResult, empty: dict[str, tuple[float, ...]]) -> EntryCase:
+    figures, found = result.figures, result.outcome
+    assert figures is not None
     assert isinstance(found, Measured)
     ranked = found.ranked
-    return {
-        "samples": len(ranked.own) or (ranked.summary.runs if ranked.summary else None),
-        "bounded": found.against_bound.metric.name if result.bound else "",
-        "bound": result.bound,
-        "series": tuple(_series(one, empty.get(one.metric.name, ())) for one in found.series),
-        "rank_ends_us": found.rank_ends_us,
-        "best": found.best,
-        "own_kernels": found.own_kernels,
-    }
+    return EntryCase(
+        label=printable(result.case.title),
+        params=result.case.params,
+        metric=figures.metric.name,
+        unit=figures.metric.unit,
+        value=figures.value,
+        baseline=figures.baseline,
+        **_pair("ratio", figures.ratio),
+        **_pair("fraction", figures.fraction),
+        samples=len(ranked.own) or (ranked.summary.runs if ranked.summary else None),
+        bounded=found.against_bound.metric.name if result.bound else "",
+        bound=result.bound,
+        series=tuple(_series(one, empty.get(one.metric.name, ())) for one in found.series),
+        rank_ends_us=found.rank_ends_us,
+        best=found.best,
+        own_kernels=found.own_kernels,
+    )
 
 
 def _series(one: Series, empty: Sequence[float]) -> EntrySeries:
@@ -272,13 +264,11 @@ def standing_of(board: Board, old: Judged) -> Judged:
 def with_judged(board: Board, one: Judged) -> Board:
     """The board with this evaluation in place of what it supersedes: a held one replaces an earlier held one of the
     same identity; an entry replaces the earlier entry, and what is held there of another source."""
-    again, another = "evaluated again", "another source was evaluated"
-    gone: list[tuple[Judged, str]]
-    if isinstance(one, HeldEntry):
-        gone = [(old, again) for old in board.held if old.identity == one.identity]
-    else:
-        gone = [(old, again) for old in board.entries if old.identity == one.identity]
-        gone += [(old, another) for old in board.held if old.identity == one.identity and old.sha256 != one.sha256]
+    same_kind: tuple[Judged, ...] = board.entries if isinstance(one, Entry) else board.held
+    gone = [(old, "evaluated again") for old in same_kind if old.identity == one.identity]
+    if isinstance(one, Entry):
+        others = (old for old in board.held if old.identity == one.identity and old.sha256 != one.sha256)
+        gone += [(old, "another source was evaluated") for old in others]
     return _put(board, one, gone)
 
 

@@ -363,7 +363,7 @@ def _by_speedup(
 ) -> tuple[Ranked, ...]:
     """Places by "ahead of": the best is behind all that are ahead, the last before all that are behind."""
     entries = {_key_of(row.entry, codes): row.entry for row in rows}
-    met = {(a, b): settlement_of(board, entries[a], entries[b]) for a, b in itertools.permutations(entries, 2)}
+    met = {(a, b): _settlement_of(board, entries[a], entries[b], codes) for a, b in itertools.permutations(entries, 2)}
     count = len({code for _, code, _ in entries})  # copies are not counted: they would make every interval wider
 
     def is_before(one: Key, other: Key) -> bool:
@@ -422,10 +422,9 @@ def closed(ahead: Collection[tuple[Key, Key]]) -> set[tuple[Key, Key]]:
     return {(one, other) for one, other in reached if (one, other) in ahead or (other, one) not in reached}
 
 
-def settlement_of(board: Board, one: Entry, other: Entry) -> Settlement | None:
+def _settlement_of(board: Board, one: Entry, other: Entry, codes: Codes) -> Settlement | None:
     """The latest settlement that is not void and timed these two sources against each other, under the version of the
     problem that both entries were judged under."""
-    codes = codes_of(board)
     pair = {code_of(one, codes), code_of(other, codes)}
     both = [
         settlement

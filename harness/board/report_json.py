@@ -178,10 +178,9 @@ def _list_1(values: Mapping[str, Any], name: str) -> list[object]:
 
 def _model(values: Mapping[str, Any]) -> str:
     """The device's model name: schema 1 had it only in the machine's class, `4x NVIDIA H200`."""
-    environment = values.get("environment")
-    machine_class = environment.get("machine_class") if isinstance(environment, Mapping) else None
-    is_gpu = values.get("device") != "cpu" and isinstance(machine_class, str)
-    return machine_class.partition("x ")[2] if is_gpu and isinstance(machine_class, str) else ""
+    machine_class = _mapping(values.get("environment")).get("machine_class")
+    is_known = isinstance(machine_class, str) and values.get("device") != "cpu"
+    return str(machine_class).partition("x ")[2] if is_known else ""
 
 
 def _machine_state(line: object) -> object:
@@ -195,10 +194,10 @@ def _case_1(value: object, device: str) -> object:
     if not isinstance(value, Mapping):
         return value
     bound_us, verdicts = value.get("bound_us"), value.get("verdicts")
-    case = {name: value[name] for name in ("kind", "params", "world_size", "published_us", "short") if name in value}
+    names = ("kind", "params", "seed", "world_size", "published_us", "short")
     messages = _mapping(value.get("verdict_messages"))
     return {
-        "case": {"seed": 0} | ({"seed": value["seed"]} if "seed" in value else {}) | case,
+        "case": {"seed": 0} | {name: value[name] for name in names if name in value},
         "outcome": _outcome_1(value, device),
         "verdicts": {
             name: {"passed": verdicts.get(name) == "pass", "message": messages.get(name) or ""}
@@ -214,9 +213,9 @@ def _case_1(value: object, device: str) -> object:
 
 
 def _outcome_1(value: Mapping[str, Any], device: str) -> Json:
-    kind, error = value.get("outcome"), value.get("error") or ""
-    if not isinstance(error, str):
-        error = ""
+    kind, error = value.get("outcome"), value.get("error")
+    error = error if isinstance(error, str) else ""
+    check, _, evidence = error.partition(": ")
     if kind == "timed":
         return _timed_1(value, device)
     if kind == "told" and isinstance(value.get("told"), Mapping):
@@ -227,7 +226,7 @@ def _outcome_1(value: Mapping[str, Any], device: str) -> Json:
         "raised": {"rank": value.get("rank"), "message": error, "traceback": value.get("traceback") or ""},
         "crashed": {"rank": value.get("rank"), "message": error, "log_tail": value.get("log_tail") or ""},
         "timed_out": {"message": error, "stacks": value.get("stacks") or []},
-        "held": dict(zip(("check", "evidence"), (error.partition(": ")[0], error.partition(": ")[2]), strict=True)),
+        "held": {"check": check, "evidence": evidence},
     }
     return {"type": kind} | more.get(str(kind), {})
 

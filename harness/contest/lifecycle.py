@@ -22,7 +22,7 @@ State = Literal[
     "submitted", "ranked", "reproduced", "verified", "awarded", "held", "failed", "disqualified", "withdrawn"
 ]
 STATES: tuple[State, ...] = get_args(State)
-PLACED: tuple[State, ...] = ("ranked", "reproduced", "verified", "awarded")  # these stand in the standings
+PLACED: tuple[State, ...] = ("ranked", "reproduced", "verified", "awarded")  # in the standings, the furthest last
 Via = Literal["command line", "serve"]
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from harness.board.entries import Board, Entry, Group
 from harness.board.judgements import with_judged
 from harness.board.places import Ranked, groups, ranking
+from harness.contest.lifecycle import PLACED
 from harness.contest.log import Record
 from harness.contest.rules import Competition, Listed
 from harness.contest.state import ContestEntry, ContestState, fold
@@ -121,6 +122,5 @@ def _latest_state(entry: Entry, by_run: dict[str, ContestEntry]) -> ContestEntry
     """The state of the source's submission that got furthest, the first of several: an award is for a submission that
     was reproduced, whichever launch the board has last."""
     runs = [entry.run_id, *(past.run_id for past in entry.history if past.sha256 == entry.sha256)]
-    order = ("ranked", "reproduced", "verified", "awarded")
     placed = [by_run[run] for run in runs if by_run[run].is_placed]
-    return max(placed, key=lambda one: (order.index(one.state), -one.number))
+    return max(placed, key=lambda one: (PLACED.index(one.state), -one.number))
