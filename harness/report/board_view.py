@@ -124,18 +124,17 @@ def board_csv(board: Board, problem: str | None = None, standings: Standings | N
     """An entry a line under a line of names, with the figures of its latest evaluation; without the history. `low` to
     `high` is the interval of `estimate`, the ratio over all `launches` of its source. What is held comes last."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     columns = ["problem", "suite", "machine_class", "world_size", "place", "author", "file", "score", "unit"]
     columns += ["ratio", "low", "high", "fraction", "device", "date", "run_id", "sha256"]
     columns += ["status", "check", "evidence", "problem_version", "reproducible", "stale", "confined"]
     columns += ["last_place", "settled", "estimate", "launches", "machine"]
-    writer.writerow(columns)
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
     rows: list[tuple[Judged, dict[str, Any]]] = [(row.entry, _csv_cells(row)) for row in _rows(board, problem, by)]
     rows += [(one, {}) for one in _held(board, problem)]
     for one, cells in rows:
         score = {"score": one.score.value, "unit": one.score.unit} if one.score else {"score": "", "unit": ""}
-        more = {**cells, **score, **_known(one, standings)}
-        writer.writerow([more[name] if name in more else getattr(one, name, "") for name in columns])
+        writer.writerow({**vars(one), "status": one.status, **cells, **score, **_known(one, standings)})
     return text.getvalue()
 
 

@@ -93,11 +93,9 @@ def contest_document(found: Contest, now: datetime) -> Document:
 
 def _rules(rules: Competition) -> list[tuple[str, str]]:
     opens, closes = rules.registration.moments
+    begins, ends = shown_time(opens) if opens else "any time", shown_time(closes) if closes else "the end"
     found = [
-        (
-            "registration",
-            f"{shown_time(opens) if opens else 'any time'} to {shown_time(closes) if closes else 'the end'}",
-        ),
+        ("registration", f"{begins} to {ends}"),
         ("teams", f"{count_text(rules.teams.members, 'member')} at most; a member is in one team"),
         ("quota", f"{rules.quota.per_day} submissions a team and day (UTC)" if rules.quota.per_day else "none"),
     ]

@@ -4,6 +4,7 @@ Decides nothing (verdict does) and computes no figure of its own (judging.figure
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from harness.board.runs import FOLDER
@@ -64,14 +65,8 @@ Cases = Sequence[tuple[CaseResult, Measured]]
 def document_of(report: EvalReport, standing: OnBoard = NOT_RECORDED, verbose: bool = False) -> Document:
     """The report; its summary is the verdict, the speedup and the place on the leaderboard. `verbose` adds the clocks,
     the machine, phases and rank 0's log."""
-    details = f"{count_text(report.world_size, 'rank')} on {report.device}, suite "
-    by_whom = (
-        "by ",
-        UntrustedText(report.author),
-        f", {details}",
-        UntrustedText(report.suite),
-        f", mode {report.mode}",
-    )
+    where = f", {count_text(report.world_size, 'rank')} on {report.device}, suite "
+    by_whom = ("by ", UntrustedText(report.author), where, UntrustedText(report.suite), f", mode {report.mode}")
     blocks: list[Block] = [
         Heading((UntrustedText(report.problem), Styled(("  ", UntrustedText(report.submission.name)), ""))),
         prose(by_whom),
@@ -110,10 +105,9 @@ def document_of(report: EvalReport, standing: OnBoard = NOT_RECORDED, verbose: b
 
 def error_document(message: str, code: Exit) -> Document:
     first, _, rest = clean(message).partition("\n")
-    case = TestCase(
-        suite="kernel-eval", name="run", ending="error", kind=f"exit {int(code)}", message=first, text=rest
-    )  # fmt: skip
-    return Document(blocks=(Heading(f"error (exit {int(code)})"), EvidenceBlock("", message)), cases=(case,))
+    kind = f"exit {int(code)}"
+    case = TestCase(suite="kernel-eval", name="run", ending="error", kind=kind, message=first, text=rest)
+    return Document(blocks=(Heading(f"error ({kind})"), EvidenceBlock("", message)), cases=(case,))
 
 
 def _measured(report: EvalReport, verbose: bool) -> Iterator[Block]:
@@ -132,9 +126,8 @@ def _measured(report: EvalReport, verbose: bool) -> Iterator[Block]:
     if report.peaks and verbose:
         peaks = report.peaks
         rates = [f"{rate_text(peaks.flops_per_s)}FLOP/s", f"{rate_text(peaks.hbm_bytes_per_s)}B/s memory"]
-        rates += (
-            [f"{rate_text(peaks.link_bytes_per_s)}B/s links"] if peaks.link_bytes_per_s else []
-        )  # one rank has none
+        if peaks.link_bytes_per_s:  # one rank has none
+            rates.append(f"{rate_text(peaks.link_bytes_per_s)}B/s links")
         limit = ("Limit by a rank's peaks, ", UntrustedText(peaks.source), ":")
         yield prose(limit, f"{', '.join(rates)}.", style="dim")
 
@@ -342,16 +335,12 @@ def _provenance(report: EvalReport) -> Iterator[tuple[Words, Words]]:
 
 
 def _tally(report: EvalReport, kind: str) -> str:
-    outcomes = [result.outcome for result in report.results if result.case.kind == kind]
-    kinds = (Measured, Passed, NotRun)
-    timed, passed, not_run = (sum(isinstance(one, what) for one in outcomes) for what in kinds)
-    if not outcomes:
+    counts = Counter(result.outcome.type for result in report.results if result.case.kind == kind)
+    if not counts:
         return f"none in mode {report.mode}"
-    failed = len(outcomes) - timed - passed - not_run
-    parts = [f"{timed + passed}/{len(outcomes)} passed"]
-    parts += [f"{timed} timed"] if timed else []
-    parts += [f"{failed} failed"] if failed else []
-    parts += [f"{not_run} not run"] if not_run else []
+    timed, right, not_run = counts["measured"], counts["measured"] + counts["passed"], counts["not_run"]
+    more = {"timed": timed, "failed": counts.total() - right - not_run, "not run": not_run}
+    parts = [f"{right}/{counts.total()} passed", *(f"{count} {what}" for what, count in more.items() if count)]
     return ", ".join(parts)
 
 

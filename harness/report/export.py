@@ -169,13 +169,11 @@ def _of_report(report: EvalReport, place: int | None, root: Path) -> list[Row]:
     run |= _shared(run, root)
     if not report.results:
         return [_row(run)]
-    counts: dict[str, int] = {}
-    made = []
-    for result in report.results:
-        index = counts.setdefault(result.case.kind, 0)
-        counts[result.case.kind] += 1
-        made.append((result, index))
-    return [_row(run | _of_case(result, index, counts[result.case.kind], status == "pass")) for result, index in made]
+    kinds = [result.case.kind for result in report.results]
+    return [
+        _row(run | _of_case(result, kinds[:at].count(kind), kinds.count(kind), status == "pass"))
+        for at, (kind, result) in enumerate(zip(kinds, report.results, strict=True))
+    ]
 
 
 def _of_case(result: CaseResult, index: int, count: int, run_passed: bool) -> Row:

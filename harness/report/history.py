@@ -119,11 +119,8 @@ def document_of(found: Sequence[Line], unread: Sequence[str] = ()) -> Document:
         problem, suite, machine_class, world_size = line.group
         name = f"  {line.file.removeprefix(f'submissions/{problem}/')} by {line.author}"
         where = UntrustedText(f"suite {suite}, {count_text(world_size, 'rank')}, {machine_class}")
-        blocks += [
-            Heading((UntrustedText(problem), Styled(UntrustedText(name), ""))),
-            prose(where, summary(line), whole=True),
-        ]
-        blocks.append(_table(line))
+        heading = Heading((UntrustedText(problem), Styled(UntrustedText(name), "")))
+        blocks += [heading, prose(where, summary(line), whole=True), _table(line)]
     if unread:
         blocks.append(prose(*(UntrustedText(f"left out: {message}") for message in unread), whole=True))
     return Document(blocks=tuple(blocks))
@@ -162,13 +159,6 @@ def _table(line: Line) -> Table:
         source = run.sha256
         if run.score is not None and run.score == line.best:
             styles[len(rows)] = "bold"
-        rows.append(
-            [
-                UntrustedText(run.date[:16].replace("T", " ")),
-                *cells,
-                UntrustedText(same),
-                UntrustedText(run.run_id),
-                bar,
-            ]
-        )
+        date = UntrustedText(run.date[:16].replace("T", " "))
+        rows.append([date, *cells, UntrustedText(same), UntrustedText(run.run_id), bar])
     return Table(columns, rows, styles=styles)

@@ -7,7 +7,7 @@ from harness.board.entries import Entry, HeldEntry, short_file
 from harness.core.decode import encode
 from harness.core.metrics import ratio_name
 from harness.core.words import speedup_text
-from harness.evaluation.rejudge import JSON_SCHEMA, Left, Rejudged, Row
+from harness.evaluation.rejudge import JSON_SCHEMA, Rejudged, Row
 from harness.report.document import Document, Table, UntrustedText, Words, prose
 
 
@@ -33,16 +33,13 @@ def document_of(rows: Sequence[Row], changes: Sequence[Rejudged], apply: bool) -
     cells: list[list[Words]] = []
     whys: list[Words] = []
     for row in rows:
-        old, said = row.old, row.why
+        old, said, now = row.old, row.why, ("-", "left")
+        if isinstance(row, Rejudged):
+            now = (speedup_text(row.new.ratio), "unchanged" if row.new == old else row.new.status)
+            if isinstance(row.new, HeldEntry):
+                said = f"{row.new.check}: {row.new.evidence}"
         name = UntrustedText(f"{short_file(old)} by {old.author}")
-        now = (
-            ("-", "left")
-            if isinstance(row, Left)
-            else (speedup_text(row.new.ratio), "unchanged" if row.new == row.old else row.new.status)
-        )
         cells.append([UntrustedText(old.problem), name, speedup_text(old.ratio), old.status, *now])
-        if isinstance(row, Rejudged) and isinstance(row.new, HeldEntry):
-            said = f"{row.new.check}: {row.new.evidence}"
         whys.append(UntrustedText(f"{old.run_id}: {said}"))
     count = f"{len(changes)} of {len(rows)} entries"
     if not changes:

@@ -36,9 +36,7 @@ def _block(block: object) -> Iterator[str]:
         case Heading(words=words):
             yield f"### {_words(words)}"
         case Prose(lines=lines):
-            yield from (
-                f"{_words(line)}  " if index < len(lines) - 1 else _words(line) for index, line in enumerate(lines)
-            )
+            yield from ["  \n".join(map(_words, lines))] if lines else []
         case Facts(rows=rows):
             yield from (f"- **{_words(name)}** {_words(words)}" for name, words in rows)
         case EvidenceBlock(heading=heading):
@@ -63,9 +61,8 @@ def _table(found: Table) -> Iterator[str]:
 
 
 def _words(words: Words) -> str:
-    parts = (
-        (is_ours, "".join(one.text for one in run)) for is_ours, run in groupby(spans(words), attrgetter("is_ours"))
-    )
+    runs = groupby(spans(words), attrgetter("is_ours"))
+    parts = ((is_ours, "".join(span.text for span in run)) for is_ours, run in runs)
     return "".join(_ours(part) if is_ours else code(part) for is_ours, part in parts)
 
 
