@@ -224,23 +224,18 @@ def eval_command(offers: Sequence[Offer]) -> Command:
     def command(row: Row, files: Files) -> Sequence[str]:
         offer = by_problem.get(row.problem)  # None: queued by a server that had other problems; `eval` says so
         words = [sys.executable, "-m", "harness", "eval", offer.argument if offer else row.problem, str(files.source)]
-        written = [f"--json={files.report}", f"--events={files.events}"]
-        return [
-            *words,
-            f"--mode={row.mode}",
-            f"--author={row.team or row.user}",
-            *([f"--tool={row.tool}"] if row.tool else []),
-            *([f"--benchmark={row.benchmark}"] if row.benchmark is not None else []),
-            *([f"--launch-count={row.launch_count}"] if row.launch_count is not None else []),
-            *written,
-            *(_settings(offer) if offer else []),
-        ]
+        given = {
+            "mode": row.mode,
+            "author": row.team or row.user,
+            "tool": row.tool,
+            "benchmark": row.benchmark,
+            "launch-count": row.launch_count,
+            "json": files.report,
+            "events": files.events,
+        }
+        if offer:
+            given |= {name: getattr(offer.asked, name) for name in ("suite", "ranks", "device", "seconds")}
+        words += [f"--{name}={value}" for name, value in given.items() if value is not None]
+        return words + (["--unconfined"] if offer and not offer.asked.confined else [])
 
     return command
-
-
-def _settings(offer: Offer) -> list[str]:
-    asked = offer.asked
-    given = {"suite": asked.suite, "ranks": asked.ranks, "device": asked.device, "seconds": asked.seconds}
-    words = [f"--{name}={value}" for name, value in given.items() if value is not None]
-    return words + ([] if asked.confined else ["--unconfined"])

@@ -43,11 +43,18 @@ def of_job(
 ) -> AttemptEnded:
     """What the end of the evaluation's job comes to, where that was not cancelled; `stage` is how far it was. Raises
     whatever a result of another form causes, and what `fetched`, for the folder with its files, raises."""
-    if state.has_result:
-        return _of_result(row, fetched())
-    if isinstance(state.end, Overdue):
+    if not state.has_result and isinstance(state.end, Overdue):
         return AttemptEnded(state="timed_out", error=f"timed out after {limit_s(row):.0f} s, at {stage}")
-    return _without_result(state, fetched())
+    folder = fetched()
+    if not state.has_result:
+        code = f"with exit code {state.end.code} " if isinstance(state.end, Exited) else ""
+        tail = clean(files.read_bytes(folder / ERR).decode(errors="replace"))[-TAIL_CHARS:]
+        last = tail.strip().splitlines()[-1:] or ["it printed no error"]
+        return AttemptEnded(state="failed", error=f"the evaluation ended {code}and without a result: {last[0]}")
+    out = folder / OUT
+    printed = files.read_bytes(out).decode(errors="replace") if out.exists() else ""
+    command = f"python -m harness eval {row.problem} --mode {row.mode}"
+    return ended(row, json.loads(files.read_text(folder / RESULT)), printed, command)
 
 
 def not_run(row: Row, error: Exception) -> AttemptEnded:
@@ -55,21 +62,6 @@ def not_run(row: Row, error: Exception) -> AttemptEnded:
     why = f"the server could not run it: {type(error).__name__}: {error}"
     print(f"submission {row.id}: {why}", file=sys.stderr)
     return AttemptEnded(state="failed", error=why)
-
-
-def _of_result(row: Row, folder: Path) -> AttemptEnded:
-    out = folder / OUT
-    printed = files.read_bytes(out).decode(errors="replace") if out.exists() else ""
-    command = f"python -m harness eval {row.problem} --mode {row.mode}"
-    return ended(row, json.loads(files.read_text(folder / RESULT)), printed, command)
-
-
-def _without_result(state: JobDone, folder: Path) -> AttemptEnded:
-    """With the last line that it printed."""
-    code = f"with exit code {state.end.code} " if isinstance(state.end, Exited) else ""
-    tail = clean(files.read_bytes(folder / ERR).decode(errors="replace"))[-TAIL_CHARS:]
-    last = tail.strip().splitlines()[-1:] or ["it printed no error"]
-    return AttemptEnded(state="failed", error=f"the evaluation ended {code}and without a result: {last[0]}")
 
 
 def ended(row: Row, found: Mapping[str, object], printed: str, command: str) -> AttemptEnded:
@@ -146,8 +138,13 @@ def _results(row: Row, report: EvalReport, command: str) -> Json:
 def _of_run(row: Row, start: datetime, end: datetime, run: Json, profile: Json | None) -> Json:
     """KernelBot's EvalResult. A vendor's profile succeeds only if it passed: clients show no other reason."""
     success = run["success"] and (run["passed"] or row.tool is None)
-    times = {"start": _iso(start), "end": _iso(end)}
-    return {**times, "compilation": None, "run": run | {"success": success}, "profile": profile}
+    return {
+        "start": start.isoformat(timespec="milliseconds"),
+        "end": end.isoformat(timespec="milliseconds"),
+        "compilation": None,
+        "run": run | {"success": success},
+        "profile": profile,
+    }
 
 
 def _of_kind(report: EvalReport, kind: Kind) -> list[CaseResult]:
@@ -157,8 +154,10 @@ def _of_kind(report: EvalReport, kind: Kind) -> list[CaseResult]:
 
 
 def _run_of(report: EvalReport, cases: Sequence[CaseResult], command: str, duration_s: float) -> Json:
-    pairs = _pairs(cases)
-    code = Exit.OK if pairs["check"] == "pass" else verdict.exit_code(report)
+    specs = [result_lines.spec_of(result_lines.case_values(one.case)) for one in cases]
+    passed = all(verdict.case_status(case) == "pass" for case in cases)
+    pairs = result_lines.values_of(result_lines.report_pairs(specs, cases, passed))
+    code = Exit.OK if passed else verdict.exit_code(report)
     printed = result_lines.printed(report)
     failures = [clean(result_lines.error_text(case)) for case in cases if verdict.case_status(case) == "fail"]
     return _run(code, pairs, printed, "\n".join(failures), command, duration_s)
@@ -175,12 +174,6 @@ def _run(code: Exit, pairs: dict[str, str], printed: str, failures: str, command
         "duration": duration_s,
         "result": pairs,
     }
-
-
-def _pairs(cases: Sequence[CaseResult]) -> dict[str, str]:
-    specs = [result_lines.spec_of(result_lines.case_values(one.case)) for one in cases]
-    passed = all(verdict.case_status(case) == "pass" for case in cases)
-    return result_lines.values_of(result_lines.report_pairs(specs, cases, passed))
 
 
 def _runs(row: Row, results: Json, score: float | None) -> list[Json]:
@@ -264,10 +257,6 @@ def _times(report: EvalReport, phase: str) -> tuple[datetime, datetime]:
             return at, at + timedelta(seconds=seconds)
         at += timedelta(seconds=seconds)
     return at, at
-
-
-def _iso(at: datetime) -> str:
-    return at.isoformat(timespec="milliseconds")
 
 
 def _cut(text: str) -> str:

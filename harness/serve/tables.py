@@ -97,16 +97,12 @@ def waiting_turns(db: sqlite3.Connection) -> list[int]:
     waiting = [tuple(row) for row in found]
     if all(team is None for _, _, team, _ in waiting):
         return [number for number, *_ in waiting]
-    running: Counter[str] = Counter()
-    for row in db.execute("SELECT contest, team, user_id FROM submissions WHERE state = 'running'"):
-        running[_owner(*row)] += 1
+    found = db.execute("SELECT contest, team, user_id FROM submissions WHERE state = 'running'")
+    running = Counter(_owner(*row) for row in found)
     served: dict[str, str] = {}
-    for contest, team in {(contest, team) for _, contest, team, _ in waiting if team is not None}:
-        last = db.execute("SELECT max(started_at) FROM submissions WHERE contest = ? AND team = ?", (contest, team))
-        served[_owner(contest, team, 0)] = last.fetchone()[0] or ""
-    for user_id in {user_id for _, _, team, user_id in waiting if team is None}:
-        last = db.execute("SELECT max(started_at) FROM submissions WHERE user_id = ?", (user_id,))
-        served[_owner(None, None, user_id)] = last.fetchone()[0] or ""
+    for name, (contest, team, user_id) in {_owner(*owner): owner for _, *owner in waiting}.items():
+        where, values = ("user_id = ?", [user_id]) if team is None else ("contest = ? AND team = ?", [contest, team])
+        served[name] = db.execute(f"SELECT max(started_at) FROM submissions WHERE {where}", values).fetchone()[0] or ""
     return turns([(number, _owner(*owner)) for number, *owner in waiting], running, served)
 
 
