@@ -94,9 +94,8 @@ class InGroup(Limited):
 
 @dataclass(frozen=True, kw_only=True)
 class OfFile(InGroup):
-    """Whose file it is. `machine` is the anonymous id of the machine that it ran on
-    (host.machine_id), `code` what its source has in common with its copies (problems.same_code); null where that is not
-    known."""
+    """Whose file it is. `machine` is the anonymous id of the machine that it ran on (host.machine_id), `code` what its
+    source has in common with its copies (problems.same_code); null where that is not known."""
 
     device: str
     author: Printable

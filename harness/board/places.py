@@ -132,11 +132,6 @@ def groups(board: Board) -> list[Group]:
     return sorted({entry.group for entry in board.entries})
 
 
-def held_groups(board: Board) -> list[Group]:
-    """The groups in which something is held, in the file's order."""
-    return sorted({one.group for one in board.held})
-
-
 def machines(board: Board, group: Group) -> int:
     """How many machines the group's judgements ran on. Those without an id count as one more."""
     return len({one.machine for entry in board.entries if entry.group == group for one in judgements(entry)})

@@ -15,7 +15,7 @@ from typing import Any
 from harness.board.entries import Board, Entry, HeldEntry, Judged, Standing, short_file
 from harness.board.entries import Group as BoardGroup
 from harness.board.judgements import doubted
-from harness.board.places import MACHINES, By, Ranked, codes_of, groups, held_groups, is_open, machines, ranking
+from harness.board.places import MACHINES, By, Ranked, codes_of, groups, is_open, machines, ranking
 from harness.core.decode import encode
 from harness.core.metrics import CLOCKS, label_of, ratio_name, unit_of
 from harness.core.stats import geomean
@@ -47,7 +47,7 @@ def document_of(
     come from. Run ids, which begin with the date and which `verify` takes, stand below the file or beside it."""
     blocks: list[Block] = []
     used = ""
-    for group in sorted({*groups(board), *held_groups(board)}):
+    for group in sorted({one.group for one in board.judged}):
         name, suite, machine_class, world_size = group
         if problem not in (None, name):
             continue

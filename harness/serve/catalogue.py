@@ -1,5 +1,6 @@
 """The problems that a running server offers, read again on an organiser's word, without a restart."""
 
+import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,8 +41,6 @@ class Catalogue:
     def __init__(self, options: ServeOptions, checkout: Checkout, boards: Boards) -> None:
         self._options, self._checkout, self._boards = options, checkout, boards
         self._in_contests = self._problems_of_contests()
-        self.offers: tuple[Offer, ...]
-        self.leaderboards: tuple[Leaderboard, ...]
         self.offers, self.leaderboards, errors = self._read()
         for why in errors:
             print(f"not served: {why}", file=sys.stderr)
@@ -54,12 +53,8 @@ class Catalogue:
             raise UsageError("the problems of a contest have changed; start the server again")
         before = {one.name: one for one in self.leaderboards}
         offers, found, errors = self._read()
-        free = max(one.id for one in before.values()) + 1
-        numbered = []
-        for one in found:
-            known = before.get(one.name)
-            numbered.append(replace(one, id=known.id if known else free))
-            free += known is None
+        free = itertools.count(max(one.id for one in before.values()) + 1)
+        numbered = [replace(one, id=before[one.name].id if one.name in before else next(free)) for one in found]
         self.offers, self.leaderboards = offers, tuple(numbered)
         after = {one.name: one for one in numbered}
         kept = [name for name in after if name in before]

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harness.board import leaderboard, reports
-from harness.board.entries import Board, Entry, HeldEntry
+from harness.board.entries import Board, Judged
 from harness.core.checkout import Checkout
 from harness.core.decode import part
 from harness.core.words import clean_line
@@ -137,15 +137,15 @@ class Live:
 def _unveiled(found: Board, veiled: frozenset[str], closed: frozenset[str]) -> Board:
     """The board without what the public must not see: those runs, in the past of entries too, and those problems."""
 
-    def past(one: Entry) -> Entry:
-        kept = tuple(earlier for earlier in one.history if earlier.run_id not in veiled)
-        return one if len(kept) == len(one.history) else replace(one, history=kept)
-
-    def is_seen(one: Entry | HeldEntry) -> bool:
+    def is_seen(one: Judged) -> bool:
         return one.run_id not in veiled and one.problem not in closed
 
-    entries = tuple(past(one) for one in found.entries if is_seen(one))
-    return replace(found, entries=entries, held=tuple(one for one in found.held if is_seen(one)))
+    entries = (
+        replace(one, history=tuple(past for past in one.history if past.run_id not in veiled))
+        for one in found.entries
+        if is_seen(one)
+    )
+    return replace(found, entries=tuple(entries), held=tuple(filter(is_seen, found.held)))
 
 
 def _unlinked(made: Page) -> Page:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.core import accounts
 from harness.core.checkout import Checkout
-from harness.core.errors import HarnessError, UsageError
+from harness.core.errors import HarnessError, UsageError, os_error_as
 from harness.core.files import LockedError, locked
 from harness.core.unseen import keep_unseen
 from harness.engine.base import Engine
@@ -145,12 +145,9 @@ def only_server(folder: Path) -> Iterator[None]:
     """Holds the queue. Raises UsageError where another server does."""
     with ExitStack() as stack:
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # its submitters' files are in it
-            stack.enter_context(locked(folder / "server.lock", wait_s=0))
+            with os_error_as(HarnessError, f"{folder} cannot be written", "free disk space or check its permissions"):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # its submitters' files are in it
+                stack.enter_context(locked(folder / "server.lock", wait_s=0))
         except LockedError:
             raise UsageError(f"another server works on the queue in {folder}; end it first") from None
-        except OSError as error:
-            raise HarnessError(
-                f"{folder} cannot be written: {error.strerror}; free disk space or check its permissions"
-            ) from None
         yield
