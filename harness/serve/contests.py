@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -148,15 +148,20 @@ class Contests:
         with self._lock:
             return contest_page.data(contest, board, self.now(), is_full)
 
-    def veiled_runs(self) -> frozenset[str]:
-        """The runs that the public must not see now: those of private contests, and those since a freeze."""
+    def veiled_runs(self, store: Store) -> frozenset[str]:
+        """The runs that the public must not see now: those of private contests, and those since a freeze. The log has
+        those of entries, the queue also those of tries and of what failed."""
         found: set[str] = set()
         with self._lock:
             for contest in self.all:
-                state, now = contest.state(), self.now()
+                state = contest.state()
+                if (since := _veiled_since(contest.rules, state, self.now())) is None:
+                    continue
                 for entry in state.entries.values():
-                    if _is_veiled(contest.rules, state, entry.changed_at, now):
+                    if entry.changed_at > since:
                         found |= {one.run_id for one in (entry.evaluation, entry.hold) if one is not None}
+                ended = store.runs_of_contest(contest.key)
+                found |= {run_id for run_id, at in ended.items() if read_moment(at) > since}
         return frozenset(found)
 
     def is_veiled(self, row: Row) -> bool:
@@ -165,14 +170,14 @@ class Contests:
         if contest is None:
             return False
         with self._lock:
-            now, state = self.now(), contest.state()
-        return _is_veiled(contest.rules, state, read_moment(row.ended_at) if row.ended_at else now, now)
+            now = self.now()
+            since = _veiled_since(contest.rules, contest.state(), now)
+        return since is not None and (read_moment(row.ended_at) if row.ended_at else now) > since
 
 
-def _is_veiled(rules: Competition, state: ContestState, at: datetime, now: datetime) -> bool:
-    """Whether the public must not see now what happened at that time: all is private, or it is since a freeze."""
-    frozen_at = frozen_since(rules, state, now)
-    return rules.is_hidden(now) or (frozen_at is not None and at > frozen_at)
+def _veiled_since(rules: Competition, state: ContestState, now: datetime) -> datetime | None:
+    """Since when the public must not see now what happens: ever where all is private, else since a freeze, if any."""
+    return datetime.min.replace(tzinfo=UTC) if rules.is_hidden(now) else frozen_since(rules, state, now)
 
 
 def opened(files: Iterable[Path]) -> tuple[Contest, ...]:

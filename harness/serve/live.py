@@ -71,7 +71,7 @@ class Live:
     def version(self) -> str:
         """A text that changes whenever a board or a run changes."""
         parts: list[object] = [row.id for row in self._store.latest(1)]
-        parts += [sorted(self._contests.veiled_runs()), sorted(self._store.boards.closed())]
+        parts += [sorted(self._contests.veiled_runs(self._store)), sorted(self._store.boards.closed())]
         for path in (self._checkout.leaderboard, self._checkout.runs):
             try:
                 found = path.stat()
@@ -86,8 +86,10 @@ class Live:
             if self._made is None or self._made[0] != version:
                 recorded, unreadable = reports.load_all(self._checkout.root)
                 made_at = datetime.now(UTC).isoformat(timespec="seconds")
-                found = _unveiled(self.board(), self._contests.veiled_runs(), self._store.boards.closed())
-                made = page_of(found, recorded, unreadable, self._checkout.root, self._checkout.root, made_at)
+                veiled = self._contests.veiled_runs(self._store)
+                found = _unveiled(self.board(), veiled, self._store.boards.closed())
+                seen = [report for report in recorded if report.run_id not in veiled]  # an entry's history has them too
+                made = page_of(found, seen, unreadable, self._checkout.root, self._checkout.root, made_at)
                 self._made = (version, _unlinked(made))
             return self._made
 

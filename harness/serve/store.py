@@ -230,6 +230,12 @@ class Store:
         rows = self._rows("s.contest = ? AND s.entry IS NOT NULL ORDER BY s.id", contest)
         return {row.entry: row for row in rows if row.entry is not None}
 
+    def runs_of_contest(self, contest: str) -> dict[str, str]:
+        """When the runs of a contest's submissions ended, tries too: ISO 8601 by their ids."""
+        with self._lock:
+            ended = "SELECT run_id, ended_at FROM submissions WHERE contest = ? AND run_id IS NOT NULL"
+            return dict(map(tuple, self._db.execute(ended, (contest,))))
+
     def latest(self, limit: int) -> list[Row]:
         return self._rows(f"s.state IN {DONE} ORDER BY s.ended_at DESC, s.id DESC LIMIT ?", limit)
 

@@ -72,7 +72,7 @@ class Server:
         self.service = make_service(
             options,
             folder,
-            lambda row, files: (str(files.source), f"--author={row.team or row.user}", row.problem),
+            lambda row, files: (str(files.source), f"--author={row.team or row.user}", row.problem, row.mode),
             Checkout(self.root),
             engine,
             clock=self.clock,
@@ -86,11 +86,12 @@ class Server:
         made = replace(report.submission, name=name, source=source, sha256=digest(source, ()))
         author = job.command[1].partition("=")[2]
         report = replace(report, run_id=new_run_id(datetime.now(UTC)), author=author, submission=made, suite="quick",
-                         environment=ENVIRONMENT)  # fmt: skip
+                         environment=ENVIRONMENT, mode=job.command[3])  # fmt: skip
         runs.store(report, self.root)
-        one = judged(report)
-        assert one is not None
-        leaderboard.record(Checkout(self.root).leaderboard, one)
+        if report.mode == "leaderboard":
+            one = judged(report)
+            assert one is not None
+            leaderboard.record(Checkout(self.root).leaderboard, one)
         text = json.dumps(report_json.to_json(report))
         return Play(states=(JobDone(end=Exited(code=0), has_result=True),), written={RESULT: text})
 
@@ -145,7 +146,7 @@ def test_a_members_submission_is_an_entry_of_the_team(served: Callable[..., tupl
     server, client = served()
     entered(server, client, "ada", 2.0)
     assert server.entries() == {1: "ranked"}
-    assert server.jobs[0].command[1:] == ("--author=owls", "gemm_rs")
+    assert server.jobs[0].command[1:] == ("--author=owls", "gemm_rs", "leaderboard")
     one = server.contest.state().entry(1)
     assert (one.team, one.member, one.via, one.file) == ("owls", "ada", "serve", "mine.py")
     assert one.evaluation is not None
@@ -313,6 +314,24 @@ def test_from_the_freeze_on_the_public_sees_no_later_result(served: Callable[...
     assert [row["team"] for row in teams] == ["owls"]
     teams = organiser(client, "/contests/class/full/data").json()["standings"]["problems"][0]["teams"]
     assert [row["team"] for row in teams] == ["cats", "owls"]
+    acts.freeze(server.contest, server.clock.now + MINUTE, "grace", frozen=False)
+    server.clock.now += 2 * MINUTE
+    assert later in public_texts(client)
+
+
+def test_from_the_freeze_on_the_public_sees_no_later_try_of_a_file(
+    served: Callable[..., tuple[Server, TestClient]],
+) -> None:
+    server, client = served()
+    server.service.store._now = lambda: server.clock.now.isoformat(timespec="microseconds")
+    entered(server, client, "ada", 2.0)
+    server.clock.now = datetime(2027, 1, 28, 18, 1, tzinfo=UTC)
+    assert post(client, server.ids["ada"], 3.0, mode="benchmark").status_code == 202
+    until(lambda: all(row.done for row in server.service.store.listed(None, None)))
+    later, before = (str(row.run_id) for row in server.service.store.listed(None, None))
+    texts = public_texts(client)
+    assert before in texts
+    assert later not in texts
     acts.freeze(server.contest, server.clock.now + MINUTE, "grace", frozen=False)
     server.clock.now += 2 * MINUTE
     assert later in public_texts(client)
