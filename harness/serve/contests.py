@@ -157,11 +157,9 @@ class Contests:
                 state = contest.state()
                 if (since := _veiled_since(contest.rules, state, self.now())) is None:
                     continue
-                for entry in state.entries.values():
-                    if entry.changed_at > since:
-                        found |= {one.run_id for one in (entry.evaluation, entry.hold) if one is not None}
+                found.update(*(one.run_ids for one in state.entries.values() if one.changed_at > since))
                 ended = store.runs_of_contest(contest.key)
-                found |= {run_id for run_id, at in ended.items() if read_moment(at) > since}
+                found.update(run_id for run_id, at in ended.items() if read_moment(at) > since)
         return frozenset(found)
 
     def is_veiled(self, row: Row) -> bool:
