@@ -19,6 +19,8 @@ from harness.problems.shape_file import find
 
 SAME = 1e-9  # what figures computed again may differ by, as a fraction: they are sums of floats
 AGREE = ("run_id", "problem", "suite", "device", "world_size", "author", "started_at", "secret_seed")
+Status = Literal["pass", "note", "fail"]
+Said = tuple[Status, str]  # of a part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,7 @@ class BundleFinding:
     """A finding about one part. `fail` is a part that is missing or altered, `note` something to know."""
 
     part: str
-    status: Literal["pass", "note", "fail"]
+    status: Status
     text: str
 
 
@@ -47,24 +49,26 @@ class CheckedBundle:
 
 def check(files: Mapping[str, bytes], checkout: Checkout) -> CheckedBundle:
     """Looks at every part of a bundle that was read. Raises BadFileError where bundle.json itself does not decode."""
-    manifest = bundles.decoded(bundles.Manifest, files, bundles.MANIFEST)
-    findings = [*_files(files, manifest)]
+    manifest = bundles.decoded(Manifest, files, MANIFEST)
+    said = {"files": _files(files, manifest)}
     source = report = None
     try:
         source = source_of(files, manifest)
-        findings.append(BundleFinding(part="source", status="pass", text=f"sha256 {manifest.sha256}"))
+        said["source"] = [("pass", f"sha256 {manifest.sha256}")]
     except HarnessError as error:
-        findings.append(BundleFinding(part="source", status="fail", text=str(error)))
+        said["source"] = [("fail", str(error))]
     try:
         report = from_json(bundles.loaded(files, REPORT))
-        findings += _report(report, manifest)
+        said["report"] = _report(report, manifest)
     except (BadFileError, ValueError) as error:
-        findings.append(BundleFinding(part="report", status="fail", text=f"{REPORT} cannot be read: {error}"))
-    findings += [_system(files), _problem(manifest, checkout)]
+        said["report"] = [("fail", f"{REPORT} cannot be read: {error}")]
+    said |= {"system": [_system(files)], "problem": [_problem(manifest, checkout)]}
     return CheckedBundle(
         sha256=bundles.sha256_of(files[MANIFEST]),
         manifest=manifest,
-        findings=tuple(findings),
+        findings=tuple(
+            BundleFinding(part=part, status=status, text=text) for part in said for status, text in said[part]
+        ),
         report=report,
         source=source,
     )
@@ -82,7 +86,7 @@ def source_of(files: Mapping[str, bytes], manifest: Manifest) -> Submission:
     return runs.source_from(text, manifest.sha256, manifest.file, SOURCE, "get the bundle again")
 
 
-def _files(files: Mapping[str, bytes], manifest: Manifest) -> list[BundleFinding]:
+def _files(files: Mapping[str, bytes], manifest: Manifest) -> list[Said]:
     bad = []
     for path, sha256 in manifest.files.items():
         if path not in files:
@@ -90,11 +94,10 @@ def _files(files: Mapping[str, bytes], manifest: Manifest) -> list[BundleFinding
         elif bundles.sha256_of(files[path]) != sha256:
             bad.append(f"{path} was altered: it has another sha256 than {MANIFEST} says")
     bad += [f"{path} is not in {MANIFEST}: it was added" for path in files if path not in (*manifest.files, MANIFEST)]
-    found = [BundleFinding(part="files", status="fail", text=text) for text in bad]
-    return found or [BundleFinding(part="files", status="pass", text=f"{len(manifest.files)} files are as they were")]
+    return [("fail", text) for text in bad] or [("pass", f"{len(manifest.files)} files are as they were")]
 
 
-def _report(report: EvalReport, manifest: Manifest) -> list[BundleFinding]:
+def _report(report: EvalReport, manifest: Manifest) -> list[Said]:
     said = {name: getattr(report, name) for name in AGREE}
     said |= {"file": report.submission.name, "sha256": report.submission.sha256,
              "seeds": tuple(result.case.seed for result in report.results)}  # fmt: skip
@@ -106,9 +109,8 @@ def _report(report: EvalReport, manifest: Manifest) -> list[BundleFinding]:
     again = claim_of(figured(report))
     for whose, claim in ((MANIFEST, manifest.claim), (REPORT, claim_of(report))):
         bad += [f"{whose} claims {text}" for text in _differences(claim, again)]
-    found = [BundleFinding(part="report", status="fail", text=text) for text in bad]
-    text = f"run {report.run_id}; its figures follow from its samples"
-    return found or [BundleFinding(part="report", status="pass", text=text)]
+    right = f"run {report.run_id}; its figures follow from its samples"
+    return [("fail", text) for text in bad] or [("pass", right)]
 
 
 def _differences(claim: Claim, again: Claim) -> list[str]:
@@ -127,34 +129,30 @@ def _same(one: object, other: object) -> bool:
     return one == other
 
 
-def _system(files: Mapping[str, bytes]) -> BundleFinding:
+def _system(files: Mapping[str, bytes]) -> Said:
     try:
         found = bundles.decoded(dict[str, str], files, SYSTEM)
     except BadFileError as error:
-        return BundleFinding(part="system", status="fail", text=str(error))
+        return "fail", str(error)
     if lacking := [name for name in FIELDS if name not in found]:
-        return BundleFinding(part="system", status="fail", text=f"{SYSTEM} lacks the field {lacking[0]}")
+        return "fail", f"{SYSTEM} lacks the field {lacking[0]}"
     empty = [name for name in FIELDS if not found[name]]
     text = f"{len(FIELDS) - len(empty)} of {len(FIELDS)} fields are filled"
-    if empty:
-        return BundleFinding(part="system", status="note", text=f"{text}; empty: {', '.join(empty)}")
-    return BundleFinding(part="system", status="pass", text=text)
+    return ("note", f"{text}; empty: {', '.join(empty)}") if empty else ("pass", text)
 
 
-def _problem(manifest: Manifest, checkout: Checkout) -> BundleFinding:
+def _problem(manifest: Manifest, checkout: Checkout) -> Said:
     """Whether this checkout has the problem in the version that the run was judged under: `reproduce` needs that."""
     if manifest.problem_version is None:
-        return BundleFinding(
-            part="problem", status="note", text=f"{manifest.problem}, in a version that was not recorded"
-        )
+        return "note", f"{manifest.problem}, in a version that was not recorded"
     named = f"{manifest.problem}, version {manifest.problem_version}"
     try:
         here = version_here(manifest, manifest.problem, checkout)
     except HarnessError as error:
-        return BundleFinding(part="problem", status="note", text=f"{named}; this checkout cannot run it: {error}")
+        return "note", f"{named}; this checkout cannot run it: {error}"
     if here != manifest.problem_version:
-        return BundleFinding(part="problem", status="note", text=f"{named}; this checkout has {here}")
-    return BundleFinding(part="problem", status="pass", text=f"{named}, as this checkout has it")
+        return "note", f"{named}; this checkout has {here}"
+    return "pass", f"{named}, as this checkout has it"
 
 
 def version_here(manifest: Manifest, problem: str, checkout: Checkout) -> str:
