@@ -68,8 +68,7 @@ def ranked(service: Here, leaderboard_name: str, gpu_name: str) -> list[Row]:
     leaderboard = leaderboard_of(service, leaderboard_name)
     check_open(service, leaderboard)
     check_gpu(leaderboard, gpu_name)
-    rows = service.store.ranked(leaderboard.name, gpu_name, leaderboard.more_is_better)
-    return [row for row in rows if not service.contests.is_veiled(row)]
+    return service.store.ranked(leaderboard.name, gpu_name, leaderboard.more_is_better, service.contests.seen)
 
 
 Ranked = Annotated[list[Row], Depends(ranked)]

@@ -7,7 +7,7 @@ after the server was killed in between.
 
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -162,15 +162,18 @@ class Contests:
                 found.update(run_id for run_id, at in ended.items() if read_moment(at) > since)
         return frozenset(found)
 
-    def is_veiled(self, row: Row) -> bool:
-        """Whether the public must not see what became of that submission."""
-        contest = self._by_key.get(row.contest or "")
-        if contest is None:
-            return False
+    def seen(self, rows: Sequence[Row]) -> list[Row]:
+        """Those of the submissions of which the public may see what became of them."""
+        keys = {row.contest for row in rows}
         with self._lock:
             now = self.now()
-            since = _veiled_since(contest.rules, contest.state(), now)
-        return since is not None and (read_moment(row.ended_at) if row.ended_at else now) > since
+            since = {one.key: _veiled_since(one.rules, one.state(), now) for one in self.all if one.key in keys}
+
+        def is_seen(row: Row) -> bool:
+            veiled_since = since.get(row.contest or "")
+            return veiled_since is None or (read_moment(row.ended_at) if row.ended_at else now) <= veiled_since
+
+        return list(filter(is_seen, rows))
 
 
 def _veiled_since(rules: Competition, state: ContestState, now: datetime) -> datetime | None:

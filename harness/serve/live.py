@@ -121,7 +121,7 @@ class Live:
         return tuple(self._shown(row) for row in rows if row.problem not in closed)
 
     def _shown(self, row: Row) -> Shown:
-        is_veiled = self._contests.is_veiled(row)
+        is_veiled = not self._contests.seen([row])
         veiled = {"passed": None, "score_s": None} if is_veiled else {}
         return part(
             row,

@@ -239,11 +239,18 @@ class Store:
     def latest(self, limit: int) -> list[Row]:
         return self._rows(f"s.state IN {DONE} ORDER BY s.ended_at DESC, s.id DESC LIMIT ?", limit)
 
-    def ranked(self, leaderboard: str, gpu: str, more_is_better: bool = False) -> list[Row]:
+    def ranked(
+        self,
+        leaderboard: str,
+        gpu: str,
+        more_is_better: bool = False,
+        seen: Callable[[list[Row]], list[Row]] = list,
+    ) -> list[Row]:
+        """Each user's best submission, best first, of those that `seen` leaves."""
         where = "s.leaderboard = ? AND s.gpu = ? AND s.score_s IS NOT NULL AND s.passed ORDER BY s.score_s"
         rows = self._rows(f"{where} {'DESC' if more_is_better else 'ASC'}, s.id", leaderboard, gpu)
         best: dict[int, Row] = {}
-        for row in rows:
+        for row in seen(rows):
             best.setdefault(row.user_id, row)
         return list(best.values())
 

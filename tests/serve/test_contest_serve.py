@@ -337,6 +337,21 @@ def test_from_the_freeze_on_the_public_sees_no_later_try_of_a_file(
     assert later in public_texts(client)
 
 
+def test_from_the_freeze_on_the_public_sees_the_best_from_before_of_who_has_become_better(
+    served: Callable[..., tuple[Server, TestClient]],
+) -> None:
+    server, client = served()
+    server.service.store._now = lambda: server.clock.now.isoformat(timespec="microseconds")
+    first = entered(server, client, "ada", 2.0)
+    server.clock.now = datetime(2027, 1, 28, 18, 1, tzinfo=UTC)
+    second = entered(server, client, "ada", 3.0)
+    until(lambda: all(row.done for row in server.service.store.listed(None, None)))
+    assert [row["submission_id"] for row in client.get("/submissions/gemm_rs/CPU").json()] == [first]
+    acts.freeze(server.contest, server.clock.now + MINUTE, "grace", frozen=False)
+    server.clock.now += 2 * MINUTE
+    assert [row["submission_id"] for row in client.get("/submissions/gemm_rs/CPU").json()] == [second]
+
+
 def test_the_full_page_needs_the_organisers_token(served: Callable[..., tuple[Server, TestClient]]) -> None:
     _, client = served()
     for path in ("/contests/class/full", "/contests/class/full/data"):
