@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.board import reports, runs
-from harness.board.entries import Board
+from harness.board.entries import Board, Settlement
 from harness.contest import acts
 from harness.contest.acts import Contest, Outcome
 from harness.contest.lifecycle import EvaluationFailed
-from harness.contest.rules import Competition, Quota
+from harness.contest.rules import Quota
 from harness.contest.standings import frozen_since
-from harness.contest.state import ContestEntry, ContestState
+from harness.contest.state import ContestEntry
 from harness.contest.times import read_moment
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, HarnessError, UsageError
@@ -32,6 +32,7 @@ from harness.serve.store import Placement, Row, Store
 from harness.serve.users import UnknownUserError
 
 BY = "serve"  # in the log, of what the server itself writes
+ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 
 class Contests:
@@ -148,37 +149,53 @@ class Contests:
         with self._lock:
             return contest_page.data(contest, board, self.now(), is_full)
 
+    def veiled_since(self) -> dict[str, datetime]:
+        """Since when the public must not see what happens in contests, by their keys: ever where all is private, else
+        since a freeze. Those of which it sees all are left out."""
+        found = {}
+        with self._lock:
+            now = self.now()
+            for one in self.all:
+                since = ALWAYS if one.rules.is_hidden(now) else frozen_since(one.rules, one.state(), now)
+                if since is not None:
+                    found[one.key] = since
+        return found
+
     def veiled_runs(self, store: Store) -> frozenset[str]:
         """The runs that the public must not see now: those of private contests, and those since a freeze. The log has
         those of entries, the queue also those of tries and of what failed."""
         found: set[str] = set()
         with self._lock:
-            for contest in self.all:
-                state = contest.state()
-                if (since := _veiled_since(contest.rules, state, self.now())) is None:
-                    continue
-                found.update(*(one.run_ids for one in state.entries.values() if one.changed_at > since))
-                ended = store.runs_of_contest(contest.key)
+            for key, since in self.veiled_since().items():
+                entries = self._by_key[key].state().entries.values()
+                found.update(*(one.run_ids for one in entries if one.changed_at > since))
+                ended = store.runs_of_contest(key)
                 found.update(run_id for run_id, at in ended.items() if read_moment(at) > since)
         return frozenset(found)
 
+    def settlements(self, board: Board) -> tuple[Settlement, ...]:
+        """The board's settlements that the public may see now: none of a contest's sources since a freeze."""
+        veiled: dict[str, datetime] = {}  # since when, by a source's sha256
+        with self._lock:
+            for key, since in self.veiled_since().items():
+                entries = self._by_key[key].state().entries.values()
+                veiled |= dict.fromkeys((entry.sha256 for entry in entries), since)
+
+        def is_seen(one: Settlement) -> bool:
+            known = (veiled[file.sha256] for file in one.files if file.sha256 in veiled)
+            return all(datetime.fromisoformat(one.date) <= since for since in known)
+
+        return tuple(filter(is_seen, board.settlements))
+
     def seen(self, rows: Sequence[Row]) -> list[Row]:
         """Those of the submissions of which the public may see what became of them."""
-        keys = {row.contest for row in rows}
-        with self._lock:
-            now = self.now()
-            since = {one.key: _veiled_since(one.rules, one.state(), now) for one in self.all if one.key in keys}
+        veiled, now = self.veiled_since(), self.now()
 
         def is_seen(row: Row) -> bool:
-            veiled_since = since.get(row.contest or "")
-            return veiled_since is None or (read_moment(row.ended_at) if row.ended_at else now) <= veiled_since
+            since = veiled.get(row.contest or "")
+            return since is None or (read_moment(row.ended_at) if row.ended_at else now) <= since
 
         return list(filter(is_seen, rows))
-
-
-def _veiled_since(rules: Competition, state: ContestState, now: datetime) -> datetime | None:
-    """Since when the public must not see now what happens: ever where all is private, else since a freeze, if any."""
-    return datetime.min.replace(tzinfo=UTC) if rules.is_hidden(now) else frozen_since(rules, state, now)
 
 
 def opened(files: Iterable[Path]) -> tuple[Contest, ...]:

@@ -69,9 +69,10 @@ class Live:
         self._made: tuple[str, Page] | None = None
 
     def version(self) -> str:
-        """A text that changes whenever a board or a run changes."""
+        """A text that changes whenever a board, a run or what the public may see changes."""
         parts: list[object] = [row.id for row in self._store.latest(1)]
-        parts += [sorted(self._contests.veiled_runs(self._store)), sorted(self._store.boards.closed())]
+        parts += [self._contests.veiled_since(), sorted(self._contests.veiled_runs(self._store))]
+        parts += [sorted(self._store.boards.closed())]
         for path in (self._checkout.leaderboard, self._checkout.runs):
             try:
                 found = path.stat()
@@ -88,6 +89,7 @@ class Live:
                 made_at = datetime.now(UTC).isoformat(timespec="seconds")
                 veiled = self._contests.veiled_runs(self._store)
                 found = _unveiled(self.board(), veiled, self._store.boards.closed())
+                found = replace(found, settlements=self._contests.settlements(found))
                 seen = [report for report in recorded if report.run_id not in veiled]  # an entry's history has them too
                 made = page_of(found, seen, unreadable, self._checkout.root, self._checkout.root, made_at)
                 self._made = (version, _unlinked(made))

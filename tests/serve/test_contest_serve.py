@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 from waiting import until
 
 from harness.board import leaderboard, report_json, runs
+from harness.board.entries import Board, SettledFile, Settlement
 from harness.board.judgements import judged
 from harness.contest import acts
 from harness.core.checkout import ROOT, Checkout
+from harness.core.decode import part
 from harness.engine.base import RESULT, Exited, Job, JobDone
 from harness.evaluation.evaluate import new_run_id
 from harness.kinds.settings import Asked
@@ -54,8 +56,8 @@ class Server:
 
     def __init__(self, folder: Path, text: str) -> None:
         self.root, self.clock = folder, Clock()
-        for part in ("reference", "shapes"):
-            shutil.copytree(ROOT / part, folder / part)
+        for name in ("reference", "shapes"):
+            shutil.copytree(ROOT / name, folder / name)
         self.contest = contest(folder, text)
         self.ids = {}
         for team, members in {"owls": ("ada", "ben"), "cats": ("cy",)}.items():
@@ -350,6 +352,33 @@ def test_from_the_freeze_on_the_public_sees_the_best_from_before_of_who_has_beco
     acts.freeze(server.contest, server.clock.now + MINUTE, "grace", frozen=False)
     server.clock.now += 2 * MINUTE
     assert [row["submission_id"] for row in client.get("/submissions/gemm_rs/CPU").json()] == [second]
+
+
+def test_from_the_freeze_on_the_public_sees_no_later_settlement(
+    served: Callable[..., tuple[Server, TestClient]],
+) -> None:
+    server, client = served()
+    entered(server, client, "ada", 2.0)
+    entered(server, client, "cy", 2.1)
+    server.clock.now = datetime(2027, 1, 28, 18, 2, tzinfo=UTC)
+
+    def settled(board: Board) -> Board:
+        first = board.entries[0]
+        files = tuple(
+            SettledFile(author=one.author, file=one.file, sha256=one.sha256, ratio=ratio)
+            for one, ratio in zip(board.entries, (1.5, 1.0), strict=True)
+        )
+        when = datetime(2027, 1, 28, 18, 1, tzinfo=UTC).isoformat()
+        one = part(first, Settlement, date=when, rounds=16, resolves=0.01, problem_version="v1", files=files,
+                   both_judged=True)  # fmt: skip
+        entries = tuple(replace(entry, problem_version="v1") for entry in board.entries)
+        return replace(board, entries=entries, settlements=(one,))
+
+    leaderboard.change(Checkout(server.root).leaderboard, settled)
+    assert "settled 2027-01-28" not in client.get("/").text
+    acts.freeze(server.contest, server.clock.now + MINUTE, "grace", frozen=False)
+    server.clock.now += 2 * MINUTE
+    assert "settled 2027-01-28" in client.get("/").text
 
 
 def test_the_full_page_needs_the_organisers_token(served: Callable[..., tuple[Server, TestClient]]) -> None:
