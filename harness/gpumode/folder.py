@@ -10,7 +10,6 @@ are judged by its own check_implementation (checker `folder`), unless its refere
 needs.
 """
 
-import ast
 import hashlib
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +26,7 @@ from harness.core.records import Case, Kind, Param, Params
 from harness.core.yaml_file import read_yaml
 from harness.gpumode import result_lines
 from harness.problems.problem import DEFAULT_BENCHMARK_S, MAX_INT, OFFICIAL, Problem, Suite
-from harness.problems.python_text import UNREADABLE, bound
+from harness.problems.python_text import bound, read_tree
 
 FILE = "task.yml"
 SUBMISSION = "@SUBMISSION@"  # the source of the user's own file
@@ -361,8 +360,5 @@ def _prepared(value: object) -> object:
 
 def _defined(path: Path) -> set[str] | None:
     """The names that a file binds at its top level; None if only running it would tell (`from x import *`)."""
-    try:
-        names = bound(ast.parse(read_bytes(path)))  # as Python reads it, with a byte order mark or not
-    except (OSError, *UNREADABLE) as error:
-        raise BadFileError(f"{shown(path)}: Python cannot read it: {error}") from None
+    names = bound(read_tree(path))
     return None if "*" in names else names

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from harness.core.errors import UsageError
 from harness.core.records import Submission
 from harness.core.words import cut_line
-from harness.problems.python_text import UNREADABLE
+from harness.problems.python_text import nodes_of
 
 START = "Traceback (most recent call last):"
 FRAME = re.compile(r'^[ |]*File "([^"]+)", line \d+, in (\S+)', re.MULTILINE)
@@ -67,7 +67,8 @@ def refuse_gpu_only(submission: Submission, text: str, message: str) -> None:
 
 
 def _parts(submission: Submission) -> Iterator[GpuCode]:
-    nodes = [node for text in (submission.source, *(one.source for one in submission.modules)) for node in _nodes(text)]
+    sources = (submission.source, *(module.source for module in submission.modules))
+    nodes = [node for source in sources for node in nodes_of(source)]
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     if any(name.partition(".")[0] == "triton" for name in imported):
@@ -76,10 +77,3 @@ def _parts(submission: Submission) -> Iterator[GpuCode]:
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     if named & CUDA_ARGUMENTS or any("__global__" in text or text.endswith(".cu") for text in texts):
         yield CUDA
-
-
-def _nodes(text: str) -> list[ast.AST]:
-    try:
-        return list(ast.walk(ast.parse(text)))
-    except UNREADABLE:
-        return []

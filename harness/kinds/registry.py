@@ -13,7 +13,6 @@ from harness.core.errors import BadFileError, UsageError
 from harness.core.records import Submission
 from harness.gpumode.folder import FILE
 from harness.judging.scoring import mismatch
-from harness.kinds.benchmarks.problem import parsed
 from harness.kinds.checkers import CHECKERS
 from harness.kinds.external.kind import ExternalKind
 from harness.kinds.folder.kind import FolderKind
@@ -29,7 +28,8 @@ from harness.kinds.trace.kind import TraceKind
 from harness.kinds.train.kind import TrainKind
 from harness.kinds.vendor_tool.kind import VendorKind
 from harness.machine import hardware
-from harness.problems.problem import PARAMS, Problem
+from harness.problems.problem import PARAMS, Problem, folded
+from harness.problems.python_text import read_tree
 from harness.problems.shape_file import find as find_named
 from harness.problems.shape_file import problem_names
 
@@ -56,9 +56,8 @@ def find(name: str, checkout: Checkout) -> Problem:
     # What evaluates a problem is not for harness.problems to know; so what a shape file says of it is checked here.
     path = Path(name).expanduser()
     path = path.parent if path.name == FILE else path
-    folded = {known.lower().replace("-", "_") for known in problem_names(checkout)}
     is_path = os.sep in name or name in (".", "..")
-    may_be_path = is_path or name.lower().replace("-", "_") not in folded  # what is no problem's name
+    may_be_path = is_path or folded(name) not in map(folded, problem_names(checkout))  # what is no problem's name
     claimed = _claiming(path)
     if claimed is not None and may_be_path:
         return _read(claimed, path, checkout)
@@ -66,7 +65,7 @@ def find(name: str, checkout: Checkout) -> Problem:
         return folder
     if path.is_file() and may_be_path:
         if path.suffix == ".py":
-            parsed(path)  # which raises where Python cannot read it
+            read_tree(path)  # which raises where Python cannot read it
         raise UsageError(
             f"{name}: a file, and no problem; name a problem that `python -m harness problems` lists, and behind it "
             "the submission if this is one. Files of other benchmarks that are problems: KernelBench's (Model, "

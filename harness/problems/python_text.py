@@ -2,10 +2,31 @@
 
 import ast
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from harness.core.checkout import shown
+from harness.core.errors import BadFileError
+from harness.core.files import read_bytes
 
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # that ast.parse raises; the last two: nesting
 GRAPHS = {"CUDAGraph", "do_bench_cudagraph", "make_graphed_callables"}
 Import = ast.Import | ast.ImportFrom
+
+
+def read_tree(path: Path) -> ast.Module:
+    """The file's code. Raises BadFileError where it is no Python."""
+    try:
+        return ast.parse(read_bytes(path))  # as Python reads it, with a byte order mark or not
+    except (OSError, *UNREADABLE) as error:
+        raise BadFileError(f"{shown(path)}: Python cannot read it: {error}") from None
+
+
+def nodes_of(source: str | bytes) -> list[ast.AST]:
+    """All nodes of a file, or none where it is no Python."""
+    try:
+        return list(ast.walk(ast.parse(source)))
+    except UNREADABLE:
+        return []
 
 
 def bound(tree: ast.Module) -> set[str]:
@@ -47,8 +68,4 @@ def called(call: ast.Call) -> str:
 
 def captures_graphs(evaluator: bytes) -> bool:
     """Whether an evaluator's text names what captures CUDA graphs, and so times those."""
-    try:
-        nodes = ast.walk(ast.parse(evaluator))
-    except UNREADABLE:
-        return False
-    return any(getattr(node, "attr", getattr(node, "id", "")) in GRAPHS for node in nodes)
+    return any(getattr(node, "attr", getattr(node, "id", "")) in GRAPHS for node in nodes_of(evaluator))

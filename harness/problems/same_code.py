@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from harness.core.records import Module
-from harness.problems.python_text import UNREADABLE, imported
+from harness.problems.python_text import UNREADABLE, imported, nodes_of
 
 DIGITS = 16
 ENTRY = "custom_kernel"  # used from outside, so that it counts what it was imported as
@@ -41,22 +41,14 @@ def same_code(source: str, modules: Sequence[Module] = ()) -> str:
 
 def imports(source: str) -> frozenset[str]:
     """What a file imports anywhere, used or not: the one part of it that counts for nothing above and can yet fail."""
-    nodes = _nodes(source)
+    nodes = nodes_of(source)
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     named = {what for node in nodes if isinstance(node, ast.ImportFrom) for _, what in imported(node)}
     return frozenset(plain | named)
 
 
-def _nodes(source: str) -> list[ast.AST]:
-    """All nodes of a file, or none where it is no Python."""
-    try:
-        return list(ast.walk(ast.parse(source)))
-    except UNREADABLE:
-        return []
-
-
 def _from_imports(source: str) -> list[ast.ImportFrom]:
-    return [node for node in _nodes(source) if isinstance(node, ast.ImportFrom)]
+    return [node for node in nodes_of(source) if isinstance(node, ast.ImportFrom)]
 
 
 def _path(module: Module) -> str:
@@ -69,7 +61,7 @@ def _named(sources: Iterable[str]) -> frozenset[str]:
     found = set[str]()
     for source in sources:
         found |= {alias.name for node in _from_imports(source) for alias in node.names}
-        found |= {node.attr for node in _nodes(source) if isinstance(node, ast.Attribute)}
+        found |= {node.attr for node in nodes_of(source) if isinstance(node, ast.Attribute)}
     return frozenset(found)
 
 

@@ -11,11 +11,10 @@ from typing import Any
 
 from harness.core.checkout import shown
 from harness.core.errors import BadFileError, BadSubmissionError, UsageError
-from harness.core.files import read_bytes
 from harness.core.records import Case, Cost, Kind, Param, Params, Ranking, Submission
 from harness.gpumode.folder import AnyParams
 from harness.problems.problem import DEFAULT_BENCHMARK_S, OFFICIAL, Problem, Suite
-from harness.problems.python_text import UNREADABLE, bound
+from harness.problems.python_text import bound, read_tree
 
 TIMEOUT_S = 600.0  # of each phase on GPUs
 CPU_TIMEOUT_S = 3600.0  # on CPU cores, where published shapes take seconds a call
@@ -100,14 +99,6 @@ def glue(module: str, *more: str) -> dict[str, bytes]:
     }
 
 
-def parsed(path: Path) -> ast.Module:
-    """The file's code. Raises BadFileError where it is no Python."""
-    try:
-        return ast.parse(read_bytes(path))  # as Python reads it, with a byte order mark or not
-    except (OSError, *UNREADABLE) as error:
-        raise BadFileError(f"{shown(path)}: Python cannot read it: {error}") from None
-
-
 def defined(tree: ast.Module) -> set[str]:
     """The classes, functions and plain names that a file defines at its top level."""
     names = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
@@ -124,7 +115,7 @@ def is_python_that(path: Path, defines: set[str], lacks: str = "") -> bool:
     if path.suffix != ".py" or not path.is_file():
         return False
     try:
-        names = defined(parsed(path))
+        names = defined(read_tree(path))
     except BadFileError:
         return False
     return defines <= names and lacks not in names

@@ -16,13 +16,13 @@ from harness.kinds.benchmarks.problem import (
     defined,
     glue,
     is_python_that,
-    parsed,
     smaller,
     suites_of,
 )
 from harness.kinds.kind import Order
 from harness.kinds.op.plan import OpPlan
 from harness.problems.problem import Problem
+from harness.problems.python_text import read_tree
 
 MODEL, ENTRY = "Model", "ModelNew"
 NEEDED = {"get_inputs", "get_init_inputs"}
@@ -36,12 +36,12 @@ class KernelBenchKind(BenchmarkKind):
 
     def claims(self, place: Path) -> bool:
         """A Python file that defines what a problem has, and no ModelNew."""
-        return is_python_that(place, NEEDED, lacks=ENTRY) and model_of(parsed(place)) != ""
+        return is_python_that(place, NEEDED, lacks=ENTRY) and model_of(read_tree(place)) != ""
 
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem in that file. Raises BadFileError where it is no Python."""
         place = place.resolve()
-        tree = parsed(place)
+        tree = read_tree(place)
         model, staged = model_of(tree), place.read_bytes()
         if model != MODEL:
             staged += f"\n\n{MODEL} = {model}\n".encode()

@@ -11,12 +11,11 @@ Names that only vendors' libraries and torch's compiler use are never own, and n
 """
 
 import ast
-import contextlib
 import re
 from dataclasses import dataclass
 
 from harness.core.records import Submission
-from harness.problems.python_text import UNREADABLE
+from harness.problems.python_text import nodes_of
 from harness.ranks.trace import TOP, Spent
 
 MARK = "__global__"
@@ -46,9 +45,7 @@ def defined(submission: Submission) -> Defined:
     cuda: set[str] = set()
     operators: set[str] = set()
     for source in (submission.source, *(module.source for module in submission.modules)):
-        with contextlib.suppress(*UNREADABLE):
-            for node in ast.walk(ast.parse(source)):
-                jit |= _jitted(node)
+        jit.update(*map(_jitted, nodes_of(source)))
         # Between two marks, or else many marks without a name would take the square of the text's length.
         cuda |= {found[1] for text in source.split(MARK)[1:] if (found := MARKED.match(text))}
         operators |= {name for name in OPERATOR.findall(source) if name.split("::")[0] not in OF_TORCH}

@@ -11,8 +11,9 @@ from harness.core.checkout import Checkout, shown
 from harness.core.errors import BadFileError
 from harness.core.records import Params
 from harness.kinds.benchmarks.kind import BenchmarkKind
-from harness.kinds.benchmarks.problem import BenchmarkProblem, glue, is_python_that, parsed, suites_of
+from harness.kinds.benchmarks.problem import BenchmarkProblem, glue, is_python_that, suites_of
 from harness.problems.problem import Problem
+from harness.problems.python_text import read_tree
 
 ENTRY = "solution"
 UTILS = "utils"
@@ -38,9 +39,9 @@ class ParallelKernelBenchKind(BenchmarkKind):
     def read(self, place: Path, checkout: Checkout) -> Problem:
         """The problem in that file. Raises BadFileError where it, or the clone's utils, is no Python."""
         place = place.resolve()
-        parsed(place)
+        read_tree(place)
         utils = place.parent.parent / UTILS
-        parsed(utils / INPUTS)
+        read_tree(utils / INPUTS)
         number = NUMBER.match(place.stem)
         if number is None:
             raise BadFileError(f"{shown(place)}: its name does not begin with the problem's number, as in 16_gemm.py")
