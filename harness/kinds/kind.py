@@ -5,6 +5,7 @@ and opens a session, which is all that touches processes. evaluation.evaluate ru
 """
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -128,6 +129,16 @@ class Plan(Setting):
     def baseline_name(self) -> str:
         """What messages call the side that the submission is measured against."""
         return "the reference" if self.opponent is None else "A"
+
+    def seed(self, *place: int | str) -> int:
+        """A fresh seed for one input or run, below 2**31: known from the secret and the place, and from nothing else. A
+        search finds it from the input, and learns no more by it."""
+        return int.from_bytes(self.digest(place, 8), "big") % 2**31
+
+    def digest(self, place: tuple[int | str, ...], nbytes: int) -> bytes:
+        """So many bytes that follow from the secret and the place, of which nothing tells those of another place."""
+        text = f"{self.secret}/{'/'.join(map(str, place))}".encode()
+        return hashlib.blake2b(text, digest_size=nbytes).digest()
 
 
 class Progress:

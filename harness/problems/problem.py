@@ -5,11 +5,14 @@ gpumode/folder.py those of KernelBot.
 """
 
 import contextlib
+import importlib.util
 import math
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 from harness.core.checkout import shown
@@ -247,6 +250,22 @@ class Problem(Declared):
         except DecodeError:
             return False
         return True
+
+
+def own_module(path: Path, name: str, where: str, hint: str = "") -> ModuleType:
+    """A problem's own file, imported under that name, since other problems have files of the same names. Raises
+    BadFileError, which begins with `where` and ends with the hint, if it cannot be imported."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and get_type_hints look there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a half-written file may do
+        del sys.modules[name]
+        raise BadFileError(f"{where}: cannot be imported: {type(error).__name__}: {error}{hint}") from error
+    return module
 
 
 @contextlib.contextmanager

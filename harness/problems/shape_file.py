@@ -7,7 +7,6 @@ place and what to write instead.
 import dataclasses
 import functools
 import hashlib
-import importlib.util
 import os
 import sys
 import types
@@ -37,6 +36,7 @@ from harness.problems.problem import (
     check_ranks,
     folded,
     own_code,
+    own_module,
     suite_path,
 )
 
@@ -188,6 +188,7 @@ def _read_problem(name: str, root: Path, params: bytes, shapes: bytes) -> Proble
     with own_code(folder / PARAMS, root, "Params of a case"):
         official = _suite(OFFICIAL, file, file, params_type)
         others = {suite_name: _suite(suite_name, suite, file, params_type) for suite_name, suite in file.suites.items()}
+    gpu, what = file.published_on, file.published_by
     limits = file.published_us or (None,) * len(official.benchmarks)
     benchmarks = zip(official.benchmarks, limits, strict=True)
     official = replace(official, benchmarks=tuple(replace(case, published_us=us) for case, us in benchmarks))
@@ -204,7 +205,7 @@ def _read_problem(name: str, root: Path, params: bytes, shapes: bytes) -> Proble
         depends_of=depends_of,
         near_of=near_of,
         multi_gpu=file.multi_gpu,
-        published=_published(file),
+        published=Published(gpu=gpu, what=what) if gpu is not None and what is not None else None,
         **{item.name: getattr(file, item.name) for item in dataclasses.fields(Declared)},
     )
 
@@ -255,12 +256,6 @@ def _check_shares(shares: tuple[str, ...], name: str, root: Path) -> None:
             )
 
 
-def _published(file: _ProblemFile) -> Published | None:
-    if file.published_on is None or file.published_by is None:
-        return None
-    return Published(gpu=file.published_on, what=file.published_by)
-
-
 def _suite(name: str, suite: _SuiteFile, file: _ProblemFile, params_type: type[Any]) -> Suite:
     def cases(kind: Kind, listed: tuple[Any, ...]) -> tuple[Case, ...]:
         path = f"{suite_path(name)}.{kind}s"
@@ -304,29 +299,16 @@ def _check_size(value: Param, path: str) -> None:
 def _load_params(
     path: Path, root: Path
 ) -> tuple[type[Any], Callable[[Any, int], Cost] | None, DependsOf | None, NearOf | None]:
-    """`Params`, `cost`, `depends_on` and `near` of a params.py. Each is imported under a module name of its own, since
-    every problem has a params.py."""
+    """`Params`, `cost`, `depends_on` and `near` of a params.py."""
     name = "_params_" + hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:16]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and get_type_hints look there
-    had_torch = "torch" in sys.modules
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # whatever a half-written file may do
-        del sys.modules[name]
-        raise BadFileError(
-            f"{shown(path, root)}: cannot be imported: {type(error).__name__}: {error}; "
-            f"`python {shown(path, root)}` says where"
-        ) from error
+    had_torch, where = "torch" in sys.modules, shown(path, root)
+    module = own_module(path, name, where, f"; `python {where}` says where")
     with own_code(path, root, "Params"):
         wrong = _wrong_with(module)
     if "torch" in sys.modules and not had_torch:
         wrong = "it imports torch, and the parent process must not; import it in reference.py"
     if wrong:
-        raise BadFileError(f"{shown(path, root)}: {wrong}")
+        raise BadFileError(f"{where}: {wrong}")
     cost, depends_on, near = (getattr(module, name, None) for name in FUNCTIONS)
     return module.Params, cost, depends_on, near
 

@@ -1,6 +1,5 @@
 """What an evaluation by our ranks will do: phases, seeds, budgets, shares of the machine."""
 
-import hashlib
 import secrets
 from dataclasses import dataclass, replace
 from functools import partial
@@ -56,25 +55,13 @@ class OpPlan(Plan):
         """Whether the device's clock ranks, by stepped calls (ranks.stepped): tried only on one machine's CUDA GPUs."""
         return self.clocks[0] == "device"
 
-    def seed(self, *place: int | str) -> int:
-        """A fresh seed for one input, below 2**31: known from the secret and the place, and from nothing else. A search
-        finds it from the input, and learns no more by it."""
-        return self._number(place) % 2**31
-
     def key(self, *place: int | str) -> int:
         """The key that masks one input: above 0, of KEY_BITS bits."""
-        return self._number(("key", *place)) % ((1 << KEY_BITS) - 1) + 1
+        return int.from_bytes(self.digest(("key", *place), 8), "big") % ((1 << KEY_BITS) - 1) + 1
 
     def hidden_seed(self, *place: int | str) -> str:
         """SECRET_BITS bits in hex, from which to draw what no candidate may foresee; no seed tells anything of them."""
-        return self._digest(("hidden", *place), SECRET_BITS // 8).hex()
-
-    def _number(self, place: tuple[int | str, ...]) -> int:
-        return int.from_bytes(self._digest(place, 8), "big")
-
-    def _digest(self, place: tuple[int | str, ...], nbytes: int) -> bytes:
-        text = f"{self.secret}/{'/'.join(map(str, place))}".encode()
-        return hashlib.blake2b(text, digest_size=nbytes).digest()
+        return self.digest(("hidden", *place), SECRET_BITS // 8).hex()
 
 
 def make_plan(order: Order, cuda_is_cpu: bool = False, notes: tuple[Warning, ...] = ()) -> OpPlan:

@@ -1,7 +1,6 @@
 """Programs made ready to run and run: staged, built once and kept, confined."""
 
 import contextlib
-import hashlib
 import math
 import os
 import shutil
@@ -35,11 +34,6 @@ class ProgramPlan(Plan):
     cores: tuple[int, ...]
     memory_bytes: int
     runs: dict[str, int]
-
-    def seed(self, *place: int | str) -> int:
-        """A fresh seed for one run, below 2**31: known from the secret and the place."""
-        text = f"{self.secret}/{'/'.join(map(str, place))}".encode()
-        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") % 2**31
 
 
 @dataclass(frozen=True, kw_only=True)

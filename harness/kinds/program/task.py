@@ -3,8 +3,6 @@
 Knows which functions such a file has, and turns what they raise into the harness's errors.
 """
 
-import importlib.util
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from harness.core.checkout import shown
 from harness.core.errors import BadFileError, HarnessError, UsageError
-from harness.problems.problem import Problem, own_code
+from harness.problems.problem import Problem, own_code, own_module
 
 FUNCTIONS = ("grace_s", "find", "content", "load", "cost", "bound", "best", "known")
 NUMBERS = ("CORES", "MEMORY_BYTES")
@@ -76,16 +74,7 @@ class Instance:
 def load_task(problem: Problem) -> TaskModule:
     """The problem's task.py. Raises BadFileError for one that cannot be imported or lacks a name."""
     path = problem.folder / FILE
-    name = f"_task_{problem.name}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look there
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # whatever a half-written file may do
-        raise BadFileError(f"{shown(path)}: cannot be imported: {type(error).__name__}: {error}") from error
+    module = own_module(path, f"_task_{problem.name}", shown(path))
     lacking = [name for name in (*NUMBERS, *FUNCTIONS) if not hasattr(module, name)]
     if lacking:
         raise BadFileError(f"{shown(path)}: {', '.join(lacking)} missing; docs/programs.md says what it defines")
