@@ -44,8 +44,7 @@ from harness.problems.shape_file import find
 from harness.ranks.barrier import DEVICE_HELD, Barrier, make_barrier
 from harness.ranks.device import GpuDevice
 from harness.ranks.group import LEAD_S
-from harness.tuning.clock import AHEAD_CYCLES
-from harness.tuning.inputs import restorer, tensors_of
+from harness.tuning.clock import AHEAD_CYCLES, restorer, tensors_of
 
 WARM, CALLS = 2, 9
 PAUSE_S = 0.005  # about what passes in an evaluation between one process's turn and the next one's call

@@ -39,8 +39,7 @@ from harness.judging import correctness
 from harness.machine import hardware
 from harness.problems.shape_file import find, problem_names
 from harness.ranks.strict_check import parts_of
-from harness.tuning.clock import DeviceClock, TimedCall
-from harness.tuning.inputs import restorer
+from harness.tuning.clock import DeviceClock, TimedCall, restorer
 
 LIBRARIES = ("liger_kernel", "quack", "transformer_engine")  # that people use in place of torch
 MODE = "max-autotune-no-cudagraphs"  # CUDA graphs would copy the inputs, which is no kernel's time

@@ -29,8 +29,8 @@ from harness.core.decode import part
 from harness.core.files import replace_file
 from harness.judging import correctness
 from harness.ranks.strict_check import parts_of
-from harness.tuning import inputs, records, search, table
-from harness.tuning.clock import DEVICE, DeviceClock, TimedCall
+from harness.tuning import records, search, table
+from harness.tuning.clock import DEVICE, DeviceClock, TimedCall, restorer
 from harness.tuning.records import CaseFound, Finalist, KeptRow, TuneOrder
 from harness.tuning.search import PredictedRow, Rates, Row, SearchResult, Tried
 
@@ -120,7 +120,7 @@ class CaseBench:
             self.given = modules.reference.generate_input(rank=0, world_size=1, seed=SEED, **params)
             self.expected = modules.reference.exact_kernel(self.hardened())
             self.timed = modules.reference.generate_input(rank=0, world_size=1, seed=SEED + 1, **params)
-        self.restore = inputs.restorer(self.timed, in_place)
+        self.restore = restorer(self.timed, in_place)
 
     def hardened(self) -> Any:
         """The input anew, as a call may have written its result over it."""
@@ -313,11 +313,7 @@ def new_table(modules: Modules, cases: Sequence[CaseFound]) -> tuple[str, ...]:
 def main(path: str) -> None:
     order = json_file.record_of(TuneOrder, Path(path).read_text())
     modules = Modules(Path(order.root), order.problem)
-    rates = Rates(
-        flops_per_s=order.flops_per_s,
-        hbm_bytes_per_s=order.hbm_bytes_per_s,
-        multiprocessors=modules.chip(order).multiprocessors,
-    )
+    rates = part(order, Rates, multiprocessors=modules.chip(order).multiprocessors)
     found: list[CaseFound] = []
     for one in (only_predicted if order.chip else tuned)(modules, order, rates):
         found.append(one)

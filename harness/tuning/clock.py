@@ -6,7 +6,7 @@ are flushed; the device waits while the host submits the call, which is timed be
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +26,28 @@ class TimedCall(NamedTuple):
 
     run: Callable[[], Any]
     restore: Callable[[], None]
+
+
+def restorer(data: Any, in_place: bool) -> Callable[[], None]:
+    """Puts back what `data` holds now, if the problem works in place: else it would be timed on its own result.
+    Otherwise does nothing."""
+    kept = [(tensor, tensor.clone()) for tensor in tensors_of(data)] if in_place else []
+
+    def restore() -> None:
+        for tensor, copy in kept:
+            tensor.copy_(copy)
+
+    return restore
+
+
+def tensors_of(data: Any) -> Iterator[torch.Tensor]:
+    if isinstance(data, torch.Tensor):
+        yield data
+    elif isinstance(data, tuple | list):
+        for item in data:
+            yield from tensors_of(item)
+    elif isinstance(data, dict):
+        yield from tensors_of(list(data.values()))
 
 
 class DeviceClock:

@@ -44,15 +44,12 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """How a search ended. `tried`: all measured rows, the best first. `pruned`: how many were not worth measuring."""
+    """How a search ended. `tried`: all measured rows, the best first, those that failed last. `pruned`: how many were
+    not worth measuring."""
 
     tried: tuple[Tried, ...]
     pruned: int
     ended: Ended
-
-    @property
-    def best(self) -> Tried | None:
-        return next((one for one in self.tried if one.us is not None), None)
 
 
 def predicted_us(flops: float, hbm_bytes: float, read_bytes: float, tiles: int, fit: int, rates: Rates) -> float:

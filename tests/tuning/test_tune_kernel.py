@@ -60,14 +60,14 @@ def test_rows_that_cannot_win_are_never_measured() -> None:
     found = search.search(candidates(10, 11, 12.5, 13.5, math.inf), [], measuring(times, asked), 99, lambda: False)
     assert asked == ["row 0", "row 1"]  # 12.5 is above the best measured, 13.5 above 1.3 times the best prediction
     assert (found.pruned, found.ended) == (3, "all measured")
-    assert found.best == Tried(row=("row 1",), us=12.0)
+    assert found.tried[0] == Tried(row=("row 1",), us=12.0)
 
 
 def test_a_search_ends_when_nothing_better_comes() -> None:
     asked: list[str] = []
     found = search.search(candidates(*[10.0] * 40), [], measuring({"row 3": 40.0}, asked), 99, lambda: False)
     assert len(asked) == 4 + search.PATIENCE
-    assert (found.ended, found.best and found.best.row) == ("nothing better in a while", ("row 3",))
+    assert (found.ended, found.tried[0].row) == ("nothing better in a while", ("row 3",))
 
 
 def test_what_was_measured_before_is_not_measured_again() -> None:
@@ -75,18 +75,18 @@ def test_what_was_measured_before_is_not_measured_again() -> None:
     known = [Tried(row=("row 0",), us=20.0), Tried(row=("row 1",), us=None, note="wrong")]
     found = search.search(candidates(10, 10, 10), known, measuring({"row 2": 19.0}, asked), 99, lambda: False)
     assert asked == ["row 2"]
-    assert found.best == Tried(row=("row 2",), us=19.0)
+    assert found.tried[0] == Tried(row=("row 2",), us=19.0)
     over = search.search(candidates(10, 10, 10), known, measuring({}, asked), 99, lambda: True)
-    assert (over.ended, over.best) == ("out of time", known[0])
+    assert (over.ended, over.tried[0]) == ("out of time", known[0])
     assert (
         search.search(candidates(10, 10, 10), known, measuring({}, asked), 0, lambda: False).ended == "as many as asked"
     )
     assert asked == ["row 2"]
 
 
-def test_a_search_without_a_right_row_has_no_best() -> None:
+def test_a_search_may_find_no_row_that_is_right() -> None:
     found = search.search(candidates(10), [], lambda row: Tried(row=row, us=None, note="wrong"), 9, lambda: False)
-    assert found.best is None
+    assert [one.us for one in found.tried] == [None]
 
 
 def test_kept_rows_count_for_the_same_gpu_kernels_and_case(tmp_path: Path) -> None:
