@@ -8,25 +8,27 @@ kernel that asks for the current stream, or a comment. `without_word` changes th
 - arguments by keyword: `f(stream=x)` becomes `f(**{"str" "eam": x})`;
 - other texts: cut in two parts, which Python joins.
 
-What cannot be changed without a risk stays, and `left` has its lines: imported names, names in a class's body, names in
-a file that looks names up by text (globals(), eval), parameters that a call may name in a way that the text does not
-show, expressions in f-strings, attributes in a jit function.
+What cannot be changed without a risk stays: imported names, names in a class's body, names in a file that looks names
+up by text (globals(), eval), parameters that a call may name in a way that the text does not show, expressions in
+f-strings, attributes in a jit function.
 """
 
 import ast
 import io
+import itertools
 import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.problems.python_text import called
+from harness.problems.python_text import Import, called, imported
 
 WORD = "stream"
 FOUND = re.compile(WORD, re.IGNORECASE)
 ALONE = re.compile(rf"(?<![A-Za-z0-9_]){WORD}(s?)(?![A-Za-z0-9_])", re.IGNORECASE)
 BY_TEXT = {"globals", "locals", "vars", "eval", "exec"}  # calls that find names by their spelling
 RAW_F_STRING = re.compile(r"\b(?:[rR][fF]|[fF][rR])[\"']")
+OPENING = re.compile(r"""([A-Za-z]*)("{3}|'{3}|["'])""")  # of a string: its prefix and its quotes
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Edit = tuple[int, int, str]  # of a source in bytes: from, to, what stands there then
 
@@ -34,13 +36,12 @@ Edit = tuple[int, int, str]  # of a source in bytes: from, to, what stands there
 @dataclass(frozen=True, kw_only=True)
 class Changed:
     """The text after the change. `renamed` has the file's own names, old to new. `reworded` are how many comments and
-    docstrings changed, `split` how many attributes, arguments and texts; `left` the numbers of lines with the word."""
+    docstrings changed, `split` how many attributes, arguments and texts."""
 
     text: str
     renamed: dict[str, str]
     reworded: int
     split: int
-    left: tuple[int, ...]
 
 
 def lines_with_word(text: str) -> tuple[int, ...]:
@@ -51,17 +52,11 @@ def lines_with_word(text: str) -> tuple[int, ...]:
 def without_word(text: str) -> Changed:
     """The text without the word, as far as its meaning stays the same. `text` must be Python."""
     if not FOUND.search(text):
-        return Changed(text=text, renamed={}, reworded=0, split=0, left=())
+        return Changed(text=text, renamed={}, reworded=0, split=0)
     rewriter = _Rewriter(text)
     changed = rewriter.changed()
     ast.parse(changed)  # an assertion: what was Python is Python
-    return Changed(
-        text=changed,
-        renamed=rewriter.names,
-        reworded=len(rewriter.prose),
-        split=rewriter.split,
-        left=lines_with_word(changed),
-    )
+    return Changed(text=changed, renamed=rewriter.names, reworded=len(rewriter.prose), split=rewriter.split)
 
 
 class _Names:
@@ -72,7 +67,7 @@ class _Names:
         self.functions = [node for node in nodes if isinstance(node, Function)]
         self.lambdas = [node for node in nodes if isinstance(node, ast.Lambda)]
         self.classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
-        self.parameters = {node.name: {*_parameters(node)} for node in self.functions}
+        self.parameters = {node.name: _parameters(node) for node in self.functions}
 
     def renamed(self, text: str) -> dict[str, str]:
         """The new names of those that the file binds itself, and that nothing outside of it knows."""
@@ -85,12 +80,7 @@ class _Names:
         bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
         bound |= {node.name for node in nodes if isinstance(node, Function | ast.ClassDef)}
         known = {name for node in nodes if isinstance(node, ast.ClassDef) for name in _of_class(node)}
-        known |= {
-            (alias.asname or alias.name).partition(".")[0]
-            for node in nodes
-            if isinstance(node, ast.Import | ast.ImportFrom)
-            for alias in node.names
-        }
+        known |= {name for node in nodes if isinstance(node, Import) for name, _ in imported(node)}
         known |= {name for name in bound if FOUND.search(name) and self._may_be_a_keyword(name)}
         known |= {
             name
@@ -140,7 +130,7 @@ class _Names:
         """The parameters of the file's function or class of that name."""
         if name in self.classes:
             inits = [one for one in self.classes[name].body if isinstance(one, Function) and one.name == "__init__"]
-            return {parameter for one in inits for parameter in _parameters(one)}
+            return set[str]().union(*map(_parameters, inits))
         return self.parameters.get(name, set())
 
 
@@ -148,16 +138,16 @@ class _Rewriter:
     """Collects edits of one text; none overlaps another."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.tree = text, ast.parse(text)
-        self.source = text.encode()
-        self.starts = [0]
-        for line in self.source.splitlines(keepends=True):  # of bytes: \n, \r and \r\n alone, as Python's parser
-            self.starts.append(self.starts[-1] + len(line))
-        nodes = list(ast.walk(self.tree))
+        self.text, self.source = text, text.encode()
+        self.lines = self.source.splitlines(keepends=True)  # of bytes: \n, \r and \r\n alone, as Python's parser
+        self.starts = list(itertools.accumulate(map(len, self.lines), initial=0))
+        nodes = list(ast.walk(ast.parse(text)))
         self.own = _Names(nodes)
         self.names = self.own.renamed(self.text)
         self.f_strings = [self._range(node) for node in nodes if isinstance(node, ast.JoinedStr)]
-        self.in_jit = [self._range(node) for node in self.own.functions if _is_jit(node)]
+        self.in_jit = [
+            self._range(node) for node in self.own.functions if any(map(_is_jit_decorator, node.decorator_list))
+        ]
         self.binds_getattr = any(
             isinstance(node, ast.Name) and node.id == "getattr" and not _is_read(node) for node in nodes
         )
@@ -251,7 +241,9 @@ class _Rewriter:
         for kind, token, start in self._tokens():
             if kind != tokenize.STRING or not FOUND.search(token):
                 continue
-            prefix, quote = _opening(token)
+            opening = OPENING.match(token)
+            assert opening is not None
+            prefix, quote = opening.groups()
             taken = [*edited, *self.f_strings, *self.in_jit]
             if "f" in prefix.lower() or any(begin <= start < end for begin, end in taken):
                 continue
@@ -263,7 +255,7 @@ class _Rewriter:
         """Comments, and texts that stand alone."""
         texts = [
             self._range(node)
-            for node in ast.walk(self.tree)
+            for node in self.own.nodes
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         ]
         found = []
@@ -282,11 +274,10 @@ class _Rewriter:
 
     # ---- places
     def _tokens(self) -> Iterator[tuple[int, str, int]]:
-        lines = self.text.encode().splitlines(keepends=True)
         for token in tokenize.generate_tokens(io.StringIO(self.text, newline="").readline):
             row, column = token.start
-            if row <= len(lines):
-                nbytes = len(lines[row - 1].decode()[:column].encode())
+            if row <= len(self.lines):
+                nbytes = len(self.lines[row - 1].decode()[:column].encode())
                 yield token.type, token.string, self.starts[row - 1] + nbytes
 
     def _replace(self, node: ast.AST, text: str) -> None:
@@ -315,28 +306,17 @@ def _in_parts(name: str) -> str:
     return FOUND.sub(lambda found: f'{found[0][:3]}" "{found[0][3:]}', f'"{name}"')
 
 
-def _opening(token: str) -> tuple[str, str]:
-    """The prefix and the quotes of a string."""
-    prefix = re.match(r"[A-Za-z]*", token)
-    assert prefix is not None
-    rest = token[prefix.end() :]
-    return prefix[0], rest[:3] if rest[:3] in ('"""', "'''") else rest[:1]
-
-
 def _is_read(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Load)
 
 
-def _parameters(node: Function | ast.Lambda) -> Iterator[str]:
-    for one in node.args.posonlyargs:
-        yield one.arg
-    yield from _keywords(node)
+def _parameters(node: Function | ast.Lambda) -> set[str]:
+    return {one.arg for one in node.args.posonlyargs} | _keywords(node)
 
 
-def _keywords(node: Function | ast.Lambda) -> Iterator[str]:
+def _keywords(node: Function | ast.Lambda) -> set[str]:
     """The parameters that a call can name."""
-    for one in (*node.args.args, *node.args.kwonlyargs):
-        yield one.arg
+    return {one.arg for one in (*node.args.args, *node.args.kwonlyargs)}
 
 
 def _of_class(node: ast.ClassDef) -> Iterator[str]:
@@ -349,10 +329,6 @@ def _of_class(node: ast.ClassDef) -> Iterator[str]:
             yield one.id
         elif not isinstance(one, ast.Lambda):
             nodes += ast.iter_child_nodes(one)
-
-
-def _is_jit(node: Function) -> bool:
-    return any(map(_is_jit_decorator, node.decorator_list))
 
 
 def _is_jit_decorator(node: ast.expr) -> bool:

@@ -13,7 +13,7 @@ from harness.core.checkout import Checkout
 from harness.core.errors import Exit
 from harness.gpumode import folder
 from harness.gpumode.front_door import findings, rewritten
-from harness.gpumode.plain_words import without_word
+from harness.gpumode.plain_words import lines_with_word, without_word
 from harness.problems.shape_file import find
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
@@ -198,9 +198,9 @@ def test_a_program_without_the_word_does_what_it_did() -> None:
     """But for `self.streams, count = ...`, which is left with its line."""
     changed = without_word(USES)
     tuple_line = next(number for number, line in enumerate(USES.split("\n"), 1) if "self.streams, count" in line)
-    assert changed.left == (tuple_line,)
+    assert lines_with_word(changed.text) == (tuple_line,)
     changed = without_word(USES.replace("        self.streams, count = [stream], 0\n", ""))
-    assert changed.left == ()
+    assert lines_with_word(changed.text) == ()
     assert "stream" not in changed.text.lower()
     assert changed.text.startswith('"""Queues of data."""\n')
     results = []
@@ -227,7 +227,7 @@ def test_a_program_without_the_word_does_what_it_did() -> None:
 )
 def test_what_cannot_be_changed_safely_stays_and_is_named(source: str, line: int) -> None:
     changed = without_word(source)
-    assert line in changed.left
+    assert line in lines_with_word(changed.text)
     assert [one for one in findings(changed.text + KERNEL, "a.py", A2A) if one.refused]
 
 
@@ -246,7 +246,7 @@ def test_what_cannot_be_changed_safely_stays_and_is_named(source: str, line: int
 def test_a_parameter_that_a_keyword_reaches_unseen_keeps_its_name_and_the_file_is_refused(call: str) -> None:
     source = f"def run(x, stream=None):\n    return x, stream\n{call}\n"
     changed = without_word(source)
-    assert changed.left
+    assert lines_with_word(changed.text)
     results = []
     for text in (source, changed.text):
         names: dict[str, object] = {}
