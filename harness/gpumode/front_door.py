@@ -158,11 +158,9 @@ def _own_queue(source: str, tree: ast.Module) -> Iterator[Objection]:
 
 def own_queue_lines(source: str, tree: ast.Module) -> list[int]:
     """Where a file makes a GPU queue of its own, also by getattr with the name in parts."""
-    lines = [number for number, line in enumerate(source.split("\n"), start=1) if CREATES.search(line)]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _called(node) in MAKES_QUEUE:
-            lines.append(node.lineno)
-    return sorted({*lines})
+    lines = {number for number, line in enumerate(source.split("\n"), start=1) if CREATES.search(line)}
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return sorted(lines | {call.lineno for call in calls if _called(call) in MAKES_QUEUE})
 
 
 def _called(call: ast.Call) -> object:

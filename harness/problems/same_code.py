@@ -149,16 +149,11 @@ def _own(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """The nodes of a scope, without those of scopes inside it. Of a comprehension, what binds a name outside of it."""
     for node in body:
         yield node
-        if isinstance(node, FUNCTIONS):
-            inside: Iterable[ast.AST] = [
-                *node.decorator_list,
-                *node.args.defaults,
-                *filter(None, node.args.kw_defaults),
-            ]
+        if isinstance(node, (*FUNCTIONS, ast.Lambda)):
+            defaults = (*node.args.defaults, *filter(None, node.args.kw_defaults))
+            inside: Iterable[ast.AST] = [*getattr(node, "decorator_list", ()), *defaults]
         elif isinstance(node, ast.ClassDef):
             inside = [*node.decorator_list, *node.bases, *node.keywords]
-        elif isinstance(node, ast.Lambda):
-            inside = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
         elif isinstance(node, COMPREHENSIONS):
             inside = [found.target for found in ast.walk(node) if isinstance(found, ast.NamedExpr)]
         else:

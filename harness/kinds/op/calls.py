@@ -70,10 +70,11 @@ class Calls(Groups):
     def fresh(self, count: int, masked: bool = False) -> list[wire.InputSpec]:
         """Specifications of `count` inputs that no call has seen."""
         self.inputs_timed += count
-        numbers = [self.inputs_timed - index for index in range(count)]
-        keys = [self.plan.key(number) if masked else 0 for number in numbers]
-        seeds = [self.plan.seed("timed", number) for number in numbers]
-        return [wire.InputSpec(seed=seed, hardened=True, key=key) for seed, key in zip(seeds, keys, strict=True)]
+        plan = self.plan
+        return [
+            wire.InputSpec(seed=plan.seed("timed", number), hardened=True, key=plan.key(number) if masked else 0)
+            for number in range(self.inputs_timed, self.inputs_timed - count, -1)
+        ]
 
     def forget(self) -> None:
         """Closes the files of inputs and of outputs that were not judged, which are nobody's any more."""

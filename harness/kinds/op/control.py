@@ -104,23 +104,22 @@ class Guarded(Session):
         made = max((rank.inputs[0].nbytes + rank.output_limit for rank in self.calls.made), default=0)
         cases = [case for phase in self.plan.phases for case in phase.cases]
         case = cases[min(self.calls.at, len(cases) - 1)]
-        phase = self.calls.phase
+        where, phase = f"{case.kind} {case.label}", self.calls.phase
         if failure.role == "trusted" and isinstance(failure.outcome, TimedOut) and phase.judges_s <= 0:
             raise HarnessError(
-                f"{failure.outcome.message} at {case.kind} {case.label}, while inputs were made or outputs judged "
-                f"({phase.told()}); the submission is not to blame. Next: evaluate again when the machine has less to "
-                "do, or with a longer --timeout"
+                f"{failure.outcome.message} at {where}, while inputs were made or outputs judged ({phase.told()}); the "
+                "submission is not to blame. Next: evaluate again when the machine has less to do, or with a longer "
+                "--timeout"
             )
         if self.plan.opponent is not None:
             failure = op_failures.by_the_slowest(failure, self.calls.waited_s())
-        # A trusted process that only raises has not been reached before it has read an output.
         if failure.role == "candidate" and failure.reason in op_failures.SHARED and not self.plan.is_control:
-            self._check_shared(f"{case.kind} {case.label}", op_failures.SHARED[failure.reason])
+            self._check_shared(where, op_failures.SHARED[failure.reason])
             if failure.reason == "files" and self.plan.opponent is not None:  # no file by itself comes to that
                 raise HarnessError(f"{failure.outcome.message}; {op_failures.NEITHER}") from None
+        # A trusted process that only raises has not been reached before it has read an output.
         reached = self.has_run if failure.role == "baseline" or failure.reason else self.calls.has_read
         may_be_its = reached and not self.plan.is_control
-        where = f"{case.kind} {case.label}"
         return op_failures.decided(
             failure, self.plan, where, made, may_be_its, self.has_timed, control=self._control, breaks=self._breaks
         )
