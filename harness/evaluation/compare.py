@@ -1,28 +1,19 @@
 """The verb `compare`: is B as good as A? Two files measured in turn in one run, or two recorded runs.
 
-The rule. What is compared is log(A / B) of the metric that ranks: the time on the wall clock, or the cost of a solver's
-answers. (Where more is better it is log(B / A): above 0 is good for B in any case.) Its 95 % interval is Student's t
-over the medians of blocks, since neighbours in time resemble each other and a median does not follow an outlier:
+What is compared is log(A / B) of the metric that ranks: the time on the wall clock, or the cost of a solver's answers.
+(Where more is better it is log(B / A): above 0 is good for B in any case.) Its 95 % interval is Student's t over the
+medians of blocks, since neighbours in time resemble each other and a median does not follow an outlier:
 
 - files: samples come in pairs on the same input, in turn, so a block's value is the median of its log ratios;
 - runs (compare_runs.py): samples of two runs have nothing in common, but each run timed the reference in turn with its
   file. What is compared is B's speedup / A's speedup: two differences by pairs, with Welch's interval. The interval has
   twice the variance of what launches of one source differ by (board.places.noise_of) added, and is 25 % wider on either
   side where the runs are not known to be of one machine. Where the reference differs between the runs by more than the
-  files seem to, the word is AMBIGUOUS: the machine was another one by more than is claimed. Each shape is held against
-  its own reference, the summary against the mean of what the references of all shapes differ by, in whichever
-  direction.
+  files seem to, the word is AMBIGUOUS: the machine was another one by more than is claimed.
 
-Against a margin (2 %) exactly one word applies to an interval: B is BETTER when all of it is above 1.02, WORSE when
-all of it is below 1 / 1.02, SAME when it lies within both, edges included; it crosses an edge otherwise, AMBIGUOUS.
-Readers see the metric's own words for the first two (core.metrics): FASTER and SLOWER, CHEAPER and DEARER.
-Swapping A and B swaps BETTER and WORSE. When A and B differ by no more than the margin, A/A above all, a word is
-BETTER or WORSE in less than 5 % of comparisons: the interval must miss the truth for that. What favours one group of
-ranks for a whole run (where its memory lies, which cores it got) is in no interval; the margin is there for it too.
-
-Over several shapes the summary is the geometric mean of their ratios; its interval takes every shape's into account
-(variances add up, degrees of freedom by Welch and Satterthwaite) and its word follows by the same rule. A shape's word
-stands for itself and is not corrected for how many shapes there are.
+Exactly one word applies to an interval (`word`); readers see the metric's own for BETTER and WORSE (core.metrics).
+docs/statistics.md says how often one is wrong. Over several shapes the summary is the geometric mean of their ratios;
+its interval takes every shape's into account, and its word follows by the same rule.
 
 Knows nothing of processes beyond `evaluate`. What a submission said is shown as plain text.
 """

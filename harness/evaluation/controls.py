@@ -1,15 +1,10 @@
-"""The reference beside itself: is it as fast beside the submission?
+"""The reference beside itself: is it as fast beside the submission? docs/trust.md says how that is decided.
 
 A stopped process's kernel objects go on: its timers, sockets and memory that is being freed take time of the cores that
 the reference runs on, and no list of such objects is complete. A ratio to a reference that was slowed down is no
-speedup. So after the launches of a ranked evaluation on CPU cores there is one in which the reference takes the
-submission's place, and no process of the submission exists. If the reference was slower beside the submission, the two
-are launched again, in turn, until it is not: what other work on the machine does comes and goes, and meets either of
-them. That launch beside the submission counts then, and no earlier one, since a file can tell a first launch from
-others. The result is held if the reference was slower every time.
-
-A launch in which the reference fails beside itself says nothing of the submission, so it counts for no pair. Where it
-does so LOST times, nothing will be known: the evaluation ends with an error, and no result is ranked unseen.
+speedup. So there are launches in which the reference takes the submission's place, and no process of the submission
+exists. Where the reference fails in LOST of them, nothing will be known: the evaluation ends with an error, and no
+result is ranked unseen.
 """
 
 import math

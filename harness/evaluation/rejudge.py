@@ -1,16 +1,9 @@
-"""The verb `rejudge`: what are entries worth by today's problem and checks?
-
-Judges a set of entries again after a problem, its shapes, a check or a peak has changed, shows the difference, and
-changes the board only with --apply, all of it in one step. The old judgement goes into the entry's history with the
-reason. Without --apply nothing is written anywhere.
+"""The verb `rejudge`: what are entries worth by today's problem and checks? docs/usage.md says what it changes.
 
 An entry that was judged under today's problem version is judged from its report: score, speedup and bound are computed
-anew from the samples of then, by today's ranking rule, costs and hardware table. Every other one is run again from its
-stored source, once (--rerun: all are). What is not right any more is held, with that as its evidence.
-
-An entry that is run again under another problem version takes its figures from that launch: its earlier figures belong
-to another problem. Under the same version (--rerun) launches are compared by speedup, since absolute times change from
-day to day. If the two speedups differ by no more than launches do, nothing changes.
+anew from the samples of then, by today's ranking rule, costs and hardware table. Every other one is run again, once.
+Under another version it takes its figures from that launch, since its earlier ones belong to another problem. Under the
+same (--rerun) launches are compared by speedup, since absolute times change from day to day.
 """
 
 import contextlib

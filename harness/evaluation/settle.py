@@ -5,19 +5,17 @@ Times their stored sources head to head, in rounds. In a round every file meets 
 in pairs. What the machine does at a moment is in both files of a launch, so launches here differ by far less than
 evaluations do.
 
-The rule. A launch of files i and j gives log(j's time / i's time), the mean over shapes. Of all launches log-speeds are
+The rule. A launch of files i and j gives log(j's time / i's time), the mean over shapes. To all launches log-speeds are
 fitted by least squares, which for complete rounds is a file's mean over its launches. Their residuals, pooled with what
 is usual (board.noise), say what launches differ by. Two files are in order where their log-speeds differ by more than
 `half`, the half width of an interval that holds for all pairs together (Tukey's, stats.students_range).
 
-Files play candidate and baseline in turn, and cannot tell which. Two files whose ratio differs between the two by more
-than chance and ROLES_APART are held, both, unless one of them differs so from more files than the other: somebody has
-found a way to tell.
+It is looked at several times (`looks`), so that it may end as soon as all neighbours are in order; each look has a
+`share` of the 5 %. A later call with the same files goes on with the rounds of the earlier ones, and looks at any two
+files are counted over all calls: whoever repeats it until it says an order finds a wrong one no more often.
 
-It is looked at after 4, 8, 16 rounds and so on and after the last, so that it may end as soon as all neighbours are in
-order. Look number k has k / 2^(k + 1) of the 5 %, which is all of it over all looks there may ever be. A later call
-with the same files goes on with the rounds of the earlier ones, and looks at any two files are counted over all calls:
-whoever repeats it until it says an order finds a wrong one no more often.
+Two files whose ratio depends on who plays the baseline are held (`apart`), both, unless one of them shows that with
+more files than the other: somebody has found a way to tell.
 """
 
 import itertools

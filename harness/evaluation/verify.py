@@ -1,32 +1,24 @@
 """The verb `verify`: does an entry's stored source reproduce what the entry claims?
 
-Runs it in N independent launches, each a whole evaluation with ranks, inputs and secret of its own, under today's
-checks. Of their scores and speedups the Olympic mean is taken, without the fastest and the slowest: N is at least 3.
+Runs it in N independent launches, each a whole evaluation with ranks, inputs, secret and compile caches of its own,
+under today's checks: a file finds nothing of an earlier launch. docs/statistics.md has the rule and how often it errs.
+What is behind it:
 
-The rule. The speedup decides, since reference and submission were timed in turn in it, so that a machine that is
-slower today is in both. A claim reproduces unless it exceeds the Olympic mean of log speedups by more than the
-allowance: Student's t (97.5 %, N - 1 degrees of freedom) times sqrt(s^2 + s^2 / (N - 2)), a prediction interval for
-one more launch, which is what the entry was. Here s is the standard deviation over launches, or what the entry's own
-interval says where that is more: the interval alone would not do, since it is of calls within one launch, and launches
-differ by more. The allowance is 5 % at least, as launches of an hour differ less than those of a week, and 25 % at
-most, as noise must not excuse everything: where more would be needed nothing is decided. One-sided, because an entry
-that claims less than it can do takes nobody's place. GPU MODE's score has to follow: where it is slower than
-recorded though the speedup is there, the reference was slower by as much, which is the machine's doing; the decision
-says by how much. A score that is relative to others' results says nothing of the machine. Points that are a product of
-ratios to the reference (llama's) have to reproduce by the same rule, since they rank and have further factors than the
-speedup. Of a solver, the speedup is the ratio of costs; its launches differ by their seeds too.
-
-docs/statistics.md says how often the rule errs.
-
-A launch that does not pass, or is held by a check itself, holds the entry at once. One exception: some checks (those of
-BY_CHANCE) hold an honest launch now and then on a busy machine. They compare times, or tell of a broken judge, which
-the machine may have ended. The first such launch is noted and another runs in its place; the second holds the entry. A
-claim that needs a cheat needs it in most launches, so it is seen twice. Each launch has compile caches of its own, in
-which a file finds nothing of an earlier one.
-
-An evaluation that ends with an error says nothing of the submission, and whoever could cause one in each launch would
-never be held. So it is made again with the reference as the submission. If that passes, the launch counts as held for a
-broken judge, which takes two; if not, the machine is to blame, and nothing is decided.
+- The speedup decides, since reference and submission were timed in turn in it, so that a machine that is slower today
+  is in both. Where the score is slower than recorded though the speedup is there, so was the reference; the decision
+  says by how much. A score that is relative to others' results says nothing of the machine. Points that are a product
+  of ratios to the reference (llama's) have to reproduce too, since they rank and have further factors than the speedup.
+  Of a solver, the speedup is the ratio of costs; its launches differ by their seeds too.
+- The allowance is a prediction interval for one more launch, which is what the entry was. The entry's own interval
+  would not do by itself: it is of calls within one launch, and launches differ by more. It is 5 % at least, as launches
+  of an hour differ less than those of a week, and 25 % at most, as noise must not excuse everything. One-sided, because
+  an entry that claims less than it can do takes nobody's place.
+- A launch that does not pass holds the entry at once. The checks of BY_CHANCE hold an honest launch now and then on a
+  busy machine: they compare times, or tell of a broken judge, which the machine may have ended. So it takes two of
+  them; a claim that needs a cheat needs it in most launches.
+- A launch that ends with an error says nothing of the submission, and whoever could cause one each time would never be
+  held. So it is made again with the reference as the submission. If that passes, it counts as held for a broken judge;
+  if not, the machine is to blame, and nothing is decided.
 """
 
 import math
