@@ -123,9 +123,7 @@ def _judged(one: Judged, found: Sequence[EvalReport], version: str) -> Judged:
     judged = judgements.judged(found[-1], version)
     if isinstance(judged, Entry):
         return judged
-    failed = verdict.first_failure(found[-1])
-    assert failed is not None, "a leaderboard run that is no entry has failed"
-    decision = verify.not_passed(failed, len(found), len(found))
+    decision = verify.not_passed(found[-1], len(found), len(found))
     check = "rejudge" if decision.check == "verify" else decision.check
     return judgements.held(one, check, decision.why, tuple(report.run_id for report in found), version)
 

@@ -34,7 +34,7 @@ from harness.board.entries import Board, Entry, Judged, Verification, one_line
 from harness.core.checkout import Checkout
 from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.olympic import LEAST_RUNS, olympic_mean
-from harness.core.records import CaseResult, EvalReport, Held, Score, Submission
+from harness.core.records import EvalReport, Held, Score, Submission
 from harness.core.stats import student_t
 from harness.core.words import clean_line, count_text
 from harness.evaluation.evaluate import broken, evaluate
@@ -151,9 +151,10 @@ def _gap(claimed: float, mean: float, logs: Sequence[float], own: float) -> _Gap
     return _Gap(excess=math.log(claimed / mean), noise=noise)
 
 
-def not_passed(result: CaseResult, number: int, count: int) -> Decision:
+def not_passed(report: EvalReport, number: int, count: int) -> Decision:
     """What a launch that did not pass says: the check that held it, or that it failed."""
-    where = f"launch {number} of {count}"
+    result, where = verdict.first_failure(report), f"launch {number} of {count}"
+    assert result is not None, "a leaderboard run without figures has failed"
     if isinstance(result.outcome, Held):
         return Decision(word="held", why=f"{where}: {result.outcome.evidence}", check=result.outcome.check)
     kind = f"{verdict.word(result.outcome)} in {result.case.kind} {result.case.title}"
@@ -322,7 +323,7 @@ def claim_of(one: Judged) -> EntryClaim | None:
 def decision_of(one: Judged, reports: Sequence[EvalReport], count: int) -> Decision:
     """What the launches say: one that did not pass, unless chance explains it, else the rule over those that did."""
     if (number := deciding(reports)) is not None:
-        return not_passed(_failed(reports[number - 1]), number, count)
+        return not_passed(reports[number - 1], number, count)
     figures = [report.figures for report in reports if report.figures is not None]
     ratios = [each.ratio.value for each in figures if each.ratio is not None]
     if len(ratios) < len(figures):
@@ -355,12 +356,6 @@ def held_by_chance(report: EvalReport) -> str:
     failed = verdict.first_failure(report)
     outcome = failed.outcome if failed else None
     return outcome.check if isinstance(outcome, Held) and outcome.check in BY_CHANCE else ""
-
-
-def _failed(report: EvalReport) -> CaseResult:
-    failed = verdict.first_failure(report)
-    assert failed is not None, "a leaderboard run without figures has failed"
-    return failed
 
 
 def applied(found: Board, one: Judged, decision: Decision, reports: Sequence[EvalReport], version: str) -> Board:

@@ -17,7 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -101,10 +101,7 @@ def compile_ahead(order: TuneOrder, work: list[tuple[dict[str, Any], Row]]) -> N
     parts = [tuple(work[index::count]) for index in range(count)]
     pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
     futures = [pool.submit(precompile, (order.root, order.problem, order, part)) for part in parts]
-    deadline = order.began + COMPILE_SHARE * order.seconds
-    for future in futures:
-        with contextlib.suppress(Exception):  # its time is over, or its process was killed
-            future.result(timeout=max(0.0, deadline - time.monotonic()))
+    wait(futures, timeout=max(0.0, order.began + COMPILE_SHARE * order.seconds - time.monotonic()))
     for process in multiprocessing.active_children():
         process.kill()
     pool.shutdown(wait=False, cancel_futures=True)

@@ -295,8 +295,8 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place:
         place.mkdir()
     judges_baseline = plan.opponent is not None or CHECKERS[plan.checker].judges_baseline
     top = place or new_folder("kernel-eval-")
-    held = contextlib.ExitStack()
-    try:
+    with contextlib.ExitStack() as held:
+        held.callback(remove, top)
         launch = part(
             plan,
             Launch,
@@ -313,9 +313,6 @@ def _staged(plan: OpPlan, files: Callable[[wire.Role], dict[str, bytes]], place:
             held.enter_context(compile_cache.held(cache))
         stage(launch, files)
         yield launch
-    finally:
-        held.close()
-        remove(top)
 
 
 def _entry(plan: OpPlan, role: wire.Role) -> Submission | None:

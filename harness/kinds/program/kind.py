@@ -175,17 +175,18 @@ class ProgramSession(Workshop):
 
     def _measured(self, case: Case, own: list[Judged], other: list[Judged]) -> Measured:
         instance, limit_s = self._loaded(case), _limit_s(case)
-        costs = [float(_positive(one, case)) for one in own]
-        theirs = [float(_positive(one, case)) for one in other if one.cost is not None]
-        theirs = theirs if len(theirs) == len(costs) else []
-        series = [Series(metric=COST, own=tuple(costs), baseline=tuple(theirs))]
+        costs = tuple(float(_positive(one, case)) for one in own)
+        theirs = tuple(float(_positive(one, case)) for one in other if one.cost is not None)
+        theirs = theirs if len(theirs) == len(costs) else ()
         least = float(instance.bound[0]) if instance.bound else min(costs + theirs)
-        areas = [_area(one, least, limit_s) for one in own]
-        their_areas = [_area(one, least, limit_s) for one in other] if theirs else []
-        series.append(Series(metric=GAP, own=tuple(areas), baseline=tuple(their_areas)))
-        known = [*theirs, *([float(instance.best)] if instance.best is not None else [])]
+        areas = tuple(_area(one, least, limit_s) for one in own)
+        their_areas = tuple(_area(one, least, limit_s) for one in other) if theirs else ()
+        known = theirs if instance.best is None else (*theirs, float(instance.best))
         return Measured(
-            series=tuple(series),
+            series=(
+                Series(metric=COST, own=costs, baseline=theirs),
+                Series(metric=GAP, own=areas, baseline=their_areas),
+            ),
             best=min(known, default=None),
             curves=tuple(
                 Curve(limit_s=limit_s, own=one.points, baseline=beside.points, known=instance.known)

@@ -218,9 +218,8 @@ class TrainSession(OpSession):
     def completed(self, report: EvalReport) -> EvalReport:
         """With the runs' log lines."""
         found = super().completed(report)
-        return replace(
-            found, empty_call_samples_us={}, logs=found.logs | self.lines
-        )  # which are nothing beside seconds
+        # Without empty calls, which are nothing beside seconds.
+        return replace(found, empty_call_samples_us={}, logs=found.logs | self.lines)
 
 
 class TrainKind(OpKind):

@@ -128,13 +128,13 @@ class _TrainThread:
         config = config_of(given, hyperparameters)
         self.data = Data(given["tokens"], device, self.counts, config["batch_size"], config["samples"])
         arguments = (config, self.data, given["seed"], given["target"], TrainLog(self))
-        settings = (torch.get_num_threads(), device)
-        self.thread = threading.Thread(target=self._work, args=(train, arguments, settings), daemon=True)
+        work = (train, arguments, torch.get_num_threads(), device)
+        self.thread = threading.Thread(target=self._work, args=work, daemon=True)
 
-    def _work(self, train: Train, arguments: tuple[Any, ...], settings: tuple[int, torch.device]) -> None:
-        torch.set_num_threads(settings[0])  # a thread has its own of these
-        if settings[1].type == "cuda":
-            torch.cuda.set_device(settings[1])
+    def _work(self, train: Train, arguments: tuple[Any, ...], threads: int, device: torch.device) -> None:
+        torch.set_num_threads(threads)  # a thread has its own of these
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
         weights = None
         try:
             with contextlib.suppress(RunOver):
