@@ -57,13 +57,13 @@ def find(name: str, checkout: Checkout) -> Problem:
     path = Path(name).expanduser()
     path = path.parent if path.name == FILE else path
     is_path = os.sep in name or name in (".", "..")
-    may_be_path = is_path or folded(name) not in map(folded, problem_names(checkout))  # what is no problem's name
-    claimed = _claiming(path)
-    if claimed is not None and may_be_path:
+    if not is_path and folded(name) in map(folded, problem_names(checkout)):
+        return named(name, checkout)
+    if (claimed := _claiming(path)) is not None:
         return _read(claimed, path, checkout)
-    if may_be_path and (folder := _recalled(name, checkout)) is not None:
+    if (folder := _recalled(name, checkout)) is not None:
         return folder
-    if path.is_file() and may_be_path:
+    if path.is_file():
         if path.suffix == ".py":
             read_tree(path)  # which raises where Python cannot read it
         raise UsageError(

@@ -49,31 +49,28 @@ class TraceProblem(BenchmarkProblem):
         found = self.workloads.get(str(case.params.get("workload")))
         return {"definition": self.definition, "workload": dict(found)} if found else None
 
-    @property
-    def rooted(self) -> dict[str, Any]:
-        """The workloads with whole paths, as they are staged."""
-        found: dict[str, Any] = json.loads(self.files[WORKLOADS])
-        return found
+    def stored(self) -> Iterator[tuple[str, dict[str, int], str, dict[str, str]]]:
+        """The stored tensors: the workload's name and axes, the input, and its source, with the whole path."""
+        rooted: dict[str, Any] = json.loads(self.files[WORKLOADS])
+        for name, workload in rooted.items():
+            for key, source in workload["inputs"].items():
+                if source["type"] == "safetensors":
+                    yield name, workload["axes"], key, source
 
     def read_by_judges(self) -> tuple[Path, ...]:
-        """The workloads' stored tensors."""
-        stored = (one for workload in self.rooted.values() for one in workload["inputs"].values())
-        return tuple(dict.fromkeys(Path(one["path"]) for one in stored if one["type"] == "safetensors"))
+        return tuple(dict.fromkeys(Path(source["path"]) for *_, source in self.stored()))
 
     def check_runnable(self) -> None:
         """Raises UsageError for a missing package, and for a workload's file that cannot be read."""
         super().check_runnable()
         made = json.loads(self.files[DEFINITION])
-        for name, workload in self.rooted.items():
-            sizes = schema.sizes(made["axes"], workload["axes"])
-            for key, source in workload["inputs"].items():
-                if source["type"] != "safetensors":
-                    continue
-                if why := unreadable(Path(source["path"]), source["tensor_key"], made["inputs"][key], sizes):
-                    raise UsageError(
-                        f"{self.name}: workload {name}, input {key}: {source['path']}: {why}; "
-                        "fetch the data set's files (`git lfs pull`), or take the workload out of the .jsonl"
-                    )
+        for name, axes, key, source in self.stored():
+            sizes = schema.sizes(made["axes"], axes)
+            if why := unreadable(Path(source["path"]), source["tensor_key"], made["inputs"][key], sizes):
+                raise UsageError(
+                    f"{self.name}: workload {name}, input {key}: {source['path']}: {why}; fetch the data set's files "
+                    "(`git lfs pull`), or take the workload out of the .jsonl"
+                )
 
 
 class TraceKind(BenchmarkKind):
