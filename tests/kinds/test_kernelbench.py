@@ -21,7 +21,6 @@ from harness.judging.correctness import Expected
 from harness.kinds import registry
 from harness.kinds.benchmarks import rank_judging as judging
 from harness.kinds.benchmarks.problem import batch_of, constants
-from harness.kinds.benchmarks.rank_draws import Draws
 from harness.kinds.kernelbench import rank as kernelbench
 from harness.kinds.kernelbench.kind import META
 
@@ -281,7 +280,7 @@ def test_honest_kernels_pass_and_narrower_ones_do_not(dtype: torch.dtype) -> Non
 
 
 def test_drawn_inputs_are_hardened_and_made_ones_are_not() -> None:
-    with Draws() as draws:
+    with kernelbench.Draws() as draws:
         inputs = [torch.rand(256, 100), torch.rand(8, 100).softmax(-1), torch.randint(0, 9, (4,)), 3.0]
         inputs += [torch.rand(256, 100).half(), torch.rand(9).to(torch.int8), torch.rand(9).to(torch.float8_e5m2)]
     made = judging.copied(inputs[1])

@@ -185,12 +185,7 @@ def batch_of(params: Params) -> str:
 
 
 def suites_of(
-    cases: Sequence[Params],
-    seed: int,
-    world_size: int,
-    *,
-    on_cpu: Sequence[Params] = (),
-    small: Sequence[Params] = (),
+    cases: Sequence[Params], seed: int, world_size: int, *, on_cpu: Sequence[Params] = (), small: Sequence[Params] = ()
 ) -> dict[str, Suite]:
     """The suites of a problem whose shapes are published: `official`; `cpu`, which has the same shapes, or those
     `on_cpu`, and more time; and `small` where there are such shapes, with a part of the batch."""

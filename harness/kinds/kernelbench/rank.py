@@ -15,9 +15,9 @@ from typing import Any
 import numpy
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from harness.kinds.benchmarks import rank_judging as judging
-from harness.kinds.benchmarks.rank_draws import Draws
 
 MODULE = "problem_file"  # the problem's own file, as it is staged
 PUBLISHED_SEED = 42  # KernelBench's seed_num
@@ -31,6 +31,9 @@ UNSTEADY = (
     "numbers, say, or draws from a generator that is not torch's; state in tensors is put back before each call"
 )
 RUNNING = ("running_mean", "running_var", "num_batches_tracked")  # of batch norms, which a call in training ignores
+UNIFORM = (torch.rand, torch.rand_like)
+NORMAL = (torch.randn, torch.randn_like)
+CONVERSIONS = (Tensor.to, Tensor.half, Tensor.bfloat16, Tensor.float, Tensor.double, Tensor.cuda)
 
 
 def seed_all(seed: int) -> None:
@@ -223,6 +226,32 @@ def adapt(submission: Any) -> Any:
     if isinstance(make, nn.Module):
         raise TypeError("ModelNew is a model that was made already; define it as the class, like Model")
     return CalledModel(make, takes_over=True, module=submission)
+
+
+class Draws(TorchFunctionMode):
+    """Notes which tensors are torch.rand's or torch.randn's own results, or these in another floating-point dtype of 16
+    bits or more: their values are anybody's choice, so that they can be hardened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[tuple[Tensor, bool]] = []  # and whether they are uniform
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func in UNIFORM + NORMAL:
+            self.drawn.append((found, func in UNIFORM))
+        elif func in CONVERSIONS and found is not args[0] and found.is_floating_point() and found.itemsize > 1:
+            self.drawn += [(found, is_uniform) for drawn, is_uniform in self.drawn if drawn is args[0]]
+        return found
+
+    def free(self, inputs: Any) -> list[tuple[Tensor, bool]]:
+        """Those of them that are inputs as they were drawn, and whether they are uniform."""
+        own = {id(tensor) for tensor in judging.leaves_of(inputs)}
+        return [
+            (tensor.detach(), is_uniform)
+            for tensor, is_uniform in self.drawn
+            if id(tensor) in own and not tensor._version
+        ]
 
 
 class Reference(judging.JudgedReference):

@@ -47,12 +47,7 @@ class CaseMeasurement:
     timed. `tell` is told about how many seconds the measurement will still take."""
 
     def __init__(
-        self,
-        calls: Calls,
-        case: Case,
-        stepping: Stepping | None,
-        sampling: Sampling,
-        tell: Tell = untold,
+        self, calls: Calls, case: Case, stepping: Stepping | None, sampling: Sampling, tell: Tell = untold
     ) -> None:
         self.calls, self.case, self.stepping, self.sampling, self.tell = calls, case, stepping, sampling, tell
         self.looks = True  # at more than the ranked clock: for caches, and at memory
