@@ -36,6 +36,7 @@ NULLABLE = ("gpus", "libraries", "multi_gpu")  # keys whose null KernelBot takes
 NEEDED = ("generate_input", "check_implementation", "ref_kernel")  # of reference.py, to be timed by our clocks
 STRICT = ("exact_kernel", "harden")  # what the strict checker needs beside them
 ONLY_CUDA = "it is a CUDA C++ problem, whose evaluator is a program of its own"
+NOT_OURS = "its reference.py defines no {}, without which our ranks can neither judge nor time"
 THEIRS = "--eval theirs (EVAL=theirs) runs the folder's own eval.py"
 # By language: the folder's own submission, if it has a name of its own; and templates, the first that there is.
 DEFAULTS = {"py": ("submission.py", ("Python", "Triton")), "cu": ("", ("CUDA", "HIP"))}
@@ -259,6 +260,7 @@ def read(folder: Path, checkout: Checkout) -> TaskProblem:
         raise BadFileError(f"{where}: $.validation.script: {task.validation.script} is empty")
     names = _defined(sources["reference.py"]) if "reference.py" in sources else set()
     missing = () if names is None else tuple(name for name in NEEDED if name not in names)
+    lacks = NOT_OURS.format(" and no ".join(missing)) if missing else ""
     return TaskProblem(
         name="".join(char if char.isprintable() else "?" for char in f"{folder.parent.name}/{folder.name}"),
         leaderboard=folder.name,
@@ -281,14 +283,8 @@ def read(folder: Path, checkout: Checkout) -> TaskProblem:
         entries=tuple(file.name for file in task.files if file.source == SUBMISSION),
         missing=missing,
         lang=task.lang,
-        only_theirs=ONLY_CUDA if task.lang == "cu" else _only_theirs(missing),
+        only_theirs=ONLY_CUDA if task.lang == "cu" else lacks,
     )
-
-
-def _only_theirs(missing: Collection[str]) -> str:
-    if not missing:
-        return ""
-    return f"its reference.py defines no {' and no '.join(missing)}, without which our ranks can neither judge nor time"
 
 
 def cases_text(cases: Sequence[Params]) -> str:

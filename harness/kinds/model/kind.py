@@ -55,7 +55,7 @@ class ModelSession(OpSession):
         weights may be for as many tokens as were guessed right. Of a first token there is nothing to guess."""
         if not _steps(case):
             return self._time(case)
-        if self.peaks is None or self.plan.problem.cost_of is None:
+        if self.peaks is None:
             return None
         whole, prompt = (self.plan.problem.cost(one) for one in (case, with_new(case, 1)))
         least = replace(whole, hbm_bytes=prompt.hbm_bytes, link_bytes=prompt.link_bytes)
@@ -63,7 +63,7 @@ class ModelSession(OpSession):
 
     def _time(self, case: Case) -> Bound | None:
         """The least time in us of a generation that does not speculate: the prompt's, and each step's after it."""
-        if self.peaks is None or self.plan.problem.cost_of is None:
+        if self.peaks is None:
             return None
         prompt, step = hardware.limit(self.plan.problem.cost(with_new(case, 1)), self.peaks), self._step(case)
         if prompt is None or step is None:
@@ -74,7 +74,7 @@ class ModelSession(OpSession):
     def _step(self, case: Case) -> Bound | None:
         """The least time of a step in us: the mean over the steps after the first token."""
         steps = _steps(case)
-        if self.peaks is None or self.plan.problem.cost_of is None or not steps:
+        if self.peaks is None or not steps:
             return None
         whole, prompt = (self.plan.problem.cost(one) for one in (case, with_new(case, 1)))
         names = ("flops", "hbm_bytes", "link_bytes")
