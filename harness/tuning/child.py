@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ class Modules:
     def chip(self, order: TuneOrder) -> Any:
         """The chip of the order, or the one at hand."""
         if order.chip:
-            return self.chips.Chip(order.chip, order.multiprocessors, self.chips.CHIPS.get(order.chip, 1))
+            return self.chips.Chip(order.chip, order.rates.multiprocessors, self.chips.CHIPS.get(order.chip, 1))
         return self.chips.chip_of(torch.device("cuda", 0))
 
     def row(self, fields: Iterable[object]) -> Any:
@@ -84,10 +85,9 @@ def predicted(modules: Modules, row: Any, params: dict[str, Any], rates: Rates) 
     return search.predicted_us(need.flops, need.hbm_bytes, need.read_bytes, need.tiles, need.fit, rates)
 
 
-def precompile(job: tuple[str, str, TuneOrder, tuple[tuple[dict[str, Any], Row], ...]]) -> None:
+def precompile(order: TuneOrder, work: Sequence[tuple[dict[str, Any], Row]]) -> None:
     """Fills Triton's cache, in a process of its own."""
-    root, problem, order, work = job
-    modules = Modules(Path(root), problem)
+    modules = Modules(Path(order.root), order.problem)
     chip = modules.chip(order)
     for params, fields in work:
         with contextlib.suppress(Exception):  # it does not fit: measuring it will say so
@@ -98,9 +98,8 @@ def compile_ahead(order: TuneOrder, work: list[tuple[dict[str, Any], Row]]) -> N
     """Compiles by as many processes as help, and goes on when COMPILE_SHARE of the time is spent: what is missing then
     is compiled when its turn comes."""
     count = min(MOST_PROCESSES, multiprocessing.cpu_count(), len(work))
-    parts = [tuple(work[index::count]) for index in range(count)]
     pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
-    futures = [pool.submit(precompile, (order.root, order.problem, order, part)) for part in parts]
+    futures = [pool.submit(precompile, order, work[index::count]) for index in range(count)]
     wait(futures, timeout=max(0.0, order.began + COMPILE_SHARE * order.seconds - time.monotonic()))
     for process in multiprocessing.active_children():
         process.kill()
@@ -310,7 +309,7 @@ def new_table(modules: Modules, cases: Sequence[CaseFound]) -> tuple[str, ...]:
 def main(path: str) -> None:
     order = json_file.record_of(TuneOrder, Path(path).read_text())
     modules = Modules(Path(order.root), order.problem)
-    rates = part(order, Rates, multiprocessors=modules.chip(order).multiprocessors)
+    rates = replace(order.rates, multiprocessors=modules.chip(order).multiprocessors)
     found: list[CaseFound] = []
     for one in (only_predicted if order.chip else tuned)(modules, order, rates):
         found.append(one)

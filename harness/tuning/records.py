@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.core.json_file import line_of, lines_if_any
 from harness.core.records import Param
-from harness.tuning.search import Row, Tried
+from harness.tuning.search import Rates, Row, Tried
 
 PAUSE = 3.0  # before a call, in times of the call before
 
@@ -14,8 +14,8 @@ PAUSE = 3.0  # before a call, in times of the call before
 @dataclass(frozen=True, kw_only=True)
 class TuneOrder:
     """What the child is to do: the cases of a problem, on the chip at hand or, where `chip` is named, only to predict.
-    It has so many `seconds` from `began` on (monotonic clock). `pause`: see clock.DeviceClock. Rates are of the chip;
-    `multiprocessors` is 0 where the child is to ask it. `in_place`: the problem's calls may overwrite their input."""
+    It has so many `seconds` from `began` on (monotonic clock). `pause`: see clock.DeviceClock. `rates` are of the chip,
+    with 0 multiprocessors where the child is to ask it. `in_place`: the problem's calls may overwrite their input."""
 
     root: str
     problem: str
@@ -28,9 +28,7 @@ class TuneOrder:
     kept: str
     out: str
     chip: str
-    multiprocessors: int
-    flops_per_s: float
-    hbm_bytes_per_s: float
+    rates: Rates
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,13 @@ from harness.core.decode import part
 from harness.core.errors import HarnessError, UsageError
 from harness.core.files import replace_file, scratch
 from harness.core.json_file import file_if_any, line_of
-from harness.core.machine_records import Peaks
 from harness.core.processes import end_tree
 from harness.machine import hardware
 from harness.machine.gpus import gpu_names
 from harness.problems.problem import Problem
 from harness.tuning import table
 from harness.tuning.records import TuneOrder, TuneResult
+from harness.tuning.search import Rates
 
 GRACE_S = 30.0  # for the kernel under way, and for the last comparison
 # The GPU whose rates a prediction without one takes, and its multiprocessors (compute units); white papers.
@@ -51,7 +51,6 @@ def tune(problem: Problem, asked: TuneRequest, checkout: Checkout, progress: Cal
     if wrong := [place for place in asked.places if not 0 <= place < len(cases)]:
         raise UsageError(f"--shapes {wrong[0]}: suite {asked.suite} has the benchmarks 0 to {len(cases) - 1}")
     chosen = [cases[place] for place in asked.places] if asked.places else cases
-    peaks, units = rates(asked.chip)
     order = part(
         asked,
         TuneOrder,
@@ -59,12 +58,10 @@ def tune(problem: Problem, asked: TuneRequest, checkout: Checkout, progress: Cal
         problem=problem.name,
         in_place=problem.in_place,
         cases=tuple(dict(case.params) for case in chosen),
+        rates=rates(asked.chip),
         began=time.monotonic(),
         kept=str(checkout.cache / "tune" / f"{problem.name}.jsonl"),
         out="",
-        multiprocessors=units,
-        flops_per_s=peaks.flops_per_s,
-        hbm_bytes_per_s=peaks.hbm_bytes_per_s,
     )
     result = by_child(order, progress)
     if asked.write and result.table:
@@ -73,20 +70,20 @@ def tune(problem: Problem, asked: TuneRequest, checkout: Checkout, progress: Cal
     return result
 
 
-def rates(chip: str) -> tuple[Peaks, int]:
-    """The peaks of the chip and its multiprocessors. Raises UsageError where they are not known."""
+def rates(chip: str) -> Rates:
+    """Those of the chip, or of the GPU at hand, without its multiprocessors. UsageError where they are not known."""
     if chip:
         if chip not in PREDICTED:
             raise UsageError(f"--predict {chip}: known are {', '.join(PREDICTED)}")
         name, units = PREDICTED[chip]
-        return hardware.peaks(name), units
+        return part(hardware.peaks(name), Rates, multiprocessors=units)
     names = gpu_names()
     if not names:
         raise UsageError("no GPU is here to measure on; `--predict sm_90` shows what would be measured on an H200")
     peaks = hardware.match(names[0])
     if peaks is None:
         raise UsageError(f"{names[0]} is not in harness/machine/hardware.yaml: add its rates, by which rows are pruned")
-    return peaks, 0
+    return part(peaks, Rates, multiprocessors=0)
 
 
 def by_child(order: TuneOrder, progress: Callable[[str], None]) -> TuneResult:

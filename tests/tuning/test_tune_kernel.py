@@ -156,8 +156,7 @@ def test_what_the_child_found_is_written_into_the_table(monkeypatch: pytest.Monk
 
 ORDER = TuneOrder(
     root="/", problem="gemm", in_place=False, cases=({"m": 1},), began=5.0, seconds=0.1, at_most=2, pause=3.0, kept="k",
-    out="o", chip="",
-    multiprocessors=0, flops_per_s=1.0, hbm_bytes_per_s=2.0,
+    out="o", chip="", rates=Rates(flops_per_s=1.0, hbm_bytes_per_s=2.0, multiprocessors=0),
 )  # fmt: skip
 
 
