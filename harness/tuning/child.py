@@ -139,7 +139,8 @@ class CaseBench:
             note = self.judged(fields)
             return Tried(row=fields, us=None if note else statistics.median(times[WARM:]), note=note)
         except Exception as error:  # too much shared memory, too many registers
-            return Tried(row=fields, us=None, note=f"{type(error).__name__}: {str(error).splitlines()[0][:120]}")
+            why = str(error).partition("\n")[0]
+            return Tried(row=fields, us=None, note=f"{type(error).__name__}: {why[:120]}")
 
     def judged(self, fields: Row) -> str:
         """The fault of a row's result on a hardened input; "" where there is none."""

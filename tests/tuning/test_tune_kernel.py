@@ -270,6 +270,23 @@ def test_a_row_whose_later_calls_are_wrong_is_left_out(monkeypatch: pytest.Monke
     assert (tried.us, tried.note[:6]) == (None, "wrong:")
 
 
+@pytest.mark.parametrize("error", [AssertionError(), RuntimeError("too much shared memory\nand more")])
+def test_a_row_that_raises_is_left_out_with_the_first_line_of_why(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which an assertion without a message does not have."""
+    Device(monkeypatch)
+    problem = DoublingInPlace()
+
+    def call(row: object, chip: object, data: object) -> None:
+        raise error
+
+    monkeypatch.setattr(problem, "call", call)
+    case = child.CaseBench(problem, None, clock.DeviceClock(), {}, False)  # type: ignore[arg-type]
+    tried = case.measure(("row",))
+    assert (tried.us, tried.note) == (None, f"{type(error).__name__}: {str(error)[:22]}")
+
+
 def test_finalists_take_turns_with_the_reference_and_every_second_round_is_reversed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
