@@ -272,7 +272,11 @@ def _with_imports(source: str, problem: Problem, notes: list[str]) -> str:
         kept = [alias for alias in node.names if alias not in gone]
         made = [ast.ImportFrom(module=module, names=those, level=0) for module, those in moved.items()]
         made += [ast.ImportFrom(module=node.module, names=kept, level=0)] if kept else []
-        lines[node.lineno - 1 : node.end_lineno] = [ast.unparse(one) for one in made]
+        last = node.end_lineno or node.lineno
+        before = lines[node.lineno - 1].encode()[: node.col_offset].decode()
+        behind = lines[last - 1].encode()[node.end_col_offset :].decode()
+        apart = "; " if (before + behind).strip() else "\n"  # statements that share its line stay there
+        lines[node.lineno - 1 : last] = [before + apart.join(map(ast.unparse, made)) + behind]
         for module, those in moved.items():
             what = ", ".join(alias.name for alias in those)
             notes.insert(0, f"imports: {what} from {module}, where GPU MODE has it, not from {node.module}")

@@ -255,6 +255,25 @@ def test_a_parameter_that_a_keyword_reaches_unseen_keeps_its_name_and_the_file_i
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize(
+    ("line", "becomes"),
+    [
+        ("from reference import input_t", "from task import input_t"),
+        (
+            "from reference import (\n    ref_kernel,\n    input_t,\n)",
+            "from task import input_t\nfrom reference import ref_kernel",
+        ),
+        ("import torch; from reference import input_t", "import torch; from task import input_t"),
+        (
+            "name = 'é'; from reference import input_t, ref_kernel; x = 1  # kept",
+            "name = 'é'; from task import input_t; from reference import ref_kernel; x = 1  # kept",
+        ),
+    ],
+)
+def test_imports_name_the_file_that_has_it_there_and_what_shares_their_line_stays(line: str, becomes: str) -> None:
+    assert rewritten(f"{HEADER}{line}\n{KERNEL}", A2A)[0] == f"{HEADER}{becomes}\n{KERNEL}"
+
+
 def test_a_text_without_the_word_stays_as_it_is() -> None:
     source = "'''odd'''; import os\r\n\r\nfrom math import *\r\n"
     assert without_word(source).text == source
