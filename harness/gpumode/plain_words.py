@@ -87,6 +87,8 @@ class _Names:
             for node in nodes
             if isinstance(node, ast.MatchAs | ast.MatchStar | ast.ExceptHandler) and (name := node.name)
         }
+        in_f_strings = (one for node in nodes if isinstance(node, ast.FormattedValue) for one in ast.walk(node))
+        known |= {one.id for one in in_f_strings if isinstance(one, ast.Name)}
         words = set(re.findall(r"\w+", text))
         made: dict[str, str] = {}
         for name in sorted(name for name in bound - known if FOUND.search(name)):
@@ -144,7 +146,11 @@ class _Rewriter:
         nodes = list(ast.walk(ast.parse(text)))
         self.own = _Names(nodes)
         self.names = self.own.renamed(self.text)
-        self.f_strings = [self._range(node) for node in nodes if isinstance(node, ast.JoinedStr)]
+        parts = [node for node in nodes if isinstance(node, ast.FormattedValue)]
+        inner = {id(node) for part in parts for node in ast.walk(part)}  # format specifications are f-strings, too
+        f_strings = [node for node in nodes if isinstance(node, ast.JoinedStr) and id(node) not in inner]
+        self.f_strings = [self._range(node) for node in f_strings]
+        self.patterns = [self._range(node) for node in nodes if isinstance(node, ast.pattern)]
         self.in_jit = [
             self._range(node) for node in self.own.functions if any(map(_is_jit_decorator, node.decorator_list))
         ]
@@ -155,6 +161,8 @@ class _Rewriter:
         self.edits: list[Edit] = [*self.prose]
         for node in nodes:
             self._visit(node)
+        for f_string in f_strings:
+            self._visit_f_string(f_string)
         self._visit_texts()
 
     def changed(self) -> str:
@@ -165,9 +173,7 @@ class _Rewriter:
         return b"".join([*made, self.source[at:]]).decode()
 
     def _visit(self, node: ast.AST) -> None:
-        if any(start <= self._at(node) < end for start, end in self.f_strings if hasattr(node, "lineno")):
-            if isinstance(node, ast.JoinedStr):
-                self._visit_f_string(node)
+        if hasattr(node, "lineno") and self._in(self.f_strings, node):
             return
         match node:
             case ast.Name() if node.id in self.names:
@@ -202,7 +208,7 @@ class _Rewriter:
     def _is_free(self, node: ast.Attribute) -> bool:
         """Whether getattr with the attribute's name means the same there."""
         private = node.attr.startswith("__") and not node.attr.endswith("__")  # Python changes it in a class
-        return not private and not self.binds_getattr and not self._in(self.in_jit, node)
+        return not private and not self.binds_getattr and not self._in([*self.in_jit, *self.patterns], node)
 
     def _begin_attribute(self, function: str, node: ast.Attribute) -> None:
         start = self._at(node)
@@ -231,7 +237,7 @@ class _Rewriter:
     # ---- texts
     def _visit_f_string(self, node: ast.JoinedStr) -> None:
         segment = self.source[slice(*self._range(node))].decode()
-        inside = [ast.unparse(part.value) for part in node.values if isinstance(part, ast.FormattedValue)]
+        inside = [ast.unparse(part.value) for part in ast.walk(node) if isinstance(part, ast.FormattedValue)]
         if FOUND.search(segment) and not any(map(FOUND.search, inside)) and not RAW_F_STRING.search(segment):
             self._replace(node, FOUND.sub(lambda found: f"\\x{ord(found[0][0]):02x}{found[0][1:]}", segment))
             self.split += 1

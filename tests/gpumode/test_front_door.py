@@ -274,6 +274,25 @@ def test_imports_name_the_file_that_has_it_there_and_what_shares_their_line_stay
     assert rewritten(f"{HEADER}{line}\n{KERNEL}", A2A)[0] == f"{HEADER}{becomes}\n{KERNEL}"
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "result = f'{1.5:.2f} streams, {7:>3} in all'\n",
+        "import datetime\nresult = f'{datetime.date(2026, 1, 1):%Y streams}'\n",
+        "result = f\"{f'{1} stream'} {2} streams\"\n",
+        "stream = 3\nresult = f'{1:{stream}}'\n",
+        "class Kinds:\n    stream = 1\nmatch 1:\n    case Kinds.stream:\n        result = 'it'\n",
+    ],
+)
+def test_f_strings_and_patterns_mean_what_they_meant(source: str) -> None:
+    results = []
+    for text in (source, without_word(source).text):
+        names: dict[str, object] = {}
+        exec(compile(text, "uses.py", "exec"), names)
+        results.append(names["result"])
+    assert results[0] == results[1]
+
+
 def test_a_text_without_the_word_stays_as_it_is() -> None:
     source = "'''odd'''; import os\r\n\r\nfrom math import *\r\n"
     assert without_word(source).text == source
