@@ -59,6 +59,7 @@ def test_a_pool_keeps_zygotes_and_nothing_below_them(pooled: Callable[..., EvalR
     assert len({one.secret_seed for one in (first, *others)}) == 5
 
 
+@pytest.mark.slow
 def test_memory_and_files_stay_flat(pooled: Callable[..., EvalReport]) -> None:
     pooled(RIGHT)
     gc.collect()  # what other tests left open

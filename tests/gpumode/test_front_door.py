@@ -299,7 +299,9 @@ def test_a_text_without_the_word_stays_as_it_is() -> None:
     assert rewritten(source, A2A) == (source, ())
 
 
-@pytest.mark.parametrize("name", ["a2a", "gemm_rs", "ag_gemm"])  # which GPU MODE has
+@pytest.mark.parametrize(  # those that GPU MODE has
+    "name", ["a2a", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gemm_rs", "ag_gemm"))]
+)
 def test_the_merged_files_of_shipped_submissions_are_taken(name: str, harness: Harness, tmp_path: Path) -> None:
     out = tmp_path / "merged.py"
     made = harness("merge", name, "--out", str(out))

@@ -253,7 +253,7 @@ FORBIDDING = {
 
 
 @BUILDS
-@pytest.mark.parametrize("family", FORBIDDING)
+@pytest.mark.parametrize("family", [pytest.param("many strategies", marks=pytest.mark.slow), "most pairs forbidden"])
 def test_forbidden_pairs_that_remain_do_not_keep_the_solver_from_the_optimum(
     task: TaskModule, solver: Path, tmp_path: Path, family: str
 ) -> None:
