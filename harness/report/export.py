@@ -22,7 +22,9 @@ import contextlib
 import csv
 import hashlib
 import io
+import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -169,10 +171,11 @@ def _of_report(report: EvalReport, place: int | None, root: Path) -> list[Row]:
     run |= _shared(run, root)
     if not report.results:
         return [_row(run)]
-    kinds = [result.case.kind for result in report.results]
+    counts = Counter(result.case.kind for result in report.results)
+    index = {kind: itertools.count() for kind in counts}
     return [
-        _row(run | _of_case(result, kinds[:at].count(kind), kinds.count(kind), status == "pass"))
-        for at, (kind, result) in enumerate(zip(kinds, report.results, strict=True))
+        _row(run | _of_case(one, next(index[one.case.kind]), counts[one.case.kind], status == "pass"))
+        for one in report.results
     ]
 
 
