@@ -27,7 +27,7 @@ WARPS_BLOCKS = {  # of these kernels, by how many rows there are at most: M, N, 
 }
 WIDE_BLOCKS = [(128, 192, 64, 4), (128, 192, 64, 3), (128, 96, 64, 6)]  # of ag_gemm's, for any number of rows
 WARPS_GROUPS = (8, 16, 4)
-WARPS_WINDOWS = (0, 8 << 10, 16 << 10, 64 << 10)  # bytes on their way, of gemm_rs; 0: owners fetch, ahead or not
+WARPS_WINDOWS = (0, 8 << 10, 16 << 10, 64 << 10)  # bytes on their way, of gemm_rs; 0: owners fetch, by either warps
 WARPS_SENDERS = (48, 32, 64, 40, 96, 132)
 WARPS_AT_ONCE = (4, 2, 1, 8)  # chunks that share a fence
 WARPS_BARRIER_BYTES = 2 << 10
@@ -121,10 +121,10 @@ def of_gemm_rs(Row: Any, chip: str, shape: tuple[int, ...], ranks: int, at_most:
     ]
     groups, windows = (WARPS_GROUPS[:1], WARPS_WINDOWS[::2]) if shape[0] <= 512 else (WARPS_GROUPS, WARPS_WINDOWS)
     warps = [
-        Row(chip, shape, *block[:3], 1, group, 8, block[3], 1, 64, 64, False, window, False, ahead, "warps", "")
+        Row(chip, shape, *block[:3], 1, group, 8, block[3], 1, 64, 64, False, window, False, fetchers, "warps", "")
         for block, group, window in likeliest(by_warps(shape, ranks), groups, windows)
-        for ahead in (True, False)
-        if not ahead or (window == 0 and fits(block, block[0] * block[1] * 2))
+        for fetchers in (True, False)
+        if not fetchers or (window == 0 and (block[1] > 128 or fits(block, block[0] * block[1] * 2)))
     ]
     return late + by_engine + chance.sample(some, min(at_most, len(some))) + warps[:at_most]
 

@@ -1,9 +1,9 @@
-"""What the parts of gemm_rs and ag_gemm take by themselves: the products, and what links carry when every rank writes
-to every other at once. Who multiplies as fast as cuBLAS is no faster than the larger of the two, however well it
-overlaps them.
+"""What the parts of gemm_rs and ag_gemm take by themselves, beside the shipped kernels: the products, and what links
+carry when every rank writes to every other at once.
 
     python3 bench/parts.py --ranks 4        prints the tables
     python3 bench/parts.py --ranks 4 --megabytes 8 25 50 --data FILE
+    python3 bench/parts.py --ranks 2 --megabytes        without the ways to send
 
 Ways to send: every rank sends so much in all, in equal parts, into the other ranks' symmetric memory.
 
@@ -12,15 +12,19 @@ bulk           they read and write tiles of 128 x 64 through tensor descriptors,
 copy engine    a copy a rank, each on a stream of its own
 nccl           an all-gather of as much
 
-Parts of the official shapes: the product by cuBLAS (or hipBLASLt), as torch calls it; the bytes by `stores` with a
-program a multiprocessor; the collective by NCCL.
+Of the official shapes: the shipped kernel and the product by cuBLAS (or hipBLASLt), as torch calls it, in turn; the
+bytes by `stores` with a program a multiprocessor; the collective by NCCL.
 
 The time is the median over calls of the slowest rank's, by the devices' events, on cold caches after a barrier of all
 devices (see tune). Datasheets count what links carry in one direction: 450 GB/s for an H100 or H200.
 """
 
 import argparse
+import functools
+import importlib
+import itertools
 import json
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +37,7 @@ import triton
 import triton.language as tl
 from figures import Figures, add_data_argument, need_gpus
 from torch.multiprocessing.spawn import spawn
-from tune import Clock, cases_of
+from tune import ROUNDS, Clock, cases_of, load
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "submissions"), str(ROOT)]
@@ -101,8 +105,8 @@ def ways(heap: Heap, own: torch.Tensor, counts: Sequence[int] = PROGRAMS) -> Ite
     yield "nccl", lambda: dist.all_gather_into_tensor(gathered, own)
 
 
-def parts(problem: str, sizes: tuple[int, ...], heap: Heap, clock: Clock) -> list[float]:
-    """The microseconds of a shape's product, of its bytes, and of its collective."""
+def parts(problem: str, shipped: Callable[[], Any], sizes: tuple[int, ...], heap: Heap, clock: Clock) -> list[float]:
+    """The microseconds of a shape's shipped kernel, of its product, of its bytes, and of its collective."""
     world, rows, columns, depth, _ = sizes  # of the rank's product
     device = heap.device
     left, right = (torch.randn(size, depth, device=device).bfloat16() for size in (rows, columns))
@@ -112,6 +116,7 @@ def parts(problem: str, sizes: tuple[int, ...], heap: Heap, clock: Clock) -> lis
     own = torch.randn(count, COLUMNS, device=device).bfloat16()
     offset, programs = heap.turn(own.nbytes * world).offset, PROGRAMS[-1]
     calls: list[Callable[[], Any]] = [
+        shipped,
         lambda: torch.mm(left, right.T),
         lambda: stores_kernel[(programs,)](own, heap.pointers, offset, count, heap.rank, world, COLUMNS, num_warps=4),
         lambda: (
@@ -120,11 +125,11 @@ def parts(problem: str, sizes: tuple[int, ...], heap: Heap, clock: Clock) -> lis
             else dist.all_gather_into_tensor(whole, share)
         ),
     ]
-    times = []
-    for call in calls:
+    times: list[list[float]] = [[] for _ in calls]
+    for _, (kept, call) in itertools.product(range(ROUNDS), zip(times, calls, strict=True)):
         call()
-        times.append(clock.time_us(call))
-    return times
+        kept.append(clock.time_us(call))
+    return [statistics.median(kept) for kept in times]
 
 
 def opened(rank: int, world: int, folder: str) -> Heap:
@@ -140,7 +145,7 @@ def opened(rank: int, world: int, folder: str) -> Heap:
 
 def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
     world, heap = options.ranks, opened(rank, options.ranks, folder)
-    heap.turn(world * (max(*options.megabytes, 64) << 20))  # grows now, not in between
+    heap.turn(world * (max([64, *options.megabytes]) << 20))  # grows now, not in between
     clock = Clock(heap)
     sent, shapes = [], []
     for megabytes in options.megabytes:
@@ -151,8 +156,14 @@ def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
             us = clock.time_us(send)
             sent.append((megabytes, name, us, own.nbytes * (world - 1) / us / 1e3))
     for problem in PROBLEMS:
+        submission, _ = load(problem)
+        reference = importlib.import_module("reference")
         for case in cases_of(problem, world):
-            shapes.append((problem, " x ".join(map(str, case.shape)), *parts(problem, case.sizes, heap, clock)))
+            with heap.device:
+                data = reference.generate_input(rank=rank, world_size=world, seed=0, **case.params)
+            shipped = functools.partial(submission.custom_kernel, data)
+            times = parts(problem, shipped, case.sizes, heap, clock)
+            shapes.append((problem, " x ".join(map(str, case.shape)), *times))
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps([sent, shapes]))
     dist.destroy_process_group()
@@ -161,7 +172,7 @@ def rank_main(rank: int, options: argparse.Namespace, folder: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, required=True)
-    parser.add_argument("--megabytes", type=int, nargs="+", default=[8, 25, 50], help="that a rank sends (%(default)s)")
+    parser.add_argument("--megabytes", type=int, nargs="*", default=[8, 25, 50], help="that a rank sends (%(default)s)")
     add_data_argument(parser)
     options = parser.parse_args()
     need_gpus(parser, options.ranks, torch.cuda.device_count(), f"torch {torch.__version__}")
@@ -171,14 +182,18 @@ def main() -> None:
         sent, shapes = json.loads(Path(folder, "found.json").read_text())
     names = list(dict.fromkeys(name for _, name, _, _ in sent))
     rows = [[name, *(f"{us:.1f} ({rate:.0f})" for _, other, us, rate in sent if other == name)] for name in names]
-    columns = ["way", *(f"{megabytes} MiB" for megabytes in options.megabytes)]
-    figures.table(columns, rows, "Every rank to all others: us (GB/s that leave a rank)")
+    if rows:
+        columns = ["way", *(f"{megabytes} MiB" for megabytes in options.megabytes)]
+        figures.table(columns, rows, "Every rank to all others: us (GB/s that leave a rank)")
     for problem in PROBLEMS:
-        found = [(shape, *times, max(times[:2])) for name, shape, *times in shapes if name == problem]
+        found = [(shape, *times) for name, shape, *times in shapes if name == problem]
         means = [geomean(times) for times in list(zip(*found, strict=True))[1:]]
         figures.table(
-            ["a rank's product", "product", "bytes", "collective", "larger of the first two"],
-            [*found, ("geometric mean", *means)],
+            ["a rank's product", "ours", "product", "ours over it", "bytes", "collective"],
+            [
+                (shape, ours, product, f"{ours / product:.3f}", *others)
+                for shape, ours, product, *others in [*found, ("geometric mean", *means)]
+            ],
             f"{problem}, W = {options.ranks}: the parts by themselves, us",
         )
     figures.write(options.data)

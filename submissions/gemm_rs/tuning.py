@@ -8,10 +8,9 @@ class Row(NamedTuple):
     `sum_m`, `sum_n`: the block that a program sums up, `sum_late`: behind the store of another tile instead of before
     it. `kernel`: "plain", which does everything; "engine", beside a copy engine that sends; or "warps", with explicit
     warps (Hopper, tiles of 128 rows). For the latter two `split` and `sum_m` to `sum_late` mean nothing. "warps" has 8
-    warps beside those that load, send and fetch; `window` is how many bytes a program of it may have in flight to other
-    ranks, or 0 where their owners fetch partial products, which `ahead` does while the tile before is multiplied.
-    `read_once`: whether the L2 keeps the weights least ("plain" alone), which pays where they are many and each is read
-    once."""
+    warps beside those that load and send; `window` is how many bytes a program of it may have in flight to other ranks,
+    or 0 where their owners fetch partial products, `fetchers` whether by warps of their own. `read_once`: whether the L2
+    keeps the weights least ("plain" alone), which pays where they are many and each is read once."""
 
     chip: str
     shape: tuple[int, int, int]
@@ -28,7 +27,7 @@ class Row(NamedTuple):
     sum_late: bool
     window: int
     read_once: bool
-    ahead: bool
+    fetchers: bool
     kernel: str
     found: str
 
@@ -47,7 +46,7 @@ TABLE = [
     Row("sm_90", (4096, 4096, 1024), 64, 128, 64, 1, 8, 4, 4, 2, 64, 128, False, 0, False, False, "plain", "109.2 us, best of 46, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (4096, 4096, 2048), 128, 128, 64, 1, 16, 8, 5, 1, 64, 64, False, 0, False, True, "warps", "104.6 us, best of 3, 2x NVIDIA H200, 2026-11-28"),
     Row("sm_90", (8192, 4096, 3584), 128, 256, 64, 1, 8, 8, 3, 1, 64, 128, False, 0, False, False, "engine", "358.3 us, best of 42, 4x NVIDIA H200, 2026-11-22"),
-    Row("sm_90", (8192, 4096, 7168), 128, 256, 64, 1, 16, 8, 3, 1, 64, 64, False, 0, False, False, "warps", "617.1 us, best of 2, 2x NVIDIA H200, 2026-11-28"),
+    Row("sm_90", (8192, 4096, 7168), 128, 256, 64, 1, 16, 8, 3, 1, 64, 64, False, 0, False, True, "warps", "617.1 us, best of 2, 2x NVIDIA H200, 2026-11-28"),
     Row("sm_90", (8192, 8192, 7392), 128, 256, 64, 1, 8, 8, 3, 1, 64, 128, False, 0, False, False, "engine", "1405.8 us, best of 38, 4x NVIDIA H200, 2026-11-22"),
     Row("sm_90", (8192, 8192, 14784), 128, 256, 64, 1, 8, 8, 3, 1, 64, 64, False, 0, False, False, "warps", "2620.6 us, best of 10, 2x NVIDIA H100 80GB HBM3, 2026-11-25"),
     Row("gfx942", (64, 7168, 2304), 64, 32, 64, 1, 8, 4, 2, 1, 16, 32, False, 0, False, False, "plain", UNMEASURED),
