@@ -524,4 +524,5 @@ class Machine:
             "finish_copies": lambda: self.finish(0),
             "wait_until_under_way": self.finish,
             "request": lambda *_: None,
+            "as_one_product": lambda: None,
         }

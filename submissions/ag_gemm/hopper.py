@@ -15,7 +15,7 @@ from common.warps import (
     finish_copies,
     made_ring,
     multiplied,
-    multiplied_in_two,
+    multiplied_in_three,
     next_stage,
     order_copies,
     read_flag,
@@ -91,11 +91,10 @@ def load_tiles(
     sizes,
     heap,
     ring,
-    rest_ring,
     WORLD: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
-    REST_N: gl.constexpr,
+    PARTS: gl.constexpr,
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
@@ -107,24 +106,24 @@ def load_tiles(
     m, n, K, rank = sizes
     blocks_ptr, epoch, flags, _ = heap
     a_ring, b_ring, filled, emptied = ring
-    a_desc, b_desc, rest_desc, all_desc = descs
+    a_desc, b_desc, all_desc = descs
     HALF: gl.constexpr = BLOCK_M // GROUPS
-    WIDTH: gl.constexpr = BLOCK_N + REST_N
+    PART: gl.constexpr = BLOCK_N // PARTS
     own_block = gl.load(blocks_ptr + rank)
     slot = 0
     turn = 1  # of a ring that is empty
-    tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, WIDTH)
+    tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, BLOCK_N)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        row, column = place(tile, m, n, rank, WORLD, BLOCK_M, WIDTH, GROUP)
+        row, column = place(tile, m, n, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
         own = row // m == rank
         come = gl.where(own, FLAGS_K, 0)
         for step in range(gl.cdiv(K, BLOCK_K)):
             depth = step * BLOCK_K
             mbarrier.wait(emptied.index(slot), turn)
-            mbarrier.expect(filled.index(slot), (BLOCK_M + WIDTH) * BLOCK_K * 2)
-            bulk_load(b_desc, [column, depth], filled.index(slot), b_ring.index(slot))
-            if REST_N > 0:
-                bulk_load(rest_desc, [column + BLOCK_N, depth], filled.index(slot), rest_ring.index(slot))
+            mbarrier.expect(filled.index(slot), (BLOCK_M + BLOCK_N) * BLOCK_K * 2)
+            for part in gl.static_range(PARTS):
+                part_s = b_ring.index(slot * PARTS + part)
+                bulk_load(b_desc, [column + part * PART, depth], filled.index(slot), part_s)
             while depth // SEND_K >= come:
                 come = come_to(own_block + flags, m * WORLD // SEND_M, row, epoch, come, BLOCK_M, SEND_M, FLAGS_K)
             for group in gl.static_range(GROUPS):
@@ -156,15 +155,13 @@ def multiply_tiles(
     out_ptr,
     sizes,
     ring,
-    rest_ring,
     out_s,
-    rest_out_s,
     MINE: gl.constexpr,  # which of the groups this is
     WORLD: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
-    REST_N: gl.constexpr,
+    PARTS: gl.constexpr,
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
@@ -173,47 +170,57 @@ def multiply_tiles(
     m, n, K, rank = sizes
     a_ring, b_ring, filled, emptied = ring
     HALF: gl.constexpr = BLOCK_M // GROUPS
+    PART: gl.constexpr = BLOCK_N // PARTS
     M = m * WORLD
-    out_desc = tma.make_tensor_descriptor(out_ptr, [M, n], [n, 1], [HALF, BLOCK_N], out_s.layout)
-    if REST_N > 0:
-        rest_desc = tma.make_tensor_descriptor(out_ptr, [M, n], [n, 1], [HALF, REST_N], rest_out_s.layout)
+    out_desc = tma.make_tensor_descriptor(out_ptr, [M, n], [n, 1], [HALF, PART], out_s.layout)
     steps = gl.cdiv(K, BLOCK_K)
     slot = 0
     turn = 0
-    tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, BLOCK_N + REST_N)
+    tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, BLOCK_N)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        row, column = place(tile, m, n, rank, WORLD, BLOCK_M, BLOCK_N + REST_N, GROUP)
-        acc = begun_sum(bias_ptr, column, n, HAS_BIAS, HALF, BLOCK_N)
-        if REST_N > 0:
-            rest = begun_sum(bias_ptr, column + BLOCK_N, n, HAS_BIAS, HALF, REST_N)
-            acc, rest, slot, turn = multiplied_in_two(
-                a_ring, b_ring, rest_ring, filled, emptied, acc, rest, steps, slot, turn, MINE, STAGES
+        row, column = place(tile, m, n, rank, WORLD, BLOCK_M, BLOCK_N, GROUP)
+        acc = begun_sum(bias_ptr, column, n, HAS_BIAS, HALF, PART)
+        if PARTS == 3:
+            second = begun_sum(bias_ptr, column + PART, n, HAS_BIAS, HALF, PART)
+            third = begun_sum(bias_ptr, column + 2 * PART, n, HAS_BIAS, HALF, PART)
+            acc, second, third, slot, turn = multiplied_in_three(
+                a_ring, b_ring, filled, emptied, acc, second, third, steps, slot, turn, MINE, STAGES
             )
-            rest_rounded = rest.to(gl.bfloat16)
+            second_rounded = second.to(gl.bfloat16)
+            third_rounded = third.to(gl.bfloat16)
         else:
             acc, slot, turn = multiplied(a_ring, b_ring, filled, emptied, acc, steps, slot, turn, MINE, STAGES)
         rounded = acc.to(gl.bfloat16)
         tma.store_wait(0)
-        out_s.index(MINE).store(rounded)
-        if REST_N > 0:
-            rest_out_s.index(MINE).store(rest_rounded)
+        out_s.index(MINE * PARTS).store(rounded)
+        if PARTS == 3:
+            out_s.index(MINE * PARTS + 1).store(second_rounded)
+            out_s.index(MINE * PARTS + 2).store(third_rounded)
         fence_async_shared()
-        bulk_store(out_desc, [row + MINE * HALF, column], out_s.index(MINE))
-        if REST_N > 0:
-            bulk_store(rest_desc, [row + MINE * HALF, column + BLOCK_N], rest_out_s.index(MINE))
+        for part in gl.static_range(PARTS):
+            bulk_store(out_desc, [row + MINE * HALF, column + part * PART], out_s.index(MINE * PARTS + part))
     tma.store_wait(0)
 
 
 @gluon.jit
+def sender_number(m, n, WORLD: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
+    """This program's place among those that send: first come those that have a tile less than others, since whoever
+    sends multiplies more slowly."""
+    tiles = WORLD * gl.cdiv(m, BLOCK_M) * gl.cdiv(n, BLOCK_N)
+    programs = gl.num_programs(0)
+    return (gl.program_id(0) + programs - tiles % programs) % programs
+
+
+@gluon.jit
 def flag_chunks(
-    blocks, first, last, rank, senders, flags_m, flags, epoch, WORLD: gl.constexpr, FLAGS_K: gl.constexpr,
+    blocks, first, last, rank, mine, senders, flags_m, flags, epoch, WORLD: gl.constexpr, FLAGS_K: gl.constexpr,
     SEND_GROUP: gl.constexpr
 ):  # fmt: skip
     """Waits until the program's chunks number `first` to `last` have arrived, and all before them, and sets their flags
     at all other ranks, one by each thread."""
     threads = thread_numbers()
     number = gl.minimum(first + threads, last - 1)
-    chunk_m, chunk_k = in_groups(gl.program_id(0) + number * senders, flags_m, FLAGS_K, SEND_GROUP)
+    chunk_m, chunk_k = in_groups(mine + number * senders, flags_m, FLAGS_K, SEND_GROUP)
     flag = flags + ((rank * flags_m + chunk_m) * FLAGS_K + chunk_k).to(gl.int64) * FLAG_BYTES
     finish_copies()
     for step in gl.static_range(WORLD - 1):
@@ -229,6 +236,8 @@ def send_rows(
     chunks,
     loaded,
     WORLD: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
     SEND_M: gl.constexpr,
     SEND_K: gl.constexpr,
     FLAGS_K: gl.constexpr,
@@ -239,12 +248,13 @@ def send_rows(
     """The sending warp: this program's part of the rank's rows to every other rank, the next chunk from memory while
     this one is on its way. A flag's fence waits for all that is on its way, so several chunks share one; the first
     ones do not, as others wait for them."""
-    m, _, K, rank = sizes
+    m, n, K, rank = sizes
     blocks_ptr, epoch, flags, gathered = heap
     flags_m = m // SEND_M
     count = flags_m * FLAGS_K
-    if gl.program_id(0) < gl.minimum(senders, count):
-        chunk_m, chunk_k = in_groups(gl.program_id(0), flags_m, FLAGS_K, SEND_GROUP)
+    mine = sender_number(m, n, WORLD, BLOCK_M, BLOCK_N)
+    if mine < gl.minimum(senders, count):
+        chunk_m, chunk_k = in_groups(mine, flags_m, FLAGS_K, SEND_GROUP)
         mbarrier.expect(loaded.index(0), SEND_M * SEND_K * 2)
         bulk_load(own_desc, [chunk_m * SEND_M, chunk_k * SEND_K], loaded.index(0), chunks.index(0))
     blocks = ()
@@ -258,8 +268,8 @@ def send_rows(
     phase = 0
     sent = 0  # chunks, and how many of them are flagged
     flagged = 0
-    if gl.program_id(0) < senders:
-        for chunk in range(gl.program_id(0), count, senders):
+    if mine < senders:
+        for chunk in range(mine, count, senders):
             chunk_m, chunk_k = in_groups(chunk, flags_m, FLAGS_K, SEND_GROUP)
             mbarrier.wait(loaded.index(slot), phase)
             for step in gl.static_range(WORLD - 1):
@@ -273,7 +283,9 @@ def send_rows(
                 bulk_load(own_desc, [after_m * SEND_M, after_k * SEND_K], loaded.index(slot), chunks.index(slot))
             sent += 1
             if (sent - flagged >= gl.minimum(AT_ONCE, flagged + 1)) | (after >= count):
-                flag_chunks(blocks, flagged, sent, rank, senders, flags_m, flags, epoch, WORLD, FLAGS_K, SEND_GROUP)
+                flag_chunks(
+                    blocks, flagged, sent, rank, mine, senders, flags_m, flags, epoch, WORLD, FLAGS_K, SEND_GROUP
+                )  # fmt: skip
                 flagged = sent
 
 
@@ -281,8 +293,7 @@ def send_rows(
 def warps_kernel(
     a_desc,  # of bf16 [m, K] in blocks of a warpgroup's rows, [BLOCK_M / 2, BLOCK_K]; blocks are laid out as in rings
     own_desc,  # of the same in chunks of [SEND_M, SEND_K]
-    b_desc,  # of bf16 [n, K] in blocks of [BLOCK_N, BLOCK_K]
-    rest_desc,  # of the same in blocks of [REST_N, BLOCK_K], or anything
+    b_desc,  # of bf16 [n, K] in blocks of [BLOCK_N / PARTS, BLOCK_K]
     all_desc,  # of bf16 [M, K] in this rank's block, where the other ranks' rows arrive, in blocks as of a_desc
     bias_ptr,  # all as in ag_gemm_kernel
     out_ptr,  # bf16 [M, n]
@@ -299,7 +310,7 @@ def warps_kernel(
     HAS_BIAS: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
-    REST_N: gl.constexpr,  # columns of a tile behind the first BLOCK_N: 0, or another power of two
+    PARTS: gl.constexpr,  # of a tile's columns, each a power of two: 1 or 3
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP: gl.constexpr,
@@ -311,16 +322,11 @@ def warps_kernel(
     AT_ONCE: gl.constexpr,  # chunks that share a fence, at most 32
 ):
     HALF: gl.constexpr = BLOCK_M // GROUPS
-    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, BLOCK_N], gl.bfloat16)
+    PART: gl.constexpr = BLOCK_N // PARTS
+    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, PART], gl.bfloat16)
     chunk_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([SEND_M, SEND_K], gl.bfloat16)
-    ring = made_ring(BLOCK_M, BLOCK_N, BLOCK_K, STAGES)
-    out_s = gl.allocate_shared_memory(gl.bfloat16, [GROUPS, HALF, BLOCK_N], out_layout)
-    rest_ring, rest_out_s = ring[1], out_s
-    if REST_N > 0:
-        weights_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([REST_N, BLOCK_K], gl.bfloat16)
-        rest_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HALF, REST_N], gl.bfloat16)
-        rest_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, REST_N, BLOCK_K], weights_layout)
-        rest_out_s = gl.allocate_shared_memory(gl.bfloat16, [GROUPS, HALF, REST_N], rest_layout)
+    ring = made_ring(BLOCK_M, PART, BLOCK_K, STAGES, PARTS)
+    out_s = gl.allocate_shared_memory(gl.bfloat16, [GROUPS * PARTS, HALF, PART], out_layout)
     chunks = gl.allocate_shared_memory(gl.bfloat16, [BUFFERS, SEND_M, SEND_K], chunk_layout)
     loaded = gl.allocate_shared_memory(gl.int64, [BUFFERS, 1], mbarrier.MBarrierLayout())
     for buffer in gl.static_range(BUFFERS):
@@ -333,20 +339,20 @@ def warps_kernel(
     gl.warp_specialize(
         [
             (multiply_tiles, (
-                bias_ptr, out_ptr, sizes, ring, rest_ring, out_s, rest_out_s, 0, WORLD, HAS_BIAS,
-                BLOCK_M, BLOCK_N, REST_N, BLOCK_K, STAGES, GROUP,
+                bias_ptr, out_ptr, sizes, ring, out_s, 0, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, PARTS, BLOCK_K,
+                STAGES, GROUP,
             )),
             (multiply_tiles, (
-                bias_ptr, out_ptr, sizes, ring, rest_ring, out_s, rest_out_s, 1, WORLD, HAS_BIAS,
-                BLOCK_M, BLOCK_N, REST_N, BLOCK_K, STAGES, GROUP,
+                bias_ptr, out_ptr, sizes, ring, out_s, 1, WORLD, HAS_BIAS, BLOCK_M, BLOCK_N, PARTS, BLOCK_K,
+                STAGES, GROUP,
             )),
             (load_tiles, (
-                (a_desc, b_desc, rest_desc, all_desc), sizes, heap, ring, rest_ring, WORLD, BLOCK_M, BLOCK_N, REST_N,
-                BLOCK_K, STAGES, GROUP, SEND_M, SEND_K, FLAGS_K,
+                (a_desc, b_desc, all_desc), sizes, heap, ring, WORLD, BLOCK_M, BLOCK_N, PARTS, BLOCK_K, STAGES,
+                GROUP, SEND_M, SEND_K, FLAGS_K,
             )),
             (send_rows, (
-                own_desc, senders, sizes, heap, chunks, loaded, WORLD, SEND_M, SEND_K, FLAGS_K, SEND_GROUP,
-                BUFFERS, AT_ONCE,
+                own_desc, senders, sizes, heap, chunks, loaded, WORLD, BLOCK_M, BLOCK_N, SEND_M, SEND_K, FLAGS_K,
+                SEND_GROUP, BUFFERS, AT_ONCE,
             )),
         ],
         [4, 1, 1],

@@ -102,9 +102,9 @@ class Plan(NamedTuple):
     def example_arguments(self) -> tuple[Any, ...]:
         """What its kernel is called with, for compiling it: in place of tensors their dtypes."""
         rank, epoch, flags, gathered = 1, 2, 1 << 14, 1 << 20
-        more = (torch.float32,) if self.kernel == "plain" else ()
+        bf16, more = ([torch.bfloat16] * 7, (torch.float32,)) if self.kernel == "plain" else ([torch.bfloat16] * 6, ())
         numbers = (*self.sizes, rank, epoch, flags, gathered, *self.sending)
-        return (*arguments_of((*[torch.bfloat16] * 7, torch.int64, *more), self.tiles), *numbers)
+        return (*arguments_of((*bf16, torch.int64, *more), self.tiles), *numbers)
 
 
 def custom_kernel(data: input_t) -> output_t:
@@ -209,13 +209,13 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
     ring, chunk = row.stages * (block_m + row.block_n) * row.block_k * 2, send_m * send_k * 2
     room = SHARED_BYTES - OVERHEAD_BYTES - ring - block_m * row.block_n * 2
     rows, programs = m * world_size, chip.multiprocessors
-    first_n = largest_power_of_two(row.block_n)
+    parts = 1 if row.block_n == largest_power_of_two(row.block_n) else 3
     constants = {
         "WORLD": world_size,
         "HAS_BIAS": bias,
         "BLOCK_M": block_m,
-        "BLOCK_N": first_n,
-        "REST_N": row.block_n - first_n,
+        "BLOCK_N": row.block_n,
+        "PARTS": parts,
         "BLOCK_K": row.block_k,
         "STAGES": row.stages,
         "GROUP": row.group,
@@ -229,12 +229,11 @@ def plan_by_warps(row: Row, chip: Chip, world_size: int, sizes: tuple[int, int, 
     flags, nbytes = rows // send_m * flags_k, rows * depth * 2
     sending = (min(row.senders, programs),)
     made = (row.kernel, launchers[row.kernel], sizes, (rows, columns), programs, nbytes, flags, 0)
-    half, rest_n = (block_m // 2, row.block_k), row.block_n - first_n  # the rows of a warpgroup
+    half = (block_m // 2, row.block_k)  # the rows of a warpgroup
     tiles = (
         ring_tiles((m, depth), half),
         ring_tiles((m, depth), (send_m, send_k)),
-        ring_tiles((columns, depth), (first_n, row.block_k)),
-        ring_tiles((columns, depth), (rest_n, row.block_k)) if rest_n else None,
+        ring_tiles((columns, depth), (row.block_n // parts, row.block_k)),
         ring_tiles((rows, depth), half),
     )
     options = {"num_warps": 4}  # of the first warpgroup; the kernel asks for the others
@@ -247,10 +246,13 @@ def as_planned(input_mK: Tensor, weight_nK: Tensor, bias_n: Tensor | None, heap:
         return beside_engine(input_mK, weight_nK, bias_n, heap, turn)
     output_Mn = new_output(plan.output, input_mK)
     bias = output_Mn if bias_n is None else bias_n
-    operands = (input_mK, input_mK, weight_nK, weight_nK, heap.own_from(turn.offset))
-    tensors: tuple[Tensor, ...] = (*operands, bias, output_Mn, heap.pointers)
+    gathered, others = heap.own_from(turn.offset), (bias, output_Mn, heap.pointers)
+    tensors: tuple[Tensor, ...]
     if plan.kernel == "plain":
-        tensors += (workspace(heap.device, plan.work),)
+        work = workspace(heap.device, plan.work)
+        tensors = (input_mK, input_mK, weight_nK, weight_nK, gathered, *others, work)
+    else:
+        tensors = (input_mK, input_mK, weight_nK, gathered, *others)
     numbers = (*plan.sizes, heap.rank, turn.epoch, turn.flags, turn.offset, *plan.sending)
     plan.launch(plan.programs, tensors, numbers, plan.constants, plan.options, plan.tiles)
     make_ahead(output_Mn)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from common.driver import LIBCUDA, Submit, stream_of_device, submitter
+from common.merged import merging
 from torch import Tensor
 from triton.runtime.jit import MockTensor
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -149,7 +150,7 @@ class Launcher:
         be running, so it is with as many as the device has room for at once."""
         stream = current_stream()
         given = arguments_of(tensors, tiles)
-        compiled = self.kernel.warmup(*given, *numbers, grid=(1,), **constants, **options)
+        compiled = self.compile((*given, *numbers), constants, options)
         if self.all_at_once:
             room, group = _room(compiled), constants.get(self.group, 1)
             if room < group:
@@ -183,9 +184,10 @@ class Launcher:
         return by_driver
 
     def compile(self, arguments: tuple[Any, ...], constants: dict[str, Any], options: dict[str, Any]) -> Any:
-        """The compiled kernel for its figures; fills Triton's cache. `arguments` are the tensors' dtypes or, of those
-        that go as descriptors, `described` dtypes; and numbers."""
-        return self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
+        """The compiled kernel; fills Triton's cache. `arguments` are tensors or their dtypes, `described` where they go
+        as descriptors, and numbers."""
+        with merging():
+            return self.kernel.warmup(*arguments, grid=(1,), **constants, **options)
 
 
 class ShapedLaunch(NamedTuple):

@@ -1,9 +1,8 @@
 """Queries, keys and values of a prompt on Hopper by explicit warps: three heads a tile, so that 1024 tokens of a 1B are
 128 tiles, one for each multiprocessor; turned in registers, and stored where attention reads them.
 
-A tile is 128 tokens and 192 columns: in each of two warpgroups two sums, of 128 and of 64 columns, since a tensor's
-sizes are powers of 2. Rotations and sums of squares are loaded ahead of the product. prompt_warps.py has the other
-products.
+A tile is 128 tokens and 192 columns: in each of two warpgroups a sum a head, all by one instruction (common/merged.py).
+Rotations and sums of squares are loaded ahead of the product. prompt_warps.py has the other products.
 
 Legend: M tokens, P of one prompt, K hidden, H query heads, G key heads; a head has 64 columns.
 """
@@ -12,7 +11,8 @@ from typing import Any
 
 import triton
 from common.bulk import bulk_load, bulk_store
-from common.warps import GROUPS, multiplied_in_two, next_stage
+from common.merged import merging
+from common.warps import GROUPS, multiplied_in_three, next_stage
 from prompt_warps import bulk_descriptor, launch_next, squares_layout, wait_for_kernel_before
 from torch import Tensor
 from triton.experimental import gluon
@@ -31,18 +31,24 @@ TURN_LAYOUT = gl.constexpr(gl.NVMMADistributedLayout(version=[3, 0], warps_per_c
 
 
 @gluon.jit
+def load_weights_of_heads(b_desc, column, depth, full, b_ring, slot):
+    """Those of a tile's heads, into a stage of the ring."""
+    for head in gl.static_range(HEADS_OF_TILE):
+        bulk_load(b_desc, [column + head * HEAD, depth], full, b_ring.index(slot * HEADS_OF_TILE + head))
+
+
+@gluon.jit
 def load_heads(descs, rings, M, N: gl.constexpr, K: gl.constexpr, BLOCK_K: gl.constexpr, STAGES: gl.constexpr):
     """The loading warp."""
-    a_desc, two_desc, one_desc = descs
-    a_ring, two_ring, one_ring, filled, emptied = rings
+    a_desc, b_desc = descs
+    a_ring, b_ring, filled, emptied = rings
     tiles_m = gl.cdiv(M, ROWS * GROUPS)
     columns: gl.constexpr = HEADS_OF_TILE * HEAD
     nbytes: gl.constexpr = (ROWS * GROUPS + columns) * BLOCK_K * 2
     for stage in gl.static_range(STAGES):
         mbarrier.expect(filled.index(stage), nbytes)
         column = gl.program_id(0) // tiles_m * columns
-        bulk_load(two_desc, [column, stage * BLOCK_K], filled.index(stage), two_ring.index(stage))
-        bulk_load(one_desc, [column + 2 * HEAD, stage * BLOCK_K], filled.index(stage), one_ring.index(stage))
+        load_weights_of_heads(b_desc, column, stage * BLOCK_K, filled.index(stage), b_ring, stage)
     wait_for_kernel_before()
     slot, phase, count = gl.program_id(0) * 0, gl.program_id(0) * 0 + 1, gl.program_id(0) * 0
     for tile in range(gl.program_id(0), tiles_m * (N // columns), gl.num_programs(0)):
@@ -52,8 +58,7 @@ def load_heads(descs, rings, M, N: gl.constexpr, K: gl.constexpr, BLOCK_K: gl.co
             if count >= STAGES:
                 mbarrier.wait(emptied.index(slot), phase)
                 mbarrier.expect(full, nbytes)
-                bulk_load(two_desc, [column, depth], full, two_ring.index(slot))
-                bulk_load(one_desc, [column + 2 * HEAD, depth], full, one_ring.index(slot))
+                load_weights_of_heads(b_desc, column, depth, full, b_ring, slot)
             for mine in gl.static_range(GROUPS):
                 bulk_load(a_desc, [row + mine * ROWS, depth], full, a_ring.index(GROUPS * slot + mine))
             slot, phase = next_stage(slot, phase, STAGES)
@@ -110,11 +115,8 @@ def multiply_heads(
     MINE: gl.constexpr,
 ):
     """A warpgroup: its half of every tile's rows."""
-    a_ring, two_ring, one_ring, filled, emptied = rings
-    two_layout: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 128, 16]
-    )
-    one_layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 16])
+    a_ring, b_ring, filled, emptied = rings
+    layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 16])
     tiles_m = gl.cdiv(M, ROWS * GROUPS)
     columns: gl.constexpr = HEADS_OF_TILE * HEAD
     slot, phase = gl.program_id(0) * 0, gl.program_id(0) * 0
@@ -130,28 +132,27 @@ def multiply_heads(
             part = gl.arange(0, PARTS, layout=gl.SliceLayout(0, PARTS_LAYOUT))
             squares_at = gl.expand_dims(token * PARTS, 1) + gl.expand_dims(part, 0)
             squares = gl.load(squares_ptr + squares_at, mask=gl.expand_dims(token < M, 1), other=0.0)
-        two = gl.zeros((ROWS, 2 * HEAD), gl.float32, two_layout)
-        one = gl.zeros((ROWS, HEAD), gl.float32, one_layout)
-        two_made, one_made, slot, phase = multiplied_in_two(
-            a_ring, two_ring, one_ring, filled, emptied, two, one, K // BLOCK_K, slot, phase, MINE, STAGES
+        first = gl.zeros((ROWS, HEAD), gl.float32, layout)
+        second = gl.zeros((ROWS, HEAD), gl.float32, layout)
+        third = gl.zeros((ROWS, HEAD), gl.float32, layout)
+        first, second, third, slot, phase = multiplied_in_three(
+            a_ring, b_ring, filled, emptied, first, second, third, K // BLOCK_K, slot, phase, MINE, STAGES
         )
         if PARTS > 0:
             factor = gl.rsqrt(gl.sum(squares, 1) / K + eps)
-            two_made = two_made * gl.expand_dims(gl.convert_layout(factor, gl.SliceLayout(1, two_layout)), 1)
-            one_made = one_made * gl.expand_dims(gl.convert_layout(factor, gl.SliceLayout(1, one_layout)), 1)
-        left, right = halves(two_made)
+            factor = gl.expand_dims(gl.convert_layout(factor, gl.SliceLayout(1, layout)), 1)
+            first, second, third = first * factor, second * factor, third * factor
         tma.store_wait(0)
-        store_head(left, cos, sin, head, out_s.index(0), descs, row, P, H, G, LENGTH)
-        store_head(right, cos, sin, head + 1, out_s.index(1), descs, row, P, H, G, LENGTH)
-        store_head(one_made, cos, sin, head + 2, out_s.index(2), descs, row, P, H, G, LENGTH)
+        store_head(first, cos, sin, head, out_s.index(0), descs, row, P, H, G, LENGTH)
+        store_head(second, cos, sin, head + 1, out_s.index(1), descs, row, P, H, G, LENGTH)
+        store_head(third, cos, sin, head + 2, out_s.index(2), descs, row, P, H, G, LENGTH)
     tma.store_wait(0)
 
 
 @gluon.jit
 def project_warps(
     a_desc,  # bf16 [M, K], in blocks [64, BLOCK_K]
-    two_desc,  # bf16 [N, K]: weights of queries, keys, values, in blocks [128, BLOCK_K]
-    one_desc,  # the same, in blocks [64, BLOCK_K]
+    b_desc,  # bf16 [N, K]: weights of queries, keys, values, in blocks [64, BLOCK_K]
     q_desc,  # bf16 [M, H 64], in blocks [64, 64]
     k_desc,  # bf16 [B G LENGTH, 64], in blocks [64, 64], as v
     v_desc,
@@ -174,11 +175,9 @@ def project_warps(
     keys and values into the cache. Of rows behind a prompt's end the cache gets zeros."""
     launch_next()
     a_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, BLOCK_K], gl.bfloat16)
-    two_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([2 * HEAD, BLOCK_K], gl.bfloat16)
     out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS, HEAD], gl.bfloat16)
     a_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES * GROUPS, ROWS, BLOCK_K], a_layout)
-    two_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, 2 * HEAD, BLOCK_K], two_layout)
-    one_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES, HEAD, BLOCK_K], a_layout)
+    b_ring = gl.allocate_shared_memory(gl.bfloat16, [STAGES * HEADS_OF_TILE, HEAD, BLOCK_K], a_layout)
     top = gl.allocate_shared_memory(gl.bfloat16, [HEADS_OF_TILE, ROWS, HEAD], out_layout)
     low = gl.allocate_shared_memory(gl.bfloat16, [HEADS_OF_TILE, ROWS, HEAD], out_layout)
     filled = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -187,7 +186,7 @@ def project_warps(
         mbarrier.init(filled.index(stage), count=1)
         mbarrier.init(emptied.index(stage), count=GROUPS)
     fence_async_shared()
-    rings = (a_ring, two_ring, one_ring, filled, emptied)
+    rings = (a_ring, b_ring, filled, emptied)
     descs = (q_desc, k_desc, v_desc)
     gl.warp_specialize(
         [
@@ -199,7 +198,7 @@ def project_warps(
                 rings, descs, low, turn_ptr, squares_ptr, M, P, eps, N, K, H, G, LENGTH, BLOCK_K, STAGES, PARTS,
                 PARTS_LAYOUT, 1,
             )),
-            (load_heads, ((a_desc, two_desc, one_desc), rings, M, N, K, BLOCK_K, STAGES)),
+            (load_heads, ((a_desc, b_desc), rings, M, N, K, BLOCK_K, STAGES)),
         ],
         [4, 1],
         [240, 24],
@@ -225,10 +224,11 @@ def project_by_warps(
     `parts` a token."""
     (m, k), n = a.shape, len(weight)
     head = [64, 64]
-    project_warps[(min(programs, triton.cdiv(m, 128) * (n // 192)),)](
-        bulk_descriptor(a, [64, blocks.k]), bulk_descriptor(weight, [128, blocks.k]),
-        bulk_descriptor(weight, [64, blocks.k]), bulk_descriptor(query, head), bulk_descriptor(keys, head),
-        bulk_descriptor(values, head), turns, squares, m, length, config.eps, N=n, K=k, H=config.heads,
-        G=config.kv_heads, LENGTH=config.max_length, BLOCK_K=blocks.k, STAGES=blocks.stages, PARTS=parts,
-        PARTS_LAYOUT=squares_layout(parts) if parts else None, num_warps=4, launch_pdl=early,
-    )  # fmt: skip
+    with merging():
+        project_warps[(min(programs, triton.cdiv(m, 128) * (n // 192)),)](
+            bulk_descriptor(a, [64, blocks.k]), bulk_descriptor(weight, [64, blocks.k]),
+            bulk_descriptor(query, head), bulk_descriptor(keys, head), bulk_descriptor(values, head), turns, squares, m,
+            length, config.eps, N=n, K=k, H=config.heads, G=config.kv_heads, LENGTH=config.max_length,
+            BLOCK_K=blocks.k, STAGES=blocks.stages, PARTS=parts, PARTS_LAYOUT=squares_layout(parts) if parts else None,
+            num_warps=4, launch_pdl=early,
+        )  # fmt: skip

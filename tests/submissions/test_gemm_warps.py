@@ -37,7 +37,7 @@ PLAYED: list[Played] = [
     (2, (256, 64, 1200), (128, 64, 64), 3, True, 2),  # more flags of a tile's rows than are read at once
     (2, (512, 520, 136), (128, 256, 64), 2, True, 3),  # wide tiles have no room of their own for what comes in
 ]
-# Of ag_gemm alone: tiles whose columns are no power of two. The last tile's rest begins behind all columns.
+# Of ag_gemm alone: tiles of three times a power of two columns. The last tile's third part begins behind all columns.
 WIDE: list[Played] = [
     (2, (512, 200, 328), (128, 96, 64), 4, True, 5),
     (2, (384, 264, 200), (128, 192, 64), 3, False, 3),
@@ -130,6 +130,7 @@ def test_they_fit_and_set_flags_only_behind_copies_that_are_complete(
         text = kernel.assembly
         assert "wgmma.mma_async" in text
         assert "setmaxnreg" in text
+        assert ("m64n192k16" in text, "m64n64k16" in text) == (plan.constants.get("PARTS") == 3, False)
         assert set(before_each(text, RELEASE, arrived, sent)) == {arrived}
         assert set(before_each(text, RELEASE, barrier, sent)) == {barrier}
         assert set(first_after_each(text, ACQUIRE, fence, load)) == {fence}
@@ -180,7 +181,7 @@ def errors(name: str, submission: ModuleType, machine: Machine, case: Played) ->
         offset = 2 * lines + turn * plan.nbytes
         operands = (a, b)
         if gathers:
-            operands = (a, a, b, b, [block[offset:].view(torch.bfloat16) for block in machine.blocks])
+            operands = (a, a, b, [block[offset:].view(torch.bfloat16) for block in machine.blocks])
         machine.run(
             [list(ranks) for ranks in zip(*operands, biases, outputs, strict=True)],
             [[*plan.sizes, rank, call + 1, turn * lines, offset, *sending]

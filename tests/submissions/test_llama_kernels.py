@@ -246,15 +246,17 @@ def test_a_tile_of_three_heads_is_turned_in_registers(kernels: Any) -> None:
     def blocks(rows: int, columns: int, *block: int) -> Any:
         return kernels.streamed.bulk_descriptor(torch.empty(rows, columns, dtype=torch.bfloat16), list(block))
 
-    weights = [blocks(3072, 2048, rows, 64) for rows in (128, 64)]
     kept = [blocks(8 * 2048, 64, 64, 64)] * 2
-    descriptors = [blocks(1024, 2048, 64, 64), *weights, blocks(1024, 2048, 64, 64), *kept]
+    rows, weights = blocks(1024, 2048, 64, 64), blocks(3072, 2048, 64, 64)
+    descriptors = [rows, weights, rows, *kept]
     sizes = {"N": 3072, "K": 2048, "H": 32, "G": 8, "LENGTH": 2048, "BLOCK_K": 64, "STAGES": 4, "PARTS": 16}
     sizes["PARTS_LAYOUT"] = kernels.prompt_warps.squares_layout(16)
     arguments = (*descriptors, torch.float32, torch.float32, 1024, 1024, 1e-5)
     kernel = Warmed(kernels.prompt_qkv.project_warps)
-    made = compiled("sm_90", kernel, arguments, sizes, {"num_warps": 4, "launch_pdl": True})
+    with kernels.prompt_qkv.merging():
+        made = compiled("sm_90", kernel, arguments, sizes, {"num_warps": 4, "launch_pdl": True})
     assert (made.spilled_bytes, made.fit) == (0, 1)
+    assert ("m64n192k16" in made.assembly, "m64n64k16" in made.assembly) == (True, False)
     assert "ld.shared" not in made.assembly.partition("wgmma.mma_async")[2].partition("bulk.commit_group")[0]
     assert "ld.global" in made.assembly.partition("griddepcontrol.wait")[0]
 

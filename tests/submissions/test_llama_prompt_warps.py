@@ -196,7 +196,7 @@ def turned_error(machine: Prompted, sequences: int, length: int, parts: int) -> 
     blocks = [
         machine.descriptor(*one)
         for one in (
-            (a, [64, 64]), (b, [128, 64]), (b, [64, 64]), (query, [64, 64]), (keys, [64, 64]), (values, [64, 64]),
+            (a, [64, 64]), (b, [64, 64]), (query, [64, 64]), (keys, [64, 64]), (values, [64, 64]),
         )
     ]  # fmt: skip
     memories = [machine.pointer(one) for one in (torch.cat([angles.cos(), angles.sin()], 1), squares)]
@@ -223,9 +223,9 @@ def test_tiles_of_three_heads_are_turned_and_kept(programs: int, sequences: int,
     [
         ("mbarrier.wait(emptied.index(slot), phase)", "pass"),
         ("mbarrier.wait(filled.index(slot), phase)", "pass"),
-        ("tma.store_wait(0)\n        store_head(left", "store_head(left"),
-        ("two, one = warpgroup_mma_wait(2, deps=(two, one))", "pass"),
-        ("two_made, one_made = warpgroup_mma_wait(0, deps=(two, one))", "two_made, one_made = two, one"),
+        ("tma.store_wait(0)\n        store_head(first", "store_head(first"),
+        ("first, second, third = warpgroup_mma_wait(3, deps=(first, second, third))", "pass"),
+        ("first, second, third = warpgroup_mma_wait(0, deps=(first, second, third))", "pass"),
     ],
 )
 def test_tiles_of_three_heads_that_do_not_wait_are_noticed(fault: tuple[str, str]) -> None:
