@@ -120,9 +120,9 @@ def outcome(number: int, report: EvalReport, version: str | None) -> Outcome:
         )
     failed = verdict.first_failure(report)
     if failed is None:
-        return not_run(number, "the evaluation ended before every shape was run")
-    why = verdict.message(failed.outcome)
-    return lifecycle.EvaluationFailed(entry=number, kind=failed.outcome.type, why=one_line(why))
+        return replace(not_run(number, "the evaluation ended before every shape was run"), run_id=report.run_id)
+    why = one_line(verdict.message(failed.outcome))
+    return lifecycle.EvaluationFailed(entry=number, kind=failed.outcome.type, why=why, run_id=report.run_id)
 
 
 def not_run(number: int, why: str) -> lifecycle.EvaluationFailed:

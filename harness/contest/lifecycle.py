@@ -99,12 +99,14 @@ class EvaluationRanked(OfEntry):
 @dataclass(frozen=True, kw_only=True)
 class EvaluationFailed(OfEntry):
     """The evaluation did not pass: `kind` is a failure's type (wrong, raised, crashed, timed_out), or `not_run` where
-    the harness or the machine failed. Such an entry is not counted against the quota (`counts`)."""
+    the harness or the machine failed. Such an entry is not counted against the quota (`counts`). `run_id` is the run's
+    in runs/; null where there is none, and in logs of older harnesses."""
 
     type: Literal["failed"] = "failed"
     kind: Printable
     why: Printable
     counts: bool = True
+    run_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,13 @@ too, so that the same file submitted ten times does not stand for its luckiest l
 counts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from harness.board.entries import Board, Entry, Group
-from harness.board.judgements import with_judged
+from harness.board.digits import round_off
+from harness.board.entries import Board, Entry, Group, order
+from harness.board.judgements import rescored, with_judged
 from harness.board.places import Ranked, groups, ranking
 from harness.contest.lifecycle import PLACED
 from harness.contest.log import Record
@@ -80,6 +81,28 @@ def public(contest: Competition, records: Iterable[Record], board: Board, now: d
     settled = tuple(one for one in board.settlements if datetime.fromisoformat(one.date) <= frozen_at)
     then = replace(board, settlements=settled)
     return replace(_at(contest, fold(records, frozen_at), then, now), frozen_at=frozen_at)
+
+
+def board_then(board: Board, then: Iterable[ContestEntry], changed: Set[str], later: Set[str]) -> Board:
+    """The leaderboard as it was when the contest's entries were as in `then`: without the runs `later`, in the past of
+    others too, and with what stands there by a run of `changed` as those entries had it, if they had."""
+    known = (one.evaluation for one in then if one.evaluation is not None and one.hold is None)
+    before = {one.identity: one for one in sorted(known, key=lambda one: one.date)}
+    gone = [one for one in board.judged if one.run_id in changed | later]
+    entries = {one.identity: one for one in board.entries if one not in gone}
+    for one in gone:
+        if (was := before.get(one.identity)) is not None:
+            past = tuple(each for each in one.history if each.date <= was.date and each.run_id != was.run_id)
+            entries.setdefault(one.identity, replace(round_off(was), history=past))
+    seen = (
+        replace(one, history=tuple(past for past in one.history if past.run_id not in later))
+        for one in entries.values()
+    )
+    return replace(
+        board,
+        entries=tuple(sorted(rescored(list(seen)), key=order)),
+        held=tuple(one for one in board.held if one not in gone),
+    )
 
 
 def _at(contest: Competition, state: ContestState, board: Board, now: datetime) -> Standings:

@@ -53,7 +53,8 @@ class ContestEntry:
     @property
     def run_ids(self) -> frozenset[str]:
         launches = self.reproduced.verified.run_ids if self.reproduced is not None else ()
-        return frozenset((*(one.run_id for one in (self.evaluation, self.hold) if one is not None), *launches))
+        outcomes = (self.evaluation, self.failure, self.hold)
+        return frozenset((*(one.run_id for one in outcomes if one is not None and one.run_id), *launches))
 
     @property
     def counts(self) -> bool:

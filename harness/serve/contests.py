@@ -7,8 +7,8 @@ after the server was killed in between.
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ from harness.contest import acts
 from harness.contest.acts import Contest, Outcome
 from harness.contest.lifecycle import EvaluationFailed
 from harness.contest.rules import Quota
-from harness.contest.standings import frozen_since
-from harness.contest.state import ContestEntry
+from harness.contest.standings import board_then, frozen_since
+from harness.contest.state import ContestEntry, fold
 from harness.contest.times import read_moment
 from harness.core.checkout import Checkout
 from harness.core.errors import BadFileError, HarnessError, UsageError
-from harness.core.records import Mode
+from harness.core.records import EvalReport, Mode
 from harness.problems.problem import folded
 from harness.problems.submission import digest
 from harness.report import contest_page
@@ -33,6 +33,46 @@ from harness.serve.users import UnknownUserError
 
 BY = "serve"  # in the log, of what the server itself writes
 ALWAYS = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Veil:
+    """What the public must not see of contests that are private or frozen. `then` are their entries as the public knows
+    them, `changed` the runs of those that have changed since, `later` the runs since. `sources`: since when each team's
+    sources, by team and sha256, are veiled. By these also what no log has, such as launches that decided nothing."""
+
+    then: tuple[ContestEntry, ...]
+    changed: frozenset[str]
+    later: frozenset[str]
+    sources: Mapping[tuple[str, str], datetime]
+
+    def hides(self, run_id: str, author: str, sha256: str, date: str) -> bool:
+        """Whether the run of that source, which began at that ISO 8601 time, is hidden."""
+        since = self.sources.get((author, sha256))
+        return run_id in self.later or (since is not None and datetime.fromisoformat(date) > since)
+
+    def reports(self, recorded: Sequence[EvalReport]) -> list[EvalReport]:
+        """Those of the reports that are not hidden."""
+        return [
+            one for one in recorded if not self.hides(one.run_id, one.author, one.submission.sha256, one.started_at)
+        ]
+
+    def board(self, board: Board) -> Board:
+        """The board as the public knows it."""
+        later = {
+            past.run_id
+            for one in board.judged
+            for past in (one, *one.history)
+            if self.hides(past.run_id, one.author, past.sha256, past.date)
+        }
+        found = board_then(board, self.then, self.changed, self.later | later)
+        return replace(found, settlements=tuple(filter(self._is_seen, board.settlements)))
+
+    def _is_seen(self, one: Settlement) -> bool:
+        """Whether the settlement is of no source that is veiled, or of before."""
+        settled = {file.sha256 for file in one.files}
+        since = [moment for (_, sha256), moment in self.sources.items() if sha256 in settled]
+        return all(datetime.fromisoformat(one.date) <= moment for moment in since)
 
 
 class Contests:
@@ -161,31 +201,25 @@ class Contests:
                     found[one.key] = since
         return found
 
-    def veiled_runs(self, store: Store) -> frozenset[str]:
-        """The runs that the public must not see now: those of private contests, and those since a freeze. The log has
-        those of entries, the queue also those of tries and of what failed."""
-        found: set[str] = set()
+    def veil(self, store: Store) -> "Veil":
+        """What of the leaderboard and of runs/ the public must not see now: what is of private contests, and what came
+        since a freeze. The log has the runs of entries, the queue also those of tries."""
+        changed, later = set[str](), set[str]()
+        sources: dict[tuple[str, str], datetime] = {}
+        then: list[ContestEntry] = []
         with self._lock:
             for key, since in self.veiled_since().items():
-                entries = self._by_key[key].state().entries.values()
-                found.update(*(one.run_ids for one in entries if one.changed_at > since))
+                records = self._by_key[key].log.records()
+                before = fold(records, since).entries
+                then += before.values()
+                for number, entry in fold(records).entries.items():
+                    sources[entry.team, entry.sha256] = since
+                    if entry.changed_at > since:
+                        changed |= entry.run_ids
+                        later |= entry.run_ids - (before[number].run_ids if number in before else frozenset())
                 ended = store.runs_of_contest(key)
-                found.update(run_id for run_id, at in ended.items() if read_moment(at) > since)
-        return frozenset(found)
-
-    def settlements(self, board: Board) -> tuple[Settlement, ...]:
-        """The board's settlements that the public may see now: none of a contest's sources since a freeze."""
-        veiled: dict[str, datetime] = {}  # since when, by a source's sha256
-        with self._lock:
-            for key, since in self.veiled_since().items():
-                entries = self._by_key[key].state().entries.values()
-                veiled |= dict.fromkeys((entry.sha256 for entry in entries), since)
-
-        def is_seen(one: Settlement) -> bool:
-            known = (veiled[file.sha256] for file in one.files if file.sha256 in veiled)
-            return all(datetime.fromisoformat(one.date) <= since for since in known)
-
-        return tuple(filter(is_seen, board.settlements))
+                later.update(run_id for run_id, at in ended.items() if read_moment(at) > since)
+        return Veil(then=tuple(then), changed=frozenset(changed), later=frozenset(later), sources=sources)
 
     def seen(self, rows: Sequence[Row]) -> list[Row]:
         """Those of the submissions of which the public may see what became of them."""

@@ -71,7 +71,7 @@ class Live:
     def version(self) -> str:
         """A text that changes whenever a board, a run or what the public may see changes."""
         parts: list[object] = [row.id for row in self._store.latest(1)]
-        parts += [self._contests.veiled_since(), sorted(self._contests.veiled_runs(self._store))]
+        parts += [self._contests.veiled_since(), sorted(self._contests.veil(self._store).later)]
         parts += [sorted(self._store.boards.closed())]
         for path in (self._checkout.leaderboard, self._checkout.runs):
             try:
@@ -87,10 +87,8 @@ class Live:
             if self._made is None or self._made[0] != version:
                 recorded, unreadable = reports.load_all(self._checkout.root)
                 made_at = datetime.now(UTC).isoformat(timespec="seconds")
-                veiled = self._contests.veiled_runs(self._store)
-                found = _unveiled(self.board(), veiled, self._store.boards.closed())
-                found = replace(found, settlements=self._contests.settlements(found))
-                seen = [report for report in recorded if report.run_id not in veiled]  # an entry's history has them too
+                veil, closed = self._contests.veil(self._store), self._store.boards.closed()
+                found, seen = _open(veil.board(self.board()), closed), veil.reports(recorded)
                 made = page_of(found, seen, unreadable, self._checkout.root, self._checkout.root, made_at)
                 self._made = (version, _unlinked(made))
             return self._made
@@ -138,18 +136,14 @@ class Live:
         )
 
 
-def _unveiled(found: Board, veiled: frozenset[str], closed: frozenset[str]) -> Board:
-    """The board without what the public must not see: those runs, in the past of entries too, and those problems."""
+def _open(found: Board, closed: frozenset[str]) -> Board:
+    """The board without problems whose leaderboards are closed."""
 
-    def is_seen(one: Judged) -> bool:
-        return one.run_id not in veiled and one.problem not in closed
+    def is_open(one: Judged) -> bool:
+        return one.problem not in closed
 
-    entries = (
-        replace(one, history=tuple(past for past in one.history if past.run_id not in veiled))
-        for one in found.entries
-        if is_seen(one)
-    )
-    return replace(found, entries=tuple(entries), held=tuple(filter(is_seen, found.held)))
+    entries, held = tuple(filter(is_open, found.entries)), tuple(filter(is_open, found.held))
+    return replace(found, entries=entries, held=held)
 
 
 def _unlinked(made: Page) -> Page:

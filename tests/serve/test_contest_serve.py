@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 from contests import END, FILE, MINUTE, OPEN, contest, fast, register
-from factories import ENVIRONMENT
+from factories import ENVIRONMENT, FAILURES, failed_test
 from fake_engine import FakeEngine, Play
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 from waiting import until
 
-from harness.board import leaderboard, report_json, runs
+from harness.board import judgements, leaderboard, report_json, runs
 from harness.board.entries import Board, SettledFile, Settlement
 from harness.board.judgements import judged
 from harness.contest import acts
+from harness.contest.lifecycle import EvaluationHeld
 from harness.core.checkout import ROOT, Checkout
 from harness.core.decode import part
 from harness.engine.base import RESULT, Exited, Job, JobDone
@@ -337,6 +338,72 @@ def test_from_the_freeze_on_the_public_sees_no_later_try_of_a_file(
     acts.freeze(server.contest, server.clock.now + MINUTE, "grace", frozen=False)
     server.clock.now += 2 * MINUTE
     assert later in public_texts(client)
+
+
+FROZEN = datetime(2027, 1, 28, 18, 1, tzinfo=UTC)
+
+
+def public_entry(client: TestClient) -> Any:
+    """What the public sees of the only entry of the only board: its figures, its cases' and its history."""
+    (board,) = client.get("/live/boards").json()["page"]["boards"]
+    (shown,) = board["entries"]
+    figures = [(case["figures"]["value"], case["figures"]["ratio"]) for case in shown["cases"]]
+    entry = {name: shown["entry"][name] for name in ("run_id", "file", "score", "ratio", "ratio_ci", "verified")}
+    return {"entry": entry, "cases": figures} | {name: shown[name] for name in ("place", "history")}
+
+
+def test_from_the_freeze_on_the_public_sees_a_file_as_it_was_before(
+    served: Callable[..., tuple[Server, TestClient]],
+) -> None:
+    """Also where it has been evaluated again, with another source or the same, and where it is held by now."""
+    server, client = served()
+    entered(server, client, "ada", 2.0)
+    was = public_entry(client)
+    server.clock.now = FROZEN
+    assert public_entry(client) == was
+    for speedup in (3.0, 2.0):
+        entered(server, client, "ada", speedup)
+        for one in leaderboard.load(Checkout(server.root).leaderboard).entries:
+            assert one.run_id != was["entry"]["run_id"]
+        assert public_entry(client) == was
+    path = Checkout(server.root).leaderboard
+    board = leaderboard.load(path)
+    (standing,) = board.entries
+    held = judgements.held(standing, "verify", "launches did not reproduce it", (standing.run_id,))
+    leaderboard.change(path, lambda now: judgements.replaced(now, standing, held, "verify did not reproduce it"))
+    event = EvaluationHeld(entry=3, check="verify", evidence="slower", run_id="20270128T190000-000001")
+    acts.settle(server.contest, event, server.clock.now, "grace")
+    assert public_entry(client) == was
+    acts.freeze(server.contest, server.clock.now + MINUTE, "grace", frozen=False)
+    server.clock.now += 2 * MINUTE
+    page = client.get("/live/boards").json()["page"]
+    assert (page["boards"], len(page["held"])) == ([], 1)
+
+
+def test_from_the_freeze_on_the_public_sees_no_failure_and_no_launch_from_the_command_line(
+    served: Callable[..., tuple[Server, TestClient]],
+) -> None:
+    """No queue knows of these. Launches of an entry that decide nothing are not even in the log."""
+    server, client = served()
+    entered(server, client, "ada", 2.0)
+    (standing,) = leaderboard.load(Checkout(server.root).leaderboard).entries
+    server.clock.now = FROZEN
+    failed = replace(failed_test(FAILURES[0]), run_id="20270128T180000-00000f", author="owls", suite="quick",
+                     environment=ENVIRONMENT)  # fmt: skip
+    failed = replace(failed, submission=replace(failed.submission, name=standing.file))
+    launch = replace(fast(2.0), run_id="20270128T180200-00000e", author="owls", suite="quick", environment=ENVIRONMENT,
+                     started_at=FROZEN.isoformat())  # fmt: skip
+    launch = replace(launch, submission=replace(launch.submission, name=standing.file, sha256=standing.sha256))
+    for one in (failed, launch):
+        runs.store(one, server.root)
+    new = acts.NewEntry(member="ada", problem="gemm_rs", file=standing.file, sha256=failed.submission.sha256)
+    entry = acts.submit(server.contest, new, FROZEN)
+    acts.settle(server.contest, acts.outcome(entry.number, failed, None), FROZEN, "ada")
+    assert [run["run_id"] for run in public_entry(client)["history"]] == [standing.run_id]
+    acts.freeze(server.contest, server.clock.now + MINUTE, "grace", frozen=False)
+    server.clock.now += 2 * MINUTE
+    ids = {run["run_id"] for run in public_entry(client)["history"]}
+    assert ids == {standing.run_id, failed.run_id, launch.run_id}
 
 
 def test_from_the_freeze_on_the_public_sees_the_best_from_before_of_who_has_become_better(
