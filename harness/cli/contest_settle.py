@@ -55,7 +55,12 @@ def settle(order: ContestSettleOrder, checkout: Checkout, world: World = HERE) -
     with scratch("board-", checkout.cache) as folder:
         place = _WithBoard(checkout.root, folder / "leaderboard.yaml")
         leaderboard.change(place.leaderboard, lambda _: of_contest)
-        return settle_board(asked, place, kept=checkout.leaderboard)
+        return settle_board(
+            asked,
+            place,
+            kept=checkout.leaderboard,
+            frozen=lambda: standings.frozen_since(found.rules, found.state(), world.now()),
+        )
 
 
 def _placed(problem: str, shown: standings.Standings, board: Board) -> Board:

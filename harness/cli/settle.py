@@ -4,8 +4,9 @@ neighbours are in order or after the last round, and keeps the order on the lead
 files it goes on. An entry that fails is left out; after Ctrl-C the complete rounds count."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from rich.text import Text
@@ -44,10 +45,15 @@ class SettleOrder(options.ByEngine, result_files.WithFiles, options.Sandboxed, o
     quiet: bool = options.quiet("the order")
 
 
-def run(order: SettleOrder, checkout: Checkout, kept: Path | None = None) -> Exit:
+def run(
+    order: SettleOrder,
+    checkout: Checkout,
+    kept: Path | None = None,
+    frozen: Callable[[], datetime | None] = lambda: None,
+) -> Exit:
     """`settle`: runs the rounds, keeps the order on the board in the file `kept` (None: the checkout's board) and shows
-    it. Raises UsageError for what cannot be settled here, and what ended the rounds early once the complete ones are
-    kept."""
+    it. `frozen` says since when the public sees no new orders, if it does not. Raises UsageError for what cannot be
+    settled here, and what ended the rounds early once the complete ones are kept."""
     if order.top < 2:
         raise UsageError(f"--top {order.top}: an order needs at least 2 entries")
     if order.rounds is not None and order.rounds < 2:
@@ -82,7 +88,7 @@ def run(order: SettleOrder, checkout: Checkout, kept: Path | None = None) -> Exi
     def with_order(now: Board) -> Board:
         nonlocal new
         new = settle.settlement(meeting, settle.merged(board, now, meeting, found, noise))
-        return settle.applied(now, new)
+        return settle.applied(now, new, frozen())
 
     try:
         leaderboard.change(kept or checkout.leaderboard, with_order)

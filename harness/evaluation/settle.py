@@ -426,10 +426,15 @@ def settlement(meeting: Contenders, found: Settled) -> Settlement:
     )
 
 
-def applied(board: Board, new: Settlement) -> Board:
-    """The board with the new settlement. It replaces those settlements of its group whose files it all covers."""
+def applied(board: Board, new: Settlement, frozen: datetime | None = None) -> Board:
+    """The board with the new settlement. It replaces those settlements of its group whose files it all covers, but for
+    those of before `frozen`: since then the public sees these, and not the new one."""
     mine = {file.sha256 for file in new.files}
     kept = [
-        old for old in board.settlements if old.group != new.group or not {file.sha256 for file in old.files} <= mine
+        old
+        for old in board.settlements
+        if old.group != new.group
+        or not {file.sha256 for file in old.files} <= mine
+        or (frozen is not None and datetime.fromisoformat(old.date) <= frozen)
     ]
     return replace(board, settlements=tuple(sorted([*kept, new], key=lambda one: (one.group, one.date))))

@@ -2,7 +2,7 @@
 
 import shutil
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from harness.board.entries import Board
 from harness.contest import acts, standings
 from harness.core.checkout import ROOT
 from harness.core.errors import Exit
-from harness.evaluation import meetings
+from harness.evaluation import meetings, settle
 
 KERNEL = "WHAT = '# speedup {speedup}'\n\n\ndef custom_kernel(data):\n    return data\n"
 FREEZE = END - DAY
@@ -53,6 +53,14 @@ def meet(monkeypatch: pytest.MonkeyPatch, ended: BaseException | None = None) ->
 
     monkeypatch.setattr(meetings, "launches", launches)
     return met
+
+
+class Later(datetime):
+    """The clock of orders that are settled after the freeze."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> "Later":
+        return cls.fromisoformat((FREEZE + MINUTE).isoformat())
 
 
 def teams(stage: Stage) -> list[tuple[str, str]]:
@@ -109,7 +117,30 @@ def test_what_is_settled_after_the_freeze_does_not_move_the_frozen_standings(
     assert [place for _, place in shown(FREEZE + MINUTE)] == ["1-2", "1-2"]
 
 
+def test_what_was_settled_before_the_freeze_stands_for_the_public_when_it_is_continued(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met = meet(monkeypatch)
+    assert stage.run(SETTLE)[0] == Exit.OK
+    (first,) = board(stage).settlements
+    before = replace(first, date=(FREEZE - MINUTE).isoformat())
+    leaderboard.change(stage.root / "leaderboard.yaml", lambda now: replace(now, settlements=(before,)))
+    monkeypatch.setattr(settle, "datetime", Later)
+    for _ in range(2):
+        assert stage.run(SETTLE)[0] == Exit.OK
+    one, continued = board(stage).settlements
+    assert one == before
+    assert before.rounds < continued.rounds == len(met)
+    found = acts.opened(stage.root / "class.yaml")
+    frozen = standings.public(found.rules, found.log.records(), board(stage), stage.now)
+    assert [(one.team, one.row.place.text) for one in frozen.problems[0].teams] == [("elks", "1"), ("owls", "2")]
+    acts.freeze(found, stage.now, "grace", frozen=False)
+    assert stage.run(SETTLE)[0] == Exit.OK
+    assert len(board(stage).settlements) == 1
+
+
 def test_what_another_settle_kept_meanwhile_counts_too(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.now = FREEZE - MINUTE
     met = meet(monkeypatch)
     launches, others = meetings.launches, list[Any]()
 
