@@ -36,12 +36,25 @@ FLOOR = 1e-3  # noise is taken to be at least this part of its rms over the outp
 class Expected:
     """A tensor that a call must return: `value` and `noise` (one standard deviation of honest rounding, per element) in
     float32 or better, both of the output's shape; `dtype` is the output's. Where a call returns several tensors, `name`
-    says in messages which one this is: `the gradient`."""
+    says in messages which one this is: `the gradient`. ValueError where they are otherwise, by which right outputs
+    would be wrong."""
 
     value: Tensor
     noise: Tensor
     dtype: torch.dtype
     name: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dtype, torch.dtype):
+            raise ValueError(f"exact_kernel's dtype is {self.dtype!r}; it must be a torch.dtype")
+        for what, one in (("value", self.value), ("noise", self.noise)):
+            if not isinstance(one, Tensor):
+                raise ValueError(f"exact_kernel's {what} is of type {type(one).__name__}; it must be a tensor")
+            if one.dtype not in (torch.float32, torch.float64):
+                raise ValueError(f"exact_kernel's {what} is {_name(one.dtype)}; it must be float32 or float64")
+        if self.noise.shape != self.value.shape:
+            shapes = f"{_sizes(self.noise)} and its value's {_sizes(self.value)}"
+            raise ValueError(f"the shape of exact_kernel's noise is {shapes}; they must be the same")
 
 
 def rounding_noise(squares: Tensor, dtype: torch.dtype, accumulation: float | Tensor = 0.0) -> Tensor:
@@ -107,7 +120,8 @@ def strict_declared(kind: str, device: str, wanted_device: str, note: str) -> Ve
 
 def strict(output: Tensor, expected: Expected) -> Verdict:
     """Judges dtype, shape, finiteness and error of a plain tensor on the device of `expected`. An output must have the
-    infinite values that are expected, and no others. Raises ValueError for noise below 0, by which none would pass.
+    infinite values that are expected, and no others. Raises ValueError for noise below 0 and for NaN in what is
+    expected, by which none would pass.
 
     Takes seven passes over the output, some rows at a time, and waits for the device once.
     """
@@ -124,6 +138,9 @@ def strict(output: Tensor, expected: Expected) -> Verdict:
         return Verdict(passed=True)
     if bool((expected.noise < 0).any()):
         raise ValueError("exact_kernel's noise is below 0; it is a standard deviation")
+    for what, one in (("value", expected.value), ("noise", expected.noise)):
+        if count := int(torch.isnan(one).sum()):
+            raise ValueError(f"exact_kernel's {what} is NaN in {count} of {one.numel()} elements: no output is right")
     infinite = torch.isinf(expected.value)
     if bool(infinite.any()) and torch.equal(output[infinite].to(expected.value.dtype), expected.value[infinite]):
         finite = replace(expected, value=expected.value.masked_fill(infinite, 0))

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from harness.core.records import Params, Verdict, Verdicts
-from harness.core.words import both_ends
+from harness.core.words import both_ends, cut_line
+from harness.problems.problem import ADAPTER
 from harness.ranks import driver, payload, peaks, strict_check, torch_settings, wire
 from harness.ranks.channel import Channel
 from harness.ranks.device import Device
@@ -100,6 +101,7 @@ class Trusted(Program):
         self.params: Params | None = None
         self.known: tuple[int, Any] | None = None  # the last input whose right result was found, and that result
         self.expected_nbytes = self.first_nbytes = 0  # of the right result for the first input of these, and of that
+        self.is_compared = (Path(order.workdir) / ADAPTER).is_file()  # the right result with the reference's
         self.commands |= {
             wire.MakeInputs: self.make_inputs,
             wire.TakeOutputs: self.take_outputs,
@@ -252,8 +254,13 @@ class Trusted(Program):
         return self.known[1]
 
     def right_result(self, data: Any) -> Any:
-        """The result that outputs are judged against."""
-        return self.reference.exact_kernel(data)
+        """The result that outputs are judged against. The first is held against the reference's own, unless it is what
+        an adapter makes of the reference that returns such results."""
+        found = self.reference.exact_kernel(data)
+        if not self.is_compared:
+            self.is_compared = True
+            strict_check.check_right(found, self.reference.ref_kernel(payload.copied(data)))
+        return found
 
     def nbytes_of(self, expected: Any) -> int:
         """The room that an output like this right result takes."""
@@ -268,7 +275,7 @@ class Trusted(Program):
         if command.published:
             data = payload.copied(self.made[command.index])  # since a reference may write its result into its input
             checked = strict_check.for_check(declared, values, expected, self.device.kind)
-            passed, message = self.reference.check_implementation(data, checked)
+            passed, message = told(self.reference.check_implementation(data, checked))
             gpumode = Verdict(
                 passed=bool(passed), message="" if passed else str(message), note=str(message or "") if passed else ""
             )
@@ -278,6 +285,13 @@ class Trusted(Program):
         device, group_folder = self.device.id or torch.device("cpu"), Path(self.order.workdir).parent
         order = self.order
         return peaks.measure(order.rank, order.world_size, order.local_size, device, group_folder)
+
+
+def told(found: Any) -> tuple[Any, Any]:
+    """What check_implementation returned, as a pair. ValueError where it is none."""
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise ValueError(f"check_implementation returned {cut_line(repr(found), 80)}; it must return (right, message)")
+    return found[0], found[1]
 
 
 def bounded(verdict: Verdict) -> Verdict:

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+import re
 
 import pytest
 import torch
@@ -168,6 +169,23 @@ def test_noise_below_0_is_the_problems_fault_and_not_the_outputs():
     wrong = Expected(value=torch.ones(4), noise=torch.full((4,), -1.0), dtype=torch.float32)
     with pytest.raises(ValueError, match="exact_kernel's noise is below 0"):
         correctness.strict(torch.zeros(4), wrong)
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ({"value": torch.ones(4).bfloat16()}, "exact_kernel's value is bfloat16; it must be float32 or float64"),
+        ({"noise": torch.ones(4).half()}, "exact_kernel's noise is float16; it must be float32 or float64"),
+        ({"noise": 0.1}, "exact_kernel's noise is of type float; it must be a tensor"),
+        ({"noise": torch.ones(2)}, "the shape of exact_kernel's noise is [2] and its value's [4]"),
+        ({"dtype": "bfloat16"}, "exact_kernel's dtype is 'bfloat16'; it must be a torch.dtype"),
+        ({"value": torch.tensor([1, math.nan, 1, 1])}, "exact_kernel's value is NaN in 1 of 4 elements"),
+    ],
+)
+def test_what_nobody_could_return_is_the_problems_fault_and_not_the_outputs(what, message):
+    right = {"value": torch.ones(4), "noise": torch.ones(4), "dtype": torch.float32}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        correctness.strict(torch.ones(4), Expected(**(right | what)))
 
 
 def test_the_message_says_what_where_and_how_much():

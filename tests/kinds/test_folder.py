@@ -686,6 +686,11 @@ def test_a_check_says_it_with_a_pair_or_a_text(said: object, passed: bool, messa
     assert (found.passed, found.message) == (passed, message)
 
 
+def test_a_check_that_returns_an_empty_tuple_is_the_folders_mistake() -> None:
+    with pytest.raises(ValueError, match=r"check_implementation returned \(\); it must return \(right, message\)"):
+        folder_check.checked(tuple)
+
+
 def test_a_check_that_raises_finds_it_wrong() -> None:
     found = folder_check.checked(lambda: torch.ones(2) + torch.ones(3))
     assert not found.passed

@@ -1,14 +1,17 @@
 """Problems whose result is several tensors, or is written into the input: every tensor is judged, and named if bad."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from harness.judging.correctness import Expected
-from harness.ranks import payload, strict_check
+from harness.ranks import payload, strict_check, trusted
 from harness.ranks.shared_buffer import FileBuffer, LoadedFile
 from harness.ranks.wire import Output
 
@@ -143,6 +146,40 @@ def test_every_tensor_of_a_tuple_is_judged_and_a_bad_one_named(
     assert message in verdict.message
     checked = strict_check.for_check(declared, values, expected, "cpu")
     assert [type(part) for part in checked] == [torch.Tensor] * 2
+
+
+@pytest.mark.parametrize(
+    ("expected", "returned", "message"),
+    [
+        (right(torch.ones(3))[0], torch.ones(3).half(), "expects float32 [3] where ref_kernel returns float16 [3]"),
+        (right(torch.ones(3)), torch.ones(3), "expects (float32 [3]) where ref_kernel returns float32 [3]"),
+        (right(torch.ones(3))[0], None, "expects float32 [3] where ref_kernel returns a NoneType"),
+        (torch.ones(3), torch.ones(3), "exact_kernel returned a Tensor; it must return an Expected, or a tuple of"),
+        ((torch.ones(3),), torch.ones(3), "exact_kernel returned a tuple with a Tensor"),
+        (right(torch.ones(3), torch.ones(2, 2)), (torch.zeros(3), torch.zeros(2, 2)), ""),
+    ],
+)
+def test_an_exact_kernel_by_which_the_reference_would_be_wrong_is_the_problems_fault(
+    expected: object, returned: object, message: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) if message else nullcontext():
+        strict_check.check_right(expected, returned)
+
+
+def test_a_reference_that_disagrees_with_its_exact_kernel_is_told_with_the_first_input() -> None:
+    found = right(torch.ones(3))[0]
+    judge = object.__new__(trusted.Trusted)
+    judge.reference = SimpleNamespace(exact_kernel=lambda data: found, ref_kernel=lambda data: data[0].half())
+    judge.is_compared = False
+    with pytest.raises(ValueError, match="ref_kernel returns float16"):
+        judge.right_result((torch.ones(3),))
+    assert judge.right_result((torch.ones(3),)) is found, "the first of a process is held against it"
+
+
+@pytest.mark.parametrize("said", [(), None, True, (True, "", 3)])
+def test_a_check_that_says_no_pair_is_the_problems_fault(said: object) -> None:
+    with pytest.raises(ValueError, match=r"check_implementation returned .*; it must return \(right, message\)"):
+        trusted.told(said)
 
 
 def test_a_tuple_where_one_tensor_is_due_fails(buffer: FileBuffer) -> None:

@@ -45,7 +45,8 @@ def stand_in(expected: Any) -> Any:
 
 
 def checked(check: Callable[[], Any]) -> Verdict:
-    """The verdict of a check_implementation: it returns (right, message), or a text, empty for a right result."""
+    """The verdict of a check_implementation: it returns (right, message), or a text, empty for a right result. Raises
+    ValueError where it returns an empty tuple."""
     try:
         found = check()
     except Exception as error:  # the check was not written for such an output
@@ -53,6 +54,8 @@ def checked(check: Callable[[], Any]) -> Verdict:
             passed=False, message=f"check_implementation raised {type(error).__name__}: {error}"[:SHOWN_CHARS]
         )
     if isinstance(found, tuple):
+        if not found:
+            raise ValueError("check_implementation returned (); it must return (right, message), or a text")
         passed, message = bool(found[0]), str(found[1]) if len(found) > 1 else ""
     elif isinstance(found, bool):
         passed, message = found, ""
