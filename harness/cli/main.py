@@ -1,12 +1,14 @@
 """The command line: reads what was asked, calls the verb, turns errors into messages and exit codes."""
 
 import argparse
+import contextlib
+import errno
 import importlib
 import io
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NoReturn
@@ -15,8 +17,9 @@ from harness.cli import declare, options, result_files
 from harness.cli.result_files import ResultFiles
 from harness.core import processes
 from harness.core.checkout import Checkout
-from harness.core.errors import Exit, HarnessError
+from harness.core.errors import Exit, HarnessError, UsageError
 from harness.core.version import __version__
+from harness.core.words import cut_line
 from harness.machine import host
 
 VERBS = {
@@ -51,6 +54,7 @@ VERBS = {
     "tune-kernel": "find the fastest block sizes of a submission's kernels on this GPU",
     "roofline": "print the limit of every benchmark shape",
 }
+NAME_CHARS = 120  # of a path that can be none's, which is shown
 EPILOG = """\
 exit codes:
   0 passed   112 the submission is wrong, raised, crashed or was held
@@ -88,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal's encoding lacks must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with command.files.told_of_errors():
+        with command.files.told_of_errors(), _no_path_as_usage_error():
             code = _carried_out(command, words)
         sys.stdout.flush()
     except HarnessError as error:
@@ -118,6 +122,22 @@ def _carried_out(command: CommandLine, words: Sequence[str]) -> int:
         return command.carry_out(checkout)
     elsewhere = importlib.import_module("harness.cli.elsewhere")
     return int(elsewhere.run(engine, options.without_engine(words), checkout))
+
+
+@contextlib.contextmanager
+def _no_path_as_usage_error() -> Iterator[None]:
+    """Raises UsageError where a path that was named can be none's: too long, or a link that leads to itself."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise
+        name = error.filename if isinstance(error.filename, str) else ""
+        raise UsageError(f"{cut_line(name, NAME_CHARS)}: {error.strerror}; name another") from None
+    except RuntimeError as error:  # of Path.resolve, before Python 3.13
+        if not str(error).startswith("Symlink loop"):
+            raise
+        raise UsageError(f"{cut_line(str(error), NAME_CHARS)}; name another") from None
 
 
 def _open_streams() -> None:

@@ -127,7 +127,7 @@ class ResultFiles:
                 if not file.is_written:
                     told = str(error), error.exit_code
                     of_values = ERRORS.get(file.what)
-                    with contextlib.suppress(UsageError):  # the file may be what the error is about
+                    with contextlib.suppress(UsageError, OSError, RuntimeError):  # the file may be what it is about
                         file.write(of_values(*told) if of_values else FORMATS[file.what](error_document(*told)))
             raise
 

@@ -30,6 +30,7 @@ Harness = Callable[..., subprocess.CompletedProcess[str]]
 
 ZEROS = "import torch\n\n\ndef custom_kernel(data):\n    return torch.zeros_like(data[1].x)\n"
 SLEEPS = "import time\n\n\ndef custom_kernel(data):\n    time.sleep(3600)\n"
+LONG = "a" * 300  # characters, which no file system takes for a name
 
 
 def running(
@@ -151,12 +152,18 @@ def test_two_evaluations_at_once_are_both_recorded(checkout: Path) -> None:
         (["eval"], 2, "which problem"),
         ([], 2, "required"),
         (["board", "--problem", "zzz"], 2, "no problem 'zzz'"),
+        (["compare", LONG, "b.py", "--problem", "a2a"], 2, f"{LONG[:117]}...: File name too long; name another"),
+        (["settle", LONG], 2, "File name too long; name another"),
+        (["eval", "a2a", "--json", LONG], 2, "File name too long; name another"),
+        (["eval", "a2a", "--json", "loop"], 2, "name another"),
+        (["merge", "a2a", "--out", "loop"], 2, "name another"),
     ],
 )
 def test_what_cannot_be_asked_for_is_said_at_once(
     arguments: list[str], code: int, says: str, harness: Harness, checkout: Path
 ) -> None:
     """Before any rank is started; nothing is recorded."""
+    (checkout / "loop").symlink_to("loop")
     result = harness(*arguments)
     assert result.returncode == code
     assert says in result.stderr
