@@ -6,7 +6,7 @@ from harness.core.records import CaseResult, EvalReport, Held, Raised
 from harness.core.words import clean_line, percent_text, times_text
 from harness.judging import verdict
 from harness.kinds.checkers import CHECKERS
-from harness.report.failures import adapter_of, has_own_frame
+from harness.report.failures import adapter_calls, has_own_frame
 
 BY_CHECK = {
     "clock": "finish all work before the call returns: its times do not fit what trusted processes saw",
@@ -59,9 +59,8 @@ def _after(failed: CaseResult, result: Result, report: EvalReport) -> str:
         says = f"{LEFT[outcome.type]} in evidence.detail" if is_shown else "evidence.message says why it does not"
         return f"make the file import, or build: {says}"
     if isinstance(outcome, Raised) and not is_shown:
-        adapter = adapter_of(report, outcome)
-        calls = f"; {adapter} calls what it defines" if adapter else ""
-        return f"change the submission as evidence.message says, on {where}{calls}"
+        calls = adapter_calls(report, outcome)
+        return f"change the submission as evidence.message says, on {where}{calls and '; '}{calls}"
     hints = {
         "wrong": f"compare with {CHECKERS[report.checker].right} on {where}: evidence.message says what is wrong",
         "raised": f"correct what raises on {where}",

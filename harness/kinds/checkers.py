@@ -13,7 +13,8 @@ class Checker:
     path of its folder. `trusted` is the program of the ranks that judge, as `module:class`, where ranks do; making
     inputs and judging outputs may take `judges` times a phase's limit, beside that limit. `unit` is that of the metric
     which ranks what they judge. `after_wrong` is what to try once a test has shown that an output is wrong, `right`
-    what shows the right one. `published` is the published tolerance's name."""
+    what shows the right one. `published` is the published tolerance's name. `calls` says what a problem's adapter calls
+    of what a submission defines, where that is the same for all problems of the rule."""
 
     name: str
     trusted: str = ""
@@ -26,6 +27,7 @@ class Checker:
     judges: float = 1.0
     has_profile: bool = True  # whether mode profile can look at a call of what is judged
     right: str = "ref_kernel"
+    calls: str = ""
     judges_baseline: bool = False  # whether what the reference, or the opponent, returns is judged too
     after_wrong: str = (
         "compare with `ref_kernel` on this shape in the problem's reference.py; --json FILE has every verdict."
@@ -98,6 +100,8 @@ CHECKERS = {
         trusted="harness.kinds.model.rank:LogitsTrusted",
         unit="tokens/s",
         right="the problem's reference.py",
+        calls="build(config, weights), and of the model that it returns prefill(tokens) and decode(token, cache), each "
+        "of which returns (logits, cache)",
         has_published=True,
         note="logits of every step against a more precise model that follows the same tokens; greedy tokens",
         after_wrong="compare the logits with those of the problem's reference.py; --json FILE has every verdict.",

@@ -67,8 +67,8 @@ def _advice(report: EvalReport, outcome: Outcome, path: str) -> str:
     if isinstance(outcome, Crashed):
         return next(advice for word, advice in CRASHES if word in outcome.message)
     if isinstance(outcome, Raised) and not has_own_frame(outcome):
-        adapter = adapter_of(report, outcome)
-        return WITHOUT_A_FRAME + (f" {adapter} calls what it defines." if adapter else "")
+        calls = adapter_calls(report, outcome)
+        return WITHOUT_A_FRAME + (f" {calls}." if calls else "")
     if isinstance(outcome, Raised) and len(outcome.alike) + 1 == report.world_size > 1:
         return RAISED_ON_ALL
     if isinstance(outcome, TimedOut) and report.world_size > 1 and all(map(_is_in_own_code, outcome.stacks)):
@@ -87,9 +87,13 @@ def has_own_frame(outcome: Raised) -> bool:
     return THEIRS.search(outcome.traceback) is not None
 
 
-def adapter_of(report: EvalReport, outcome: Raised) -> str:
-    """The problem's file that called what the submission defines, where that was refused; else ""."""
-    return ADAPTER.format(problem=report.problem) if 'File "adapter.py"' in outcome.traceback else ""
+def adapter_calls(report: EvalReport, outcome: Raised) -> str:
+    """Which file of the problem called what the submission defines, where that was refused, and what it calls; else
+    ""."""
+    if 'File "adapter.py"' not in outcome.traceback:
+        return ""
+    what = CHECKERS[report.checker].calls
+    return f"{ADAPTER.format(problem=report.problem)} calls what it defines{what and ': '}{what}"
 
 
 def _is_in_own_code(stack: str) -> bool:

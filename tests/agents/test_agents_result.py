@@ -199,6 +199,8 @@ def test_the_hint_of_a_result_that_the_harness_refuses_names_no_traceback() -> N
         assert "traceback" in result_of(failed_test(own)).next
     adapted = replace(RAISED, traceback=RAISED.traceback.replace("submission.py", "adapter.py"))
     assert result_of(failed_test(adapted)).next.endswith("; reference/gemm_rs/adapter.py calls what it defines")
+    found = result_of(replace(failed_test(adapted), checker="logits")).next
+    assert "calls what it defines: build(config, weights), and of the model that it returns prefill" in found
 
 
 def test_a_file_that_cannot_be_a_submission_is_rejected() -> None:
