@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -24,6 +25,9 @@ from harness.cli.agent import AgentOrder
 from harness.core.checkout import Checkout
 from harness.core.decode import decode, encode
 from harness.core.errors import HarnessError, UsageError
+from harness.kinds.kind import Order, Progress
+from harness.kinds.op.kind import OpSession
+from harness.kinds.registry import kind_of, read_submission
 from harness.kinds.settings import Asked, setting
 from harness.nodes import meeting, start
 from harness.nodes.agent import Agent
@@ -457,6 +461,22 @@ def test_agents_that_end_at_once_are_not_waited_for(tmp_path: Path, monkeypatch:
 def test_what_cannot_be_spread_is_refused(asked: Asked, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         setting(asked, Checkout(ROOT))
+
+
+def test_who_waits_for_nodes_has_no_folder_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which nobody would remove, should it be killed."""
+    made = setting(Asked(problem="a2a", suite="quick", device="cpu", ranks=4, nodes=2), Checkout(ROOT))
+    submission = read_submission(made.problem, None, Checkout(ROOT))
+    plan = kind_of(made).plan(Order(setting=made, submission=submission, mode="test", author="tester"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def joined(*_: object) -> None:
+        assert [one.name for one in tmp_path.iterdir()] == []
+        raise HarnessError("none came")
+
+    monkeypatch.setattr(start, "joined", joined)
+    with pytest.raises(HarnessError, match="none came"), OpSession(plan, Progress()).running():
+        pass
 
 
 # ---- real ranks ------------------------------------------------------------------------------------------------------

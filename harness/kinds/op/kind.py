@@ -58,9 +58,9 @@ class OpSession(Launching):
         began, plan = time.monotonic(), self.plan
         self.progress.phase("start")
         self.watch = MachineWatch(plan)
-        with (
-            _staged(plan, self.files, self.place) as staged,
+        with (  # who is killed while it waits for nodes leaves no folder
             start.joined(plan.nodes, has_own_network(plan.confined, plan.device), self.progress.note) as nodes,
+            _staged(plan, self.files, self.place) as staged,
         ):
             self.launch = replace(staged, nodes=nodes)
             with contextlib.ExitStack() as self.launched:
