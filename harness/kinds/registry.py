@@ -1,6 +1,7 @@
 """Every kind of problem, one line each, and how a name or a path becomes a problem."""
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Collection
@@ -54,8 +55,13 @@ def find(name: str, checkout: Checkout) -> Problem:
     Raises UsageError where there is neither, BadFileError where its files are bad or no Python.
     """
     # What evaluates a problem is not for harness.problems to know; so what a shape file says of it is checked here.
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # Path's own raises where there is no such user
     path = path.parent if path.name == FILE else path
+    try:
+        os.lstat(path)
+    except (OSError, ValueError) as error:  # ValueError: a NUL
+        if getattr(error, "errno", errno.ENAMETOOLONG) == errno.ENAMETOOLONG:
+            return named(name, checkout)  # that is no path
     is_path = os.sep in name or name in (".", "..")
     if not is_path and folded(name) in map(folded, problem_names(checkout)):
         return named(name, checkout)
@@ -201,8 +207,8 @@ def find_name(text: str, recorded: Collection[str], checkout: Checkout) -> str:
 
 def set_members(name: str) -> list[Path] | None:
     """The problems of the set at that path; None for one problem, or its name. UsageError for a folder without any."""
-    path = Path(name).expanduser()
-    return problems_below(path) if path.is_dir() and not is_problem(path) else None
+    path = Path(os.path.expanduser(name))
+    return problems_below(path) if os.path.isdir(path) and not is_problem(path) else None
 
 
 def problems_below(path: Path) -> list[Path]:

@@ -131,6 +131,10 @@ def test_names_of_the_checkout_stay_what_they_are(tmp_path: Path, monkeypatch: p
         ("a2b", "did you mean"),
         ("Makefile", "Makefile: a file, and no problem; name a problem that"),
         ("tests/folders/single/eval.py", "eval.py: a file, and no problem; name a problem that"),
+        ("~nobody/single", "no such file or folder"),
+        ("a" * 300, "no problem 'aaa"),
+        ("a/" * 3000, "no problem 'a/a/"),
+        ("a\0b", "no problem 'a"),
     ],
 )
 def test_what_is_no_problem_is_said_to_be_none(name: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
