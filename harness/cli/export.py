@@ -9,6 +9,7 @@ checkout. --harbor FOLDER writes all problems, or PROBLEM, as Harbor tasks for a
 a file of KernelBench's or a folder of such files."""
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -97,7 +98,7 @@ def format_of(form: str | None, out: Path) -> str:
         raise UsageError(f"--out {out}: '{suffix}' is no format; end the name in {names}, or say which with --format")
     if out == options.STDOUT and chosen == "parquet":
         raise UsageError("--format parquet is binary: name a file with -o FILE")
-    if out != options.STDOUT and out.exists() and not out.is_file():
+    if out != options.STDOUT and os.path.exists(out) and not os.path.isfile(out):
         raise UsageError(f"--out {out}: it is there, and is no file; name another")
     return chosen
 

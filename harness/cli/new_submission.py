@@ -1,6 +1,7 @@
 """Write a submission that passes at once: most call the reference. Beside it an AGENTS.md tells an agent
 what to write, how it is judged and which commands there are, unless there is one."""
 
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ def run(order: NewSubmissionOrder, checkout: Checkout) -> Exit:
         order.file
         or f"submissions/{problem.leaderboard if problem.is_upstream else problem.name}{'_' if is_one else '/'}mine.py"
     )
-    if (checkout.root / path).exists():
+    if os.path.exists(checkout.root / path):
         raise UsageError(f"{path} is there already; name another file")
     write(checkout, path, submission_text(problem))
     name = shlex.quote(shown(problem.folder)) if problem.is_upstream else problem.name

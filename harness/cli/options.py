@@ -168,9 +168,9 @@ def write_out(out: Path, data: bytes, make_folder: bool = False, option: str = "
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return sys.stderr
-    if out.suffix != replaces:
-        result_files.check_replaceable(option, out)
     with os_error_as(UsageError, f"{option} {out}: cannot be written", "name another file"):
+        if out.suffix != replaces:
+            result_files.check_replaceable(option, out)
         if make_folder:
             out.parent.mkdir(parents=True, exist_ok=True)
         if out.exists() and not out.is_file():

@@ -20,7 +20,8 @@ from harness.agents.result import Conditions
 from harness.board import report_json
 from harness.cli.declare import option
 from harness.core.decode import encode
-from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError
+from harness.core.errors import BadSubmissionError, Exit, HarnessError, UsageError, os_error_as
+from harness.core.files import replace_file
 from harness.report.console import new_console
 from harness.report.document import Document
 from harness.report.evaluation import error_document
@@ -43,7 +44,8 @@ class ResultFile:
         if self.is_stdout:
             return
         is_written, self.is_written = self.is_written, True
-        self._check()
+        with os_error_as(UsageError, f"{self.option} {self.name}: cannot be written", "name another file"):
+            self._check()
         self.is_written = is_written
 
     def _check(self) -> None:
@@ -61,17 +63,33 @@ class ResultFile:
             raise UsageError(f"{self.option} {path}: {what} cannot be written to; make it, or name another")
 
     def write(self, content: object) -> None:
-        """Writes a whole text, or a value as JSON. Raises UsageError where that fails."""
+        """Writes a whole text, or a value as JSON: a file in one step, so that a disk that is full leaves what was
+        there. Raises UsageError where that fails."""
         self.is_written = True
         text = content if isinstance(content, str) else json.dumps(content, indent=2) + "\n"
         if self.is_stdout:
             print(text, end="", flush=True)
             return
         try:
-            with open(self.name, "w", encoding="utf-8", opener=_opened) as out:
-                out.write(text)
+            if not self._replaced(text.encode()):
+                with open(self.name, "w", encoding="utf-8", opener=_opened) as out:
+                    out.write(text)
         except OSError as error:
             raise self._unwritable(error) from None
+
+    def _replaced(self, data: bytes) -> bool:
+        """Whether a file with this content has taken the place of the one of that name: not of a pipe or a device, nor
+        where only the file may be written and not its folder, or it is mounted by itself."""
+        path = Path(self.name)
+        if path.exists() and (not path.is_file() or path.is_relative_to("/dev") or path.is_relative_to("/proc")):
+            return False
+        try:
+            replace_file(path, data)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY):
+                raise
+            return False
+        return True
 
     def _unwritable(self, error: OSError) -> UsageError:
         why = "nobody reads from this pipe" if error.errno == errno.ENXIO else f"cannot be written: {error.strerror}"

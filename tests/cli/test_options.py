@@ -2,7 +2,10 @@
 
 import argparse
 import ast
+import errno
 import functools
+import json
+import os
 import re
 import runpy
 from collections.abc import Iterator
@@ -108,6 +111,36 @@ def test_an_error_does_not_replace_a_result_that_was_written(tmp_path: Path) -> 
     assert not file.is_written
     file.write({"a": 1})
     assert file.is_written
+
+
+def test_a_result_that_cannot_be_written_leaves_the_one_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ResultFile("json", str(tmp_path / "result.json"))
+    file.write({"a": 1})
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UsageError, match=r"--json .*: cannot be written: No space left"):
+        file.write({"a": 2})
+    assert json.loads((tmp_path / "result.json").read_text()) == {"a": 1}
+    assert os.listdir(tmp_path) == ["result.json"]
+
+
+def test_a_result_goes_into_a_file_whose_folder_may_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ResultFile("json", str(tmp_path / "result.json"))
+    file.write({"a": 1})
+
+    def mounted(old: object, new: object) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr(os, "replace", mounted)
+    file.write({"a": 2})
+    assert json.loads((tmp_path / "result.json").read_text()) == {"a": 2}
 
 
 def test_the_problem_is_an_argument_or_an_option_of_every_verb_that_has_one() -> None:
