@@ -1,5 +1,6 @@
 """Reads a YAML file strictly into a record. A mistake is reported with its place."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +13,7 @@ from harness.core.errors import BadFileError
 from harness.core.files import read_text
 
 T = TypeVar("T")
+MOST_DEEP = 1000  # libyaml calls itself at each level, and ends the process where its stack does: Python's raises
 
 
 def read_yaml(
@@ -42,7 +44,7 @@ def read_yaml(
 
 
 def _parsed(text: str) -> object:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    loader = yaml.SafeLoader(text) if _may_be_deep(text) else getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:
         node = loader.get_single_node()
         if node is None:
@@ -51,6 +53,16 @@ def _parsed(text: str) -> object:
         return loader.construct_document(node)
     finally:
         loader.dispose()
+
+
+def _may_be_deep(text: str) -> bool:
+    """Whether the text may nest more than MOST_DEEP levels, by its brackets, in strings too, and by lists on a line."""
+    depth = 0
+    for char in re.findall(r"[\[\]{}]", text):
+        depth = max(0, depth + (1 if char in "[{" else -1))
+        if depth > MOST_DEEP:
+            return True
+    return re.search(rf"(?:[-?:]\s+){{{MOST_DEEP}}}", text) is not None
 
 
 def _refuse_repeated_keys(root: yaml.Node) -> None:

@@ -380,6 +380,8 @@ def test_an_empty_list_of_cases_is_refused(root: Path) -> None:
         ("tests: !!python/object/apply:os.system [ls]\n", "line 1, column 8: not YAML as expected here: "),
         ("tests: \x07\n", ""),
         ("[" * 5000, ""),
+        ("tests: " + "[" * 100_000, "nested too deeply"),
+        ("- " * 100_000, "nested too deeply"),
         ("- problem\n", "$: expected a mapping, found a list"),
         ("", "$: expected a mapping, found null"),
         ("3: 4\n", "$: expected keys that are texts, found 3"),
