@@ -86,13 +86,14 @@ def public(contest: Competition, records: Iterable[Record], board: Board, now: d
 def board_then(board: Board, then: Iterable[ContestEntry], changed: Set[str], later: Set[str]) -> Board:
     """The leaderboard as it was when the contest's entries were as in `then`: without the runs `later`, in the past of
     others too, and with what stands there by a run of `changed` as those entries had it, if they had."""
-    known = (one.evaluation for one in then if one.evaluation is not None and one.hold is None)
-    before = {one.identity: one for one in sorted(known, key=lambda one: one.date)}
+    placed = [one for one in then if one.ranked_at is not None and one.hold is None]
+    known = (one.evaluation for one in sorted(placed, key=lambda one: one.ranked_at or one.changed_at))
+    before = {one.identity: one for one in known if one is not None}
     gone = [one for one in board.judged if one.run_id in changed | later]
     entries = {one.identity: one for one in board.entries if one not in gone}
     for one in gone:
         if (was := before.get(one.identity)) is not None:
-            past = tuple(each for each in one.history if each.date <= was.date and each.run_id != was.run_id)
+            past = tuple(each for each in one.history if each.run_id != was.run_id)
             entries.setdefault(one.identity, replace(round_off(was), history=past))
     seen = (
         replace(one, history=tuple(past for past in one.history if past.run_id not in later))
