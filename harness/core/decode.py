@@ -61,6 +61,25 @@ def decode(kind: type[T], value: object, path: str = "$", strict: bool = True) -
         raise error.below(path) from None
 
 
+@cache
+def prepare(*kinds: Any) -> None:
+    """Finds now what `decode` and `encode` have to know of these types and of those within them. Otherwise they find it
+    at the first value: in each process again, of many that are forked from one."""
+    todo, seen = [*kinds], set[Any]()
+    for kind in kinds:
+        _decoder(kind, True)
+    while todo:
+        if (kind := todo.pop()) in seen:
+            continue
+        seen.add(kind)
+        if dataclasses.is_dataclass(kind):
+            _fields(cast(Any, kind), True)
+            _fields_of(cast(Any, kind))
+            todo += get_type_hints(kind).values()
+        elif get_origin(kind) is not Literal:
+            todo += (one for one in get_args(kind) if one is not Ellipsis)
+
+
 @contextlib.contextmanager
 def as_bad_file(where: object) -> Iterator[None]:
     """Raises BadFileError in place of a DecodeError of the block, with the file's name before its place."""

@@ -34,13 +34,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from harness.core.decode import encode
+from harness.core import decode
 from harness.core.files import remove
 from harness.core.processes import PR_SET_PDEATHSIG, descendants
 from harness.process import cgroup
 from harness.process.freezer import Freezer
 from harness.process.sandbox import MAX_FDS, PR_SET_CHILD_SUBREAPER, Sandbox, die_first, hide, prctl
-from harness.ranks import zygote_messages
+from harness.ranks import wire, zygote_messages
 from harness.ranks.roles import run_rank
 from harness.ranks.wire import GroupName, RankOrder
 from harness.ranks.zygote_messages import FDS, MAX_MESSAGE_BYTES, Confined, GroupFrozen, RankExited, Started
@@ -177,7 +177,7 @@ class Zygote:
 
     def tell(self, message: Any, fds: Sequence[int] = ()) -> None:
         """Sends the message with these descriptors, which are closed here."""
-        socket.send_fds(self.control, [json.dumps(encode(message)).encode()], fds)
+        socket.send_fds(self.control, [json.dumps(decode.encode(message)).encode()], fds)
         for fd in fds:
             os.close(fd)
 
@@ -261,12 +261,19 @@ def become_rank(order: RankOrder, fds: dict[str, int], zygote: int) -> None:
     os.closerange(low, MAX_FDS)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.chdir(order.workdir)
+    sys.dont_write_bytecode = True  # into a folder that goes with the rank
     run_rank(order, fds)
+
+
+def prepare() -> None:
+    """What every rank would do for itself: a fork has it."""
+    decode.prepare(zygote_messages.ZygoteOrder, zygote_messages.ZygoteMessage, wire.Command, wire.Reply)
 
 
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    prepare()
     gc.freeze()  # keep the preloaded pages shared
     gc.enable()  # which was off while they were loaded
     hide(True)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.core import decode as decoding
 from harness.core.decode import DecodeError, decode, did_you_mean, encode
 from harness.core.machine_records import Peaks
 from harness.core.records import (
@@ -201,6 +202,16 @@ class Outer:
 
 
 GOOD: dict[str, Any] = {"inner": {"m": 1}}
+
+
+def test_of_what_was_prepared_nothing_is_left_to_find_out() -> None:
+    """So that no fork has to."""
+    decoding.prepare(EvalReport)
+    found = [one.cache_info().misses for one in (decoding._fields, decoding._fields_of)]
+    for kind in (EvalReport, CaseResult, Measured, Series, Summary):
+        decoding._fields(kind, True)
+        decoding._fields_of(kind)
+    assert found == [one.cache_info().misses for one in (decoding._fields, decoding._fields_of)]
 
 
 def test_what_is_left_out_gets_its_default() -> None:
