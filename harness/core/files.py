@@ -126,14 +126,20 @@ def remove(folder: Path) -> None:
         time.sleep(0.02)
         _remove(folder)
     if folder.exists():
-        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):  # at any depth; neither follows links
-            with contextlib.suppress(OSError):
-                subprocess.run([*command, "--", str(folder)], capture_output=True, check=False)
+        _remove_by_commands(folder)
 
 
 def _remove(folder: Path) -> None:
-    with contextlib.suppress(RecursionError):  # folders may be nested deeper than Python's calls
+    try:
         shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:  # folders may be nested deeper than Python's calls
+        _remove_by_commands(folder)
+
+
+def _remove_by_commands(folder: Path) -> None:
+    for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):  # at any depth; neither follows links
+        with contextlib.suppress(OSError):
+            subprocess.run([*command, "--", str(folder)], capture_output=True, check=False)
 
 
 def lock_of(file: Path) -> Path:
