@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import prefork
@@ -217,6 +218,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             needed = marker.args[0] if marker.args else 1
             if count < needed:
                 item.add_marker(pytest.mark.skip(reason=f"needs {count_text(needed, 'GPU')}, there are {count}"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """pytest-xdist's groups, and what is done of them forgotten: it counts all that a process was ever given whenever a
+    test ends, which of thousands of tests takes as long as running the short ones."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class Forgetting(LoadGroupScheduling):
+        def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+            super().mark_test_complete(node, item_index, duration)
+            group = self._split_scope(self.registered_collections[node][item_index])
+            if all(self.assigned_work[node][group].values()):
+                del self.assigned_work[node][group]
+
+    return Forgetting(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_collection_finish() -> None:
