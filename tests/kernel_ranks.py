@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ from typing import Any
 
 import interpreting
 import numpy as np
+import prefork
 import torch
 from places import ROOT, TESTS
 
@@ -126,9 +126,8 @@ def started(file: str, *names: str, interpreted: bool) -> str:
     """Runs the test file as a script that plays these; what it says where it fails."""
     environment = {**os.environ, "TRITON_INTERPRET": str(int(interpreted)), "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(TESTS)])
-    command = [sys.executable, "-W", "ignore", file, *names]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
-    return ended.stdout + ended.stderr if ended.returncode else ""
+    code, printed = prefork.script_ended([file, *names], environment)
+    return printed or f"exit code {code}" if code else ""
 
 
 def played_by(world_size: int, what: Play) -> str:

@@ -23,6 +23,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import traceback
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, SimpleNamespace
@@ -31,6 +33,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 SOCKET = "TESTS_ZYGOTES"  # the variable that says where the server listens
 MESSAGE_BYTES = 1 << 18
+SCRIPT_S = 900
 HUGE_PAGE_BYTES, MADV_COLLAPSE = 2 << 20, 25  # linux/mman.h; Linux 6.1
 LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)  # those of who starts a zygote, which it would inherit
 # What most ranks import late: torch's parts, and those of the harness that references and judges are made of.
@@ -74,9 +77,27 @@ def popen(
     """Stands in for subprocess.Popen where the harness starts a zygote."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.connect(os.environ[SOCKET])
-        order = {"environment": dict(env), "folder": command[-1], "limits": list(map(resource.getrlimit, LIMITS))}
+        order = {"environment": dict(env), "zygote": command[-1], "limits": list(map(resource.getrlimit, LIMITS))}
         socket.send_fds(server, [json.dumps(order).encode()], [*pass_fds, stdout])
         return Forked(int(server.recv(MESSAGE_BYTES)))
+
+
+def script_ended(command: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
+    """Runs `python FILE ARGUMENT...` with these variables and torch imported; its exit code, minus SIGKILL where it did
+    not come to its end, and what it printed."""
+    code, theirs = os.pipe()
+    with tempfile.TemporaryFile() as printed, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.connect(os.environ[SOCKET])
+        order = {"environment": dict(env), "script": command, "limits": list(map(resource.getrlimit, LIMITS))}
+        socket.send_fds(server, [json.dumps(order).encode()], [theirs, printed.fileno()])
+        os.close(theirs)
+        pid = int(server.recv(MESSAGE_BYTES))
+        with open(code, "rb") as told:
+            if not select.select([told], [], [], SCRIPT_S)[0]:
+                os.kill(pid, signal.SIGKILL)
+            number = int(told.read() or -signal.SIGKILL)
+        printed.seek(0)
+        return number, printed.read().decode(errors="replace")
 
 
 # what harness.ranks.zygotes finds in place of the module
@@ -142,14 +163,41 @@ def serve(listening: socket.socket) -> None:
                 os.close(fds[1])
                 os.environ.clear()
                 os.environ.update(order["environment"])
-                sys.argv[1:] = [str(fds[0]), order["folder"]]
-                zygote.main()
+                if "script" in order:
+                    play(order["script"], fds[0])
+                else:
+                    sys.argv[1:] = [str(fds[0]), order["zygote"]]
+                    zygote.main()
             finally:
                 os._exit(0)
         for fd in fds:
             os.close(fd)
         asking.send(str(pid).encode())
         asking.close()
+
+
+def play(command: Sequence[str], told: int) -> None:
+    """In the forked process: becomes what the interpreter would be that runs this, and tells the exit code."""
+    from harness.process import sandbox
+
+    sandbox.prctl(sandbox.PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    warnings.simplefilter("ignore")
+    sys.argv[:] = command
+    sys.path[:0] = [os.path.dirname(command[0]), str(ROOT / "tests")]
+    code: object = 1
+    try:
+        runpy.run_path(command[0], run_name="__main__")
+        code = 0
+    except SystemExit as done:
+        code = done.code or 0
+    except BaseException:
+        traceback.print_exc()
+    if not isinstance(code, int):
+        print(code)
+        code = 1
+    sys.stdout.flush()
+    os.write(told, str(code).encode())
 
 
 def remember_namespaces() -> None:
