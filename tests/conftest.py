@@ -253,7 +253,7 @@ def copy_checkout(folder: Path) -> Path:
     The 800 files of harness/ are links to one copy: a test that changes one writes a new file in its place.
     """
     for part in ("reference", "shapes", "submissions"):
-        shutil.copytree(ROOT / part, folder / part)
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(HARNESS_FILES, folder / "harness", copy_function=os.link)
     copy_peaks(folder)
     return folder

@@ -55,12 +55,14 @@ def every_operation(api: schemathesis.BaseSchema, mode: GenerationMode) -> Count
     return statuses
 
 
+@pytest.mark.untraced
 def test_requests_by_the_schema_are_answered_as_it_says(api: schemathesis.BaseSchema) -> None:
     statuses = every_operation(api, GenerationMode.POSITIVE)
     assert {200, 400, 403, 404} <= set(statuses)
     assert statuses[200] > 30
 
 
+@pytest.mark.untraced
 def test_requests_against_the_schema_are_refused_as_it_says(api: schemathesis.BaseSchema) -> None:
     statuses = every_operation(api, GenerationMode.NEGATIVE)
     assert {400, 404, 422} <= set(statuses)
