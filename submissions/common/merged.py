@@ -3,7 +3,8 @@
 A tensor of Triton's has a power of two columns, so a tile of 192 is three products of 64, each of which reads the
 rows' operand from shared memory anew. For 16 of the depth of a tile of 128 x 192 that memory then takes 272 cycles (it
 reads and writes 128 bytes a cycle), with one product of 192 columns 208, and the tensor cores 192. So where a kernel
-says MARK, the PTX that Triton makes has its next three products as one.
+says MARK, the PTX that Triton makes has its next three products as one. Their columns' operands must lie behind each
+other in shared memory, as blocks of one allocation do.
 """
 
 import re
@@ -66,7 +67,9 @@ def _merge(lines: list[str], mark: int) -> None:
         elif found := WAIT.search(lines[number]):
             lines[number] = f"{found[1]} {int(found[2]) // PRODUCTS};"
             break
-    if len({len(group) for group in groups}) > 1 or len(groups) < PRODUCTS or not found:
+    else:
+        groups.clear()  # nobody waits for them
+    if len({len(group) for group in groups}) > 1 or len(groups) < PRODUCTS:
         raise ValueError(f"line {mark + 1} of the PTX: no three products of as many steps follow")
     for parts in zip(*groups, strict=True):  # of 16 of the depth
         products = [match for _, match in parts]
