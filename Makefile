@@ -172,6 +172,7 @@ new: $(SETUP)
 	@$(RUN) -m harness new $(call quoted,NAME) $(ARGS)
 
 new-submission: $(SETUP)
+	$(if $(value SUBMISSION),$(error make new-submission reads no SUBMISSION; FILE=path names the file))
 	@$(if $(value PROBLEM),,echo "for which problem? make new-submission PROBLEM=a2a (make problems lists them)" >&2; exit 2)
 	@$(RUN) -m harness new-submission $(call quoted,PROBLEM) $(call quoted,FILE) $(ARGS)
 

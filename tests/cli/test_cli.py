@@ -403,6 +403,8 @@ def test_make_refuses_a_variable_that_nothing_reads() -> None:
     other = made("eval", "PROBLEM=a2a", "FILE=my.py")
     assert "make eval reads no FILE; SUBMISSION=path names the file" in other.stderr
     assert other.returncode == Exit.USAGE
+    new = made("new-submission", "PROBLEM=a2a", "SUBMISSION=my.py")
+    assert "make new-submission reads no SUBMISSION; FILE=path names the file" in new.stderr
     bare = made("eval", "PROBLEM=a2a", "my.py")
     assert "my.py is no target; SUBMISSION=path names the file" in bare.stderr
     assert bare.returncode == Exit.USAGE
