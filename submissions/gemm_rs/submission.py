@@ -171,7 +171,7 @@ def make_plan(row: Row, chip: Chip, world_size: int, rows: int, columns: int, de
         "WINDOW": -(-row.window // (WARPS_ROWS // 2 * min(64, row.block_n) * 2)),
         "STAGES": row.stages,
         "GROUP": row.group,
-        "FETCHERS": row.fetchers,
+        "FETCHERS": row.fetchers and not row.window,
         "SUM_M": min(largest_power_of_two(row.sum_m), block_m, most),
         "SUM_N": min(row.sum_n, row.block_n),
         "SUM_LATE": row.sum_late,
